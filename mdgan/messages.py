@@ -49,19 +49,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Message:
-    """One message.
+    """One message."""
 
-    Attributes:
-        kind: what it is, one to sixteen capital letters: a `Kind`, or one of the algorithm's.
-        iteration: the global learning iteration it belongs to.
-        fields: JSON values.
-        tensors: tensors by name.
-    """
-
-    kind: str
-    iteration: int
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    kind: str  # what it is, one to sixteen capital letters: a `Kind`, or one of the algorithm's
+    iteration: int  # the global learning iteration it belongs to
+    fields: Mapping[str, Any] = field(default_factory=dict)  # JSON values
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)  # tensors by name
 
 
 def stop(iteration: int, reason: str, *, shut_out: bool = False, said: str = "") -> Message:

@@ -5,24 +5,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Limits that users set or that several rooms share, in seconds; others are constants.
+    """Limits that users set or that several rooms share, in seconds; others are constants."""
 
-    Attributes:
-        connect: until the server answers, and until all workers have joined.
-        link: until a link between two processes is open.
-        swap: until a partner's discriminator has arrived.
-        answer: until a host has answered; after that it counts as lost.
-        farewell: for the last messages before a process ends.
-        liveness: until a peer that answers no ping counts as gone.
-        patience: how long a server without workers waits for one, and a host for a server.
-    """
-
-    connect: float = 300.0
-    link: float = 30.0
-    swap: float = 60.0
-    answer: float = 600.0
-    farewell: float = 2.0
-    liveness: float = 30.0
+    connect: float = 300.0  # until the server answers, and until all workers have joined
+    link: float = 30.0  # until a link between two processes is open
+    swap: float = 60.0  # until a partner's discriminator has arrived
+    answer: float = 600.0  # until a host has answered; after that it counts as lost
+    farewell: float = 2.0  # for the last messages before a process ends
+    liveness: float = 30.0  # until a peer that answers no ping counts as gone
+    # How long a server without workers waits for one, and a host for a server.
     patience: float = 300.0
 
     def __post_init__(self) -> None:

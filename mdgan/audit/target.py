@@ -34,22 +34,17 @@ CHANGES = ("data_dir", "held_out")  # settings of a run that its audit may repla
 
 @dataclass(frozen=True)
 class Target:
-    """A run that is attacked.
-
-    Attributes:
-        settings: with the folders of this machine.
-        discriminators: of the newest checkpoint, by the worker that holds them; 0 the server's.
-        checkpoint: the iteration of that checkpoint; None if there is none.
-    """
+    """A run that is attacked."""
 
     trained: TrainedRun
     recorded: RecordedRun
-    settings: RunSettings
+    settings: RunSettings  # with the folders of this machine
     holdings: Holdings
     held_out: Samples
+    # Of the newest checkpoint, by the worker that holds them; 0 the server's.
     discriminators: Mapping[int, State]
     states: Mapping[int, State]
-    checkpoint: int | None
+    checkpoint: int | None  # the iteration of that checkpoint; None if there is none
 
     def samples_of(self, worker: int) -> Samples:
         """At most so many samples of a worker, evenly chosen; of each person only one."""

@@ -22,14 +22,11 @@ class Actor:
 
     Args:
         name: shown before every line that it prints.
-
-    Attributes:
-        lines: what it printed: seconds since 1970, and the line.
-        session: the number of the session that its processes share.
     """
 
     def __init__(self, name: str, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
         self.name = name
+        # What it printed: seconds since 1970, and the line.
         self.lines: list[tuple[float, str]] = []
         self.began = time.time()
         self._process = subprocess.Popen(
@@ -41,7 +38,7 @@ class Actor:
             text=True,
             start_new_session=True,
         )
-        self.session = self._process.pid
+        self.session = self._process.pid  # the number of the session that its processes share
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 

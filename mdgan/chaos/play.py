@@ -55,19 +55,12 @@ class ChaosCommands:
 
 @dataclass(frozen=True)
 class ChaosLimits:
-    """How far to go.
+    """How far to go."""
 
-    Attributes:
-        spare: how many hosts here must be alive at any time.
-        gap_seconds: the least time between two faults.
-        rejoin_seconds: between a worker's end and the start of another in its place.
-        stall_seconds: the run is given up after so long without a recorded iteration.
-    """
-
-    spare: int
-    gap_seconds: float
-    rejoin_seconds: float
-    stall_seconds: float
+    spare: int  # how many hosts here must be alive at any time
+    gap_seconds: float  # the least time between two faults
+    rejoin_seconds: float  # between a worker's end and the start of another in its place
+    stall_seconds: float  # the run is given up after so long without a recorded iteration
 
 
 class Noticed(NamedTuple):
@@ -124,22 +117,16 @@ class History:
 
 @dataclass
 class ChaosRun:
-    """What happened.
-
-    Attributes:
-        strikes: the faults that struck, by their place among the events.
-        comers: the newcomers, by their place among the events, each with its rank if it got one.
-        hosts: the numbers of all hosts that were ever started here.
-        killed: the processes that did not end by themselves.
-    """
+    """What happened."""
 
     events: Sequence[ChaosEvent]
-    strikes: Mapping[int, Strike]
+    strikes: Mapping[int, Strike]  # the faults that struck, by their place among the events
+    # The newcomers, by their place among the events, each with its rank if it got one.
     comers: Mapping[int, tuple[Actor, int | None]]
-    hosts: Collection[int]
+    hosts: Collection[int]  # the numbers of all hosts that were ever started here
     history: History
     actors: Sequence[Actor]
-    killed: Sequence[int]
+    killed: Sequence[int]  # the processes that did not end by themselves
     stalled: bool
 
 

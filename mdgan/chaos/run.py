@@ -90,20 +90,14 @@ def _setting(given: Mapping[str, Any], kinds: Sequence[str]) -> tuple[LocalRanks
 
 @dataclass(frozen=True)
 class Consequence:
-    """What followed from one event.
-
-    Attributes:
-        iteration: in which it struck; None if it did not.
-        noticed_seconds: until another process noticed; None if none did.
-        over_seconds: until the process or one in its place took part again; None if none did.
-        lost: iterations that had to be done again.
-    """
+    """What followed from one event."""
 
     event: ChaosEvent
-    iteration: int | None = None
-    noticed_seconds: float | None = None
+    iteration: int | None = None  # in which it struck; None if it did not
+    noticed_seconds: float | None = None  # until another process noticed; None if none did
+    # Until the process or one in its place took part again; None if none did.
     over_seconds: float | None = None
-    lost: int = 0
+    lost: int = 0  # iterations that had to be done again
     happened: str = "did not strike: its target was not there"
 
     def cells(self) -> list[str]:

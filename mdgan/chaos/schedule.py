@@ -24,18 +24,12 @@ _TAKE_OVER_SECONDS = 4.0
 
 @dataclass(frozen=True)
 class ChaosEvent:
-    """One thing that will happen.
-
-    Attributes:
-        iteration: the first in which it may happen.
-        fault: how a process strikes itself; None for a worker that joins.
-        halt_seconds: for how long a process halts; 0 if it does not.
-    """
+    """One thing that will happen."""
 
     kind: str
-    iteration: int
-    fault: Fault | None = None
-    halt_seconds: float = 0.0
+    iteration: int  # the first in which it may happen
+    fault: Fault | None = None  # how a process strikes itself; None for a worker that joins
+    halt_seconds: float = 0.0  # for how long a process halts; 0 if it does not
 
     def __str__(self) -> str:
         """For people: what happens to which process, in which phase."""
@@ -48,19 +42,13 @@ class ChaosEvent:
 
 @dataclass(frozen=True)
 class ChaosSetting:
-    """The properties of a run that decide which faults can strike it.
-
-    Attributes:
-        liveness_seconds: halts are drawn on both sides of it.
-        server_phases: the phases that the server enters again and again.
-        host_phases: the phases that every host enters again and again.
-    """
+    """The properties of a run that decide which faults can strike it."""
 
     iterations: int
     hosts: Sequence[int]
-    liveness_seconds: float
-    server_phases: Sequence[str]
-    host_phases: Sequence[str]
+    liveness_seconds: float  # halts are drawn on both sides of it
+    server_phases: Sequence[str]  # the phases that the server enters again and again
+    host_phases: Sequence[str]  # the phases that every host enters again and again
 
 
 def draw_schedule(

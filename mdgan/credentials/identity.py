@@ -29,17 +29,13 @@ _PADDING = padding.PSS(padding.MGF1(SHA256()), padding.PSS.DIGEST_LENGTH)
 
 @dataclass(frozen=True)
 class Identity:
-    """The own certificate with its key, and the authorities that are trusted.
+    """The own certificate with its key, and the authorities that are trusted."""
 
-    Attributes:
-        certificate: PEM, the own certificate first, then those between it and the authority.
-        by_name: whether mdgan made the certificates, so that peers are known by `SERVER_NAME` and
-            `HOST_NAME`. Otherwise the owner's own authority did; peers are known by addresses.
-    """
-
-    certificate: bytes
+    certificate: bytes  # PEM, the own certificate first, then those between it and the authority
     key: bytes = field(repr=False)
     authorities: bytes
+    # Whether mdgan made the certificates, so that peers are known by `SERVER_NAME` and `HOST_NAME`.
+    # Otherwise the owner's own authority did; peers are known by addresses.
     by_name: bool
 
     def __call__(self) -> "Identity":
@@ -119,8 +115,8 @@ def check_dates(path: Path, what: str, certificate: x509.Certificate, clock: dat
         raise BadInput(f"{path}: {what} expired at {pem.in_words(end)} ({machine}); make a new one")
     if clock < begin:
         raise BadInput(
-            f"{path}: {what} is valid from {pem.in_words(begin)} on, by the clock of the machine that "
-            f"made it, and {machine}: the clocks differ; set them, or wait"
+            f"{path}: {what} is valid from {pem.in_words(begin)} on, by the clock of the machine "
+            f"that made it, and {machine}: the clocks differ; set them, or wait"
         )
 
 

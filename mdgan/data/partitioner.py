@@ -21,23 +21,17 @@ def group_of(name: str) -> int:
 
 
 class Partitioner(ABC):
-    """A data set on this machine's disk, ready to be divided and sampled.
+    """A data set on this machine's disk, ready to be divided and sampled."""
 
-    Attributes:
-        labels: int64 [n], the class of each sample, in [0, number of classes).
-        class_names: one name a class; empty if the classes have only numbers.
-        groups: int64 [n]; samples of one group, such as a patient, go to one worker. None if each
-            stands for itself.
-        reads_files: whether the data lie in the folder that the user names.
-        read_one_by_one: whether each sample is read when it is drawn, by a reader that may be
-            called from several threads; then samples are read ahead.
-    """
-
-    labels: Tensor
-    class_names: tuple[str, ...] = ()
+    labels: Tensor  # int64 [n], the class of each sample, in [0, number of classes)
+    class_names: tuple[str, ...] = ()  # one name a class; empty if the classes have only numbers
+    # int64 [n]; samples of one group, such as a patient, go to one worker. None if each stands for
+    # itself.
     groups: Tensor | None = None
+    # Whether each sample is read when it is drawn, by a reader that may be called from several
+    # threads; then samples are read ahead.
     read_one_by_one: bool = False
-    reads_files: ClassVar[bool] = True
+    reads_files: ClassVar[bool] = True  # whether the data lie in the folder that the user names
 
     @abstractmethod
     def images(self, indices: Tensor) -> Tensor:

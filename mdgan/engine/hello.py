@@ -52,33 +52,24 @@ def _same(ours: str, theirs: str) -> bool:
 
 
 class HostHello(msgspec.Struct, frozen=True):
-    """A host that wants to join; its number is that of its first worker.
-
-    Attributes:
-        identity: what must be equal on every rank.
-        class_counts: of each worker, the number of samples of each class.
-        generation: of the server that it was linked with last; 0 for none.
-        key: a secret of this host; with it the host proves that it is the same when it comes back.
-        listens: where other hosts fetch from it; None if they need not know.
-        certificate: what the transport knows it by, whatever it says itself; empty if the host has
-            no certificate that is its own.
-        address: where its connection comes from, by the transport; empty on this machine.
-        serial: the number of its certificate, by which that may be revoked; empty without one.
-        ranks: that its certificate names; then it has no others.
-    """
+    """A host that wants to join; its number is that of its first worker."""
 
     host: int
     workers: Annotated[list[_Rank], msgspec.Meta(min_length=1)]
-    identity: dict[str, Any]
+    identity: dict[str, Any]  # what must be equal on every rank
     num_samples: dict[int, _Count]
-    class_counts: dict[int, list[_Count]]
-    generation: int
+    class_counts: dict[int, list[_Count]]  # of each worker, the number of samples of each class
+    generation: int  # of the server that it was linked with last; 0 for none
+    # A secret of this host; with it the host proves that it is the same when it comes back.
     key: str
-    listens: str | None = None
+    listens: str | None = None  # where other hosts fetch from it; None if they need not know
+    # What the transport knows it by, whatever it says itself; empty if the host has no certificate
+    # that is its own.
     certificate: str = ""
-    address: str = ""
+    address: str = ""  # where its connection comes from, by the transport; empty on this machine
+    # The number of its certificate, by which that may be revoked; empty without one.
     serial: str = ""
-    ranks: list[int] = []
+    ranks: list[int] = []  # that its certificate names; then it has no others
 
     @property
     def owner(self) -> Owner:

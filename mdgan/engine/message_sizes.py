@@ -52,23 +52,18 @@ Limits = Callable[[int], Mapping[str, int]]
 
 @dataclass(frozen=True)
 class MessageSizes:
-    """How large the messages of one algorithm can be; see the functions of the same names.
-
-    Attributes:
-        from_host: the kinds that a host with this many workers may send to the server.
-        num_counts: of the kind of sample; see `SampleKind`.
-        json_bytes: the most JSON of those kinds `from_host` that have more than `small_bytes`.
-        several: how many messages of such a kind answer one question, if not one.
-    """
+    """How large the messages of one algorithm can be; see the functions of the same names."""
 
     state_bytes: int
-    from_host: Limits
+    from_host: Limits  # the kinds that a host with this many workers may send to the server
     from_server: Limits
     between_hosts: Limits = field(default=lambda _: {})
     names_bytes: int = _MIB
+    # The most JSON of those kinds `from_host` that have more than `small_bytes`.
     json_bytes: Limits = field(default=lambda _: {})
     shares_bytes: int = 0
-    num_counts: int = 0
+    num_counts: int = 0  # of the kind of sample; see `SampleKind`
+    # How many messages of such a kind answer one question, if not one.
     several: Mapping[str, int] = field(default_factory=dict)
 
 

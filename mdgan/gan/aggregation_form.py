@@ -12,16 +12,12 @@ _FORM = re.compile(r"mean|median|(?:trimmed-mean|krum):[0-9]{1,9}|clip:[0-9.eE+-
 
 
 class RobustRule(NamedTuple):
-    """One rule.
+    """One rule."""
 
-    Attributes:
-        name: mean, median, trimmed-mean, krum or clip; an algorithm may have others, which trust
-            all workers.
-        parameter: F of trimmed-mean and krum, C of clip; 0 for the others.
-    """
-
+    # Mean, median, trimmed-mean, krum or clip; an algorithm may have others, which trust all
+    # workers.
     name: str
-    parameter: float = 0.0
+    parameter: float = 0.0  # F of trimmed-mean and krum, C of clip; 0 for the others
 
     def __str__(self) -> str:
         """As the command line has it."""

@@ -35,15 +35,10 @@ class PartialSum(NamedTuple):
 
 
 class FixedPoint(NamedTuple):
-    """Counts answers in whole numbers of steps, so that sums are exact in any order.
+    """Counts answers in whole numbers of steps, so that sums are exact in any order."""
 
-    Attributes:
-        scale: steps of a unit, a power of 2.
-        largest: sums below this one are exact.
-    """
-
-    scale: float
-    largest: float
+    scale: float  # steps of a unit, a power of 2
+    largest: float  # sums below this one are exact
 
     def steps(self, answer: Tensor, weight: float = 1.0) -> Tensor:
         """w_n · F_n as a whole number of steps, float64, a new tensor."""

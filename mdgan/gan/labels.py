@@ -13,22 +13,15 @@ from torch import Tensor, nn
 
 
 class Known(NamedTuple):
-    """By what an account of privacy knows one sample.
+    """By what an account of privacy knows one sample."""
 
-    Attributes:
-        content: what tells its unit from others, whatever a sample is called and wherever it is:
-            samples of equal content are one unit, such as the rows of a person.
-        row: where units are persons, the sample itself, by which other runs may know it.
-        alias: the same without what says whose it is, which other samples may equal.
-        before: how ledgers of version 2 knew it; empty if that was by its content.
-        source: the file that it lies in, if others may lie there later.
-    """
-
+    # What tells its unit from others, whatever a sample is called and wherever it is: samples of
+    # equal content are one unit, such as the rows of a person.
     content: bytes
-    row: bytes = b""
-    alias: bytes = b""
-    before: bytes = b""
-    source: bytes = b""
+    row: bytes = b""  # where units are persons, the sample itself, by which other runs may know it
+    alias: bytes = b""  # the same without what says whose it is, which other samples may equal
+    before: bytes = b""  # how ledgers of version 2 knew it; empty if that was by its content
+    source: bytes = b""  # the file that it lies in, if others may lie there later
 
 
 @dataclass(frozen=True)

@@ -52,24 +52,17 @@ class RateSchedule:
 
 @dataclass(frozen=True)
 class Policy:
-    """The optimization policy of one network (ParaGAN, section 5.2).
+    """The optimization policy of one network (ParaGAN, section 5.2)."""
 
-    Attributes:
-        optimizer: one of `OPTIMIZER_NAMES`, or `lookahead:` and one of them.
-        learning_rate: before the schedule.
-        betas: β1, which is the momentum of `lars` and `sgd`, and β2.
-        epsilon: ε; None for the optimizer's own.
-        weight_decay: λ, as the optimizer's paper uses it.
-        clip_norm: the largest L2 norm of the gradient of all weights; None for any.
-        schedule: what part of the learning rate an iteration has.
-    """
-
-    optimizer: str = "adam"
-    learning_rate: float = 2e-4
+    optimizer: str = "adam"  # one of `OPTIMIZER_NAMES`, or `lookahead:` and one of them
+    learning_rate: float = 2e-4  # before the schedule
+    # β1, which is the momentum of `lars` and `sgd`, and β2.
     betas: tuple[float, float] = (0.5, 0.999)
-    epsilon: float | None = None
-    weight_decay: float = 0.0
+    epsilon: float | None = None  # ε; None for the optimizer's own
+    weight_decay: float = 0.0  # λ, as the optimizer's paper uses it
+    # The largest L2 norm of the gradient of all weights; None for any.
     clip_norm: float | None = None
+    # What part of the learning rate an iteration has.
     schedule: RateSchedule = field(default_factory=RateSchedule)
 
     @property

@@ -110,8 +110,8 @@ class TrainingSettings(declare.Settings, group="models"):
     )
     generator_optimizer: optimizer_settings.OptimizerForm = declare.setting(
         "adam",
-        f"Optimizer of the generator: {', '.join(optimizer_settings.OPTIMIZERS)}, or lookahead:NAME with one of them; "
-        f"of keys {optimizer_settings.OPTIMIZER_KEYS}.",
+        f"Optimizer of the generator: {', '.join(optimizer_settings.OPTIMIZERS)}, or "
+        f"lookahead:NAME with one of them; of keys {optimizer_settings.OPTIMIZER_KEYS}.",
         optimizer_settings.OPTIMIZER,
         metavar="NAME:KEY=VALUE,…",
         other_names=("--optimizer", "--optim", "--learning-rate", "--lr"),

@@ -40,13 +40,8 @@ class ColumnFacts:
     """What the rows of a file say about one column.
 
     Attributes:
-        missing: how many rows lack a value, by what stands there.
-        texts: how many rows have each text; of very many texts only the first ones.
-        has_more_texts: whether there are others, which `texts` does not count.
         num_numbers, num_moments, num_others: how many rows have a number, a date or moment, or a
             text that is neither.
-        example: a text that is neither.
-        decimals: that numbers have at most.
         is_coded: whether numbers begin with 0 like keys and postal codes, as 01234.
         has_times: whether some moment is not midnight.
         numbers, moments: how many rows have each; moments are in seconds since 1970.
@@ -54,12 +49,13 @@ class ColumnFacts:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.missing: Counter[str] = Counter()
+        self.missing: Counter[str] = Counter()  # how many rows lack a value, by what stands there
+        # How many rows have each text; of very many texts only the first ones.
         self.texts: Counter[str] = Counter()
-        self.has_more_texts = False
+        self.has_more_texts = False  # whether there are others, which `texts` does not count
         self.num_numbers = self.num_moments = self.num_others = 0
-        self.example = ""
-        self.decimals = 0
+        self.example = ""  # a text that is neither
+        self.decimals = 0  # that numbers have at most
         self.is_coded = self.has_times = False
         self.numbers, self.moments = NumbersByRows(), NumbersByRows()
 

@@ -40,19 +40,14 @@ class RunFailed(RuntimeError):
 
 @dataclass
 class Audience:
-    """Who sees what a command says, and who looks on meanwhile.
+    """Who sees what a command says, and who looks on meanwhile."""
 
-    Attributes:
-        quiet: nothing is shown.
-        write: shows a line; progress bars have one of their own.
-        look: called every moment while the command runs, and once after it; True stops it.
-        own: with what `Run.open` is called to go on; see `mdgan.interface.wording`.
-    """
-
-    quiet: bool = False
+    quiet: bool = False  # nothing is shown
+    # Shows a line; progress bars have one of their own.
     write: Callable[[str], object] = lambda text: sys.stdout.write(text)
+    # Called every moment while the command runs, and once after it; True stops it.
     look: Callable[[], bool] = lambda: False
-    own: str = ""
+    own: str = ""  # with what `Run.open` is called to go on; see `mdgan.interface.wording`
 
 
 def command(*arguments: str, shown: Audience, handed: bytes = b"") -> None:

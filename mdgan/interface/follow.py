@@ -22,21 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reached:
-    """How far a run is, as callbacks are told.
+    """How far a run is, as callbacks are told."""
 
-    Attributes:
-        iteration: that the losses or the scores are of.
-        iterations: that the run will have; 0 while that is not known.
-        losses: the newest of `generator` and `discriminator`; NaN where one was not finite.
-        scores: of this iteration by name, such as `fid`; empty if it was not scored.
-        run: for `run.sample()` and all else, of the newest generator that was saved.
-    """
-
-    iteration: int
-    iterations: int
+    iteration: int  # that the losses or the scores are of
+    iterations: int  # that the run will have; 0 while that is not known
+    # The newest of `generator` and `discriminator`; NaN where one was not finite.
     losses: dict[str, float]
-    scores: dict[str, float]
-    run: Run
+    scores: dict[str, float]  # of this iteration by name, such as `fid`; empty if it was not scored
+    run: Run  # for `run.sample()` and all else, of the newest generator that was saved
 
 
 Callback = Callable[[Reached], object]
@@ -47,21 +40,15 @@ _NUM_SCORED = 1000  # samples that the user's own scores are of
 
 @dataclass
 class Follower:
-    """Looks at a run's folder while it trains.
-
-    Attributes:
-        scores: by name, functions of samples that are called whenever training scores.
-        stop: asks the run to stop.
-        begin: up to this iteration nothing is news.
-        reached: the newest; None before the first logged iteration.
-    """
+    """Looks at a run's folder while it trains."""
 
     run: Run
     callbacks: Sequence[Callback] = ()
+    # By name, functions of samples that are called whenever training scores.
     scores: "Mapping[str, Callable[[Tensor], float]] | None" = None
-    stop: Event | None = None
-    begin: int = 0
-    reached: Reached | None = None
+    stop: Event | None = None  # asks the run to stop
+    begin: int = 0  # up to this iteration nothing is news
+    reached: Reached | None = None  # the newest; None before the first logged iteration
 
     def __post_init__(self) -> None:
         """Begins at the start of the run's records."""

@@ -35,19 +35,12 @@ class GivenObjects(NamedTuple):
 
 
 class PlacedObjects(NamedTuple):
-    """Where all of that is.
+    """Where all of that is."""
 
-    Attributes:
-        settings: that say which data set and models are trained.
-        handed: models for `mdgan.data.handed`; empty if the dataset file has them.
-        data: the samples, if they are objects of the program.
-        about: what was understood, a line each.
-    """
-
-    settings: dict[str, Any]
-    handed: bytes = b""
-    data: "Data | None" = None
-    about: tuple[str, ...] = ()
+    settings: dict[str, Any]  # that say which data set and models are trained
+    handed: bytes = b""  # models for `mdgan.data.handed`; empty if the dataset file has them
+    data: "Data | None" = None  # the samples, if they are objects of the program
+    about: tuple[str, ...] = ()  # what was understood, a line each
 
 
 def place(

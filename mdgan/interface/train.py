@@ -118,17 +118,12 @@ def _train(
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` returns.
-
-    Attributes:
-        table: of each configuration the numbers in `comparison.json`.
-        runs: of each configuration a run a seed.
-    """
+    """What `compare` returns."""
 
     path: Path
     page: Path
-    table: dict[str, Any]
-    runs: dict[str, list[Run]]
+    table: dict[str, Any]  # of each configuration the numbers in `comparison.json`
+    runs: dict[str, list[Run]]  # of each configuration a run a seed
 
 
 @refusals_in_python()
@@ -216,9 +211,6 @@ class ScalingManager:
             learning rates are for `batch_size` samples an iteration there. `lr_scaling` says how
             they grow with the samples of all workers; linearly if not given.
         batch_size: samples of an iteration, of all workers together.
-
-    Attributes:
-        run: that was trained last; None before `train`.
     """
 
     def __init__(self, config: Mapping[str, Any], batch_size: int, num_workers: int) -> None:
@@ -227,7 +219,7 @@ class ScalingManager:
             raise BadInput(f"config: {name} is what batch_size and num_workers say; leave it out")
         (algorithm,) = registry.with_setting(_GLOBAL)
         self._settings = {"algorithm": algorithm, "lr_scaling": "linear", **config, **own}
-        self.run: Run | None = None
+        self.run: Run | None = None  # that was trained last; None before `train`
 
     def train(
         self,

@@ -179,10 +179,11 @@ def _new_questions(
     before = look_up(folder, held.as_files())
     if not (held.sources and before.histories):
         return []
+    spent = planning.spent_before(settings.privacy, before)
     return [
         f"{flag}: files of {schedule.whose} were trained on before, and the account knows none of "
         "their rows: columns or values have changed since; rows of the same persons have spent "
-        f"{planning.spent_before(settings.privacy, before):.3g} there, which this run does not count"
+        f"{spent:.3g} there, which this run does not count"
     ]
 
 

@@ -48,26 +48,17 @@ STOPPED_BY = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 @dataclass(frozen=True)
 class Claim:
-    """A run's folder, which the process with the generator holds.
-
-    Attributes:
-        fence: tells whether another server has taken over since.
-        goes_on: where training goes on, unless the run is new.
-        takes_over: whether this server replaces one that may seem to live but does not answer.
-        listens: address and port for workers of other machines; empty if there are none.
-        socket: where workers of this machine find the server; empty if it has none.
-        run_id: drawn for the run when it was new; the folders of its hosts are known by it.
-        before: what the files held that the claim has changed, by name, None where there was none;
-            empty if the folder is new.
-    """
+    """A run's folder, which the process with the generator holds."""
 
     run: RunDirectory
-    fence: Fence
-    goes_on: Continuation | None
-    takes_over: bool
-    listens: str
-    socket: str
-    run_id: str
+    fence: Fence  # tells whether another server has taken over since
+    goes_on: Continuation | None  # where training goes on, unless the run is new
+    takes_over: bool  # whether this server replaces one that may seem to live but does not answer
+    listens: str  # address and port for workers of other machines; empty if there are none
+    socket: str  # where workers of this machine find the server; empty if it has none
+    run_id: str  # drawn for the run when it was new; the folders of its hosts are known by it
+    # What the files held that the claim has changed, by name, None where there was none; empty if
+    # the folder is new.
     before: Mapping[str, bytes | None] = field(default_factory=dict)
 
     @property

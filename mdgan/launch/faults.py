@@ -53,18 +53,13 @@ class Fault:
 
 
 class Strike(Struct, frozen=True):
-    """A fault that has struck, by its number in `MDGAN_FAULTS`, from 0.
-
-    Attributes:
-        time: in seconds since 1970.
-        moment: the same by the machine's monotonic clock, which is never set.
-    """
+    """A fault that has struck, by its number in `MDGAN_FAULTS`, from 0."""
 
     number: int
     process: int
     iteration: int
-    time: float
-    moment: float
+    time: float  # in seconds since 1970
+    moment: float  # the same by the machine's monotonic clock, which is never set
 
 
 @dataclass(frozen=True)

@@ -20,20 +20,15 @@ _STARTED_BY = {
 
 @dataclass(frozen=True)
 class Resolved:
-    """Checked settings, as far as they are known without the dataset file.
+    """Checked settings, as far as they are known without the dataset file."""
 
-    Attributes:
-        settings: of the run, before the defaults of the dataset file and of the architecture.
-        task: set if another program has started this process beside others of the run.
-        layers: where the settings come from, the strongest first.
-        ray: the cluster on which all ranks run.
-    """
-
+    # Of the run, before the defaults of the dataset file and of the architecture.
     settings: RunSettings
     launch: LaunchSettings
+    # Set if another program has started this process beside others of the run.
     task: LaunchedTask | None
-    layers: tuple[Mapping[str, Any], ...]
-    ray: RayCluster | None = None
+    layers: tuple[Mapping[str, Any], ...]  # where the settings come from, the strongest first
+    ray: RayCluster | None = None  # the cluster on which all ranks run
 
 
 def resolve(

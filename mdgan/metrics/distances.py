@@ -159,19 +159,12 @@ def quietly(seed: int) -> Iterator[None]:
 
 
 class PrecisionRecall(NamedTuple):
-    """All four are 1 for a perfect generator, up to chance; density may exceed 1.
+    """All four are 1 for a perfect generator, up to chance; density may exceed 1."""
 
-    Attributes:
-        precision: share of generated samples that lie in some real sample's ball.
-        recall: share of real samples that lie in some generated sample's ball.
-        density: number of real balls that a generated sample lies in, divided by k, on average.
-        coverage: share of real samples with a generated one in their ball.
-    """
-
-    precision: float
-    recall: float
-    density: float
-    coverage: float
+    precision: float  # share of generated samples that lie in some real sample's ball
+    recall: float  # share of real samples that lie in some generated sample's ball
+    density: float  # number of real balls that a generated sample lies in, divided by k, on average
+    coverage: float  # share of real samples with a generated one in their ball
 
 
 def precision_recall(

@@ -47,29 +47,21 @@ def gather(pieces: Iterable[Features]) -> Features:
 
 @dataclass(frozen=True, eq=False)
 class Extractor:
-    """A fixed network from images to features.
+    """A fixed network from images to features."""
 
-    Attributes:
-        kind: "classifier", "random", "inception" or "file": how it is built.
-        sha256: of the weights or of the file they come from, the same on every machine.
-        shape: of the samples it takes; None if it takes pictures of more than one shape.
-        num_classes: K; 0 if it has no classes.
-        accuracy: share of test samples whose class it predicts; None if it was not measured.
-        network: in evaluation mode; from float32 [n, *shape] in [−1, 1] to features [n, d], or
-            to features and logits [n, K].
-        num_at_once: how many images are computed together, which bounds the memory.
-    """
-
-    kind: str
+    kind: str  # "classifier", "random", "inception" or "file": how it is built
     name: str
-    sha256: str
-    shape: Shape | None
+    sha256: str  # of the weights or of the file they come from, the same on every machine
+    shape: Shape | None  # of the samples it takes; None if it takes pictures of more than one shape
     num_features: int
-    num_classes: int
+    num_classes: int  # K; 0 if it has no classes
+    # Share of test samples whose class it predicts; None if it was not measured.
     accuracy: float | None
+    # In evaluation mode; from float32 [n, *shape] in [−1, 1] to features [n, d], or to features and
+    # logits [n, K].
     network: nn.Module
     device: torch.device = CPU
-    num_at_once: int = 500
+    num_at_once: int = 500  # how many images are computed together, which bounds the memory
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Features:

@@ -17,9 +17,6 @@ class RecordWriter:
             other error if another process has taken over the run.
         at_begin: takes over, when training begins, a folder with records of a run that goes on;
             until then all writes wait. None for a new folder.
-
-    Attributes:
-        trouble: one line on the last write that failed; empty if none has.
     """
 
     def __init__(
@@ -28,7 +25,7 @@ class RecordWriter:
         may_write: Callable[[], None] = lambda: None,
         at_begin: Callable[[], None] | None = None,
     ) -> None:
-        self.trouble = ""
+        self.trouble = ""  # one line on the last write that failed; empty if none has
         self.is_strict = False
         self._run = run
         self._may_write = may_write

@@ -43,20 +43,14 @@ class Rhythm(NamedTuple):
 
 
 class Launched(NamedTuple):
-    """How a run was started.
+    """How a run was started."""
 
-    Attributes:
-        status: what `run.json` holds besides how far the run is.
-        at: when the user started it, by the machine's monotonic clock.
-        seconds: of training before the checkpoint that the run goes on from.
-        budget: the ε that further iterations would go on spending; None if they spend nothing.
-    """
-
-    status: Mapping[str, Any]
-    at: float
+    status: Mapping[str, Any]  # what `run.json` holds besides how far the run is
+    at: float  # when the user started it, by the machine's monotonic clock
     settings: Mapping[str, Any] = MappingProxyType({})
-    seconds: float = 0.0
+    seconds: float = 0.0  # of training before the checkpoint that the run goes on from
     resume: str = ""
+    # The ε that further iterations would go on spending; None if they spend nothing.
     budget: float | None = None
 
 

@@ -91,24 +91,17 @@ _UNRECORDED_SECONDS = 3.0  # roles record what they did about once a second, eac
 
 
 class WorkerRow(NamedTuple):
-    """What is known of one worker; None where it is not known.
-
-    Attributes:
-        state: alive, late, lost, left, out (shut out), or done once the run has ended.
-        iteration: the last one that its process recorded, or the end of its last round.
-        step_seconds: mean time of its work in one of the last recorded iterations or rounds.
-        received_per_second: bytes of its process, recently or over an ended run.
-        rounds: in how many it took part; None if placed clients do.
-    """
+    """What is known of one worker; None where it is not known."""
 
     rank: int
     role: str | None
-    state: str
-    iteration: int | None
+    state: str  # alive, late, lost, left, out (shut out), or done once the run has ended
+    iteration: int | None  # the last one that its process recorded, or the end of its last round
+    # Mean time of its work in one of the last recorded iterations or rounds.
     step_seconds: float | None
-    received_per_second: float | None
+    received_per_second: float | None  # bytes of its process, recently or over an ended run
     sent_per_second: float | None
-    rounds: int | None
+    rounds: int | None  # in how many it took part; None if placed clients do
     samples: int | None
     recorded: WorkerState
 

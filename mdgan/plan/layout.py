@@ -19,19 +19,15 @@ Workers = tuple[int, ...]  # those of one host, in increasing order
 
 @dataclass(frozen=True)
 class Layout:
-    """Who computes where.
-
-    Attributes:
-        shared: whether one machine runs everything; else the server and every host have their own.
-        speeds: of each host; 1 as on this machine. Empty if all are.
-    """
+    """Who computes where."""
 
     hosts: tuple[Workers, ...]
     cores: int
     host_threads: int
     server_threads: int
+    # Whether one machine runs everything; else the server and every host have their own.
     shared: bool
-    speeds: tuple[float, ...] = ()
+    speeds: tuple[float, ...] = ()  # of each host; 1 as on this machine. Empty if all are.
 
     @property
     def sizes(self) -> list[int]:
@@ -72,17 +68,12 @@ class Link:
 
 @dataclass(frozen=True)
 class Machines:
-    """Some machines that are alike.
-
-    Attributes:
-        speed: of a worker or a slot there; 1 as here.
-        slots: of each of them; None for as many as here.
-    """
+    """Some machines that are alike."""
 
     count: int
     name: str
-    speed: float = 1.0
-    slots: int | None = None
+    speed: float = 1.0  # of a worker or a slot there; 1 as here
+    slots: int | None = None  # of each of them; None for as many as here
 
     def __str__(self) -> str:
         """How many there are of which name."""

@@ -33,15 +33,10 @@ _CARRIED = 3
 
 @dataclass(frozen=True)
 class Stages:
-    """Seconds of a step by phase, each time that it comes.
+    """Seconds of a step by phase, each time that it comes."""
 
-    Attributes:
-        server: of the server by the clock, but for messages.
-        server_busy: of all its cores together, while hosts compute.
-    """
-
-    server: Seconds
-    server_busy: Seconds
+    server: Seconds  # of the server by the clock, but for messages
+    server_busy: Seconds  # of all its cores together, while hosts compute
     worker: HostStages
     questions: int = 1
 
@@ -62,26 +57,17 @@ def of_server(seconds: Seconds, num_hosts: float) -> Seconds:
 
 
 class Measured(NamedTuple):
-    """What the short run has shown.
-
-    Attributes:
-        server: by phase, seconds of the server by the clock in a step of the planned run.
-        shared_bytes: memory of every process: Python, torch, mdgan.
-        server_bytes: what the server has besides.
-        host_bytes: what a host with one worker has besides.
-        worker_bytes: what each further worker takes, or each slot of placed clients.
-        placed: where such clients were trained.
-    """
+    """What the short run has shown."""
 
     costs: Costs
-    server: Seconds
+    server: Seconds  # by phase, seconds of the server by the clock in a step of the planned run
     worker: HostStages
     traffic: StepTraffic
-    shared_bytes: int
-    server_bytes: int
-    host_bytes: int
-    worker_bytes: int
-    placed: Sequence[Placed] = ()
+    shared_bytes: int  # memory of every process: Python, torch, mdgan
+    server_bytes: int  # what the server has besides
+    host_bytes: int  # what a host with one worker has besides
+    worker_bytes: int  # what each further worker takes, or each slot of placed clients
+    placed: Sequence[Placed] = ()  # where such clients were trained
 
 
 class ShortRun(NamedTuple):
@@ -94,17 +80,13 @@ class ShortRun(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """Measures an algorithm on this machine; raises ForkFailed if it cannot run here.
-
-    Attributes:
-        hosts_here: how many hosts of placed clients share this machine.
-    """
+    """Measures an algorithm on this machine; raises ForkFailed if it cannot run here."""
 
     entry: Algorithm[Any]
     dataset: DatasetFile
     layout: Layout
     planning: Planning[Any]
-    hosts_here: int = 1
+    hosts_here: int = 1  # how many hosts of placed clients share this machine
 
     def take(self) -> Measured:
         """Measures everything."""

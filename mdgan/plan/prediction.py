@@ -16,33 +16,22 @@ from mdgan.plan.layout import Layout, Link
 
 @dataclass(frozen=True)
 class StepTraffic:
-    """Bytes on the wire, headers and names included.
+    """Bytes on the wire, headers and names included."""
 
-    Attributes:
-        out: of a step, from the server to each host.
-        back: from each host to the server.
-        exchanged: of all that hosts hand to each other in an exchange, such as a swap, on average.
-    """
-
-    out: tuple[float, ...]
-    back: tuple[float, ...]
+    out: tuple[float, ...]  # of a step, from the server to each host
+    back: tuple[float, ...]  # from each host to the server
+    # Of all that hosts hand to each other in an exchange, such as a swap, on average.
     exchanged: float = 0.0
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of a step, with messages. Of hosts, where cores are shared: of all cores together.
+    """Seconds of a step, with messages. Of hosts, where cores are shared: of all cores together."""
 
-    Attributes:
-        answers: of each host, from a question to its answer.
-        ahead: of each host, with what does not wait for the next question.
-        server_busy: likewise of all its cores together, while hosts compute.
-    """
-
-    answers: tuple[float, ...]
-    ahead: tuple[float, ...]
+    answers: tuple[float, ...]  # of each host, from a question to its answer
+    ahead: tuple[float, ...]  # of each host, with what does not wait for the next question
     server: float
-    server_busy: float
+    server_busy: float  # likewise of all its cores together, while hosts compute
 
     def times(self, factor: float, speeds: tuple[float, ...] = ()) -> "Costs":
         """All seconds so many times longer, with hosts of such speeds; none: as this machine."""
@@ -56,28 +45,19 @@ class Costs:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Seconds of a step, and what they are made of.
+    """Seconds of a step, and what they are made of."""
 
-    Attributes:
-        step: all of it, exchanges spread over the steps between them.
-        server: the server's arithmetic and messages, on all its threads.
-        workers: the longest that hosts take, each after the other where they share cores.
-        out: bytes over the server's link, on their way to hosts.
-        back: bytes on their way back; partly at the same time.
-        work: the arithmetic of all processes over the cores of the one machine; 0 where each has
-            a machine of its own.
-        bottleneck: `cores`, `server`, `workers`, `link` or `latency`.
-    """
-
-    step: float
+    step: float  # all of it, exchanges spread over the steps between them
     exchange: float
-    server: float
-    workers: float
-    out: float
-    back: float
+    server: float  # the server's arithmetic and messages, on all its threads
+    workers: float  # the longest that hosts take, each after the other where they share cores
+    out: float  # bytes over the server's link, on their way to hosts
+    back: float  # bytes on their way back; partly at the same time
     latency: float
+    # The arithmetic of all processes over the cores of the one machine; 0 where each has a machine
+    # of its own.
     work: float
-    bottleneck: str
+    bottleneck: str  # `cores`, `server`, `workers`, `link` or `latency`
 
 
 @dataclass(frozen=True)

@@ -65,18 +65,13 @@ class _Noise(InMemoryPartitioner):
 
 
 class PlayedRole(NamedTuple):
-    """What the server or a host did in a short run.
-
-    Attributes:
-        own_bytes: memory that it shares with no other process.
-        placed: where placed clients were trained; the server knows.
-    """
+    """What the server or a host did in a short run."""
 
     charges: list[PhaseCharge]
-    own_bytes: int
+    own_bytes: int  # memory that it shares with no other process
     forked_bytes: int
     spans: Mapping[int, Sequence[RecordedSpan]]
-    placed: Sequence[Placed] = ()
+    placed: Sequence[Placed] = ()  # where placed clients were trained; the server knows
 
     def moved_bytes(self, phase: str) -> float:
         """What it sends or receives in a phase, in a usual step in which it does."""

@@ -29,19 +29,14 @@ _OF_DATA = "data_sha256"
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """What the server says of a run.
+    """What the server says of a run."""
 
-    Attributes:
-        run: the random name of the run.
-        terms: what was equal on all ranks: version, data set, settings.
-        generator: the digest of the run's generator; empty where a host leaves before the end.
-        learnt: the digest of what all sites have counted (`published_digest`); empty for nothing.
-    """
-
-    run: str
-    terms: dict[str, Any]
+    run: str  # the random name of the run
+    terms: dict[str, Any]  # what was equal on all ranks: version, data set, settings
     iteration: int
+    # The digest of the run's generator; empty where a host leaves before the end.
     generator: str = ""
+    # The digest of what all sites have counted (`published_digest`); empty for nothing.
     learnt: str = ""
 
     def text(self) -> str:
@@ -51,23 +46,17 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class Attestation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host answers.
-
-    Attributes:
-        statement: the text that it signs, as the server sent it; see `Statement`.
-        epsilon: by worker, ε that its samples have spent, by the account on their own machine,
-            rounded up to three digits.
-        replaced: the same for a sample that may be another one instead of none.
-        chain: PEM of its certificate and those between that and the authority.
-        signature: in hexadecimal; empty if it has not signed, and `refusal` says why.
-    """
+    """What a host answers."""
 
     workers: Annotated[list[_Worker], Meta(min_length=1, max_length=1 << 12)]
-    statement: _Text
+    statement: _Text  # the text that it signs, as the server sent it; see `Statement`
+    # By worker, ε that its samples have spent, by the account on their own machine, rounded up to
+    # three digits.
     epsilon: dict[_Worker, _Epsilon] = {}
+    # The same for a sample that may be another one instead of none.
     replaced: dict[_Worker, _Epsilon] = {}
-    chain: _Text = ""
-    signature: _Hex = ""
+    chain: _Text = ""  # PEM of its certificate and those between that and the authority
+    signature: _Hex = ""  # in hexadecimal; empty if it has not signed, and `refusal` says why
     refusal: Annotated[str, Meta(max_length=500)] = ""
 
     def __post_init__(self) -> None:

@@ -47,15 +47,10 @@ _MOST_HISTORIES = 256
 
 
 class Spent(NamedTuple):
-    """What a worker's samples have spent.
+    """What a worker's samples have spent."""
 
-    Attributes:
-        epsilon: ε, for the run's δ, of all steps up to now; see docs/privacy.md.
-        replaced: the same for a sample that may be another one instead of none.
-    """
-
-    epsilon: float
-    replaced: float
+    epsilon: float  # ε, for the run's δ, of all steps up to now; see docs/privacy.md
+    replaced: float  # the same for a sample that may be another one instead of none
 
 
 class RoundNotice(msgspec.Struct, frozen=True):
@@ -68,13 +63,7 @@ class RoundNotice(msgspec.Struct, frozen=True):
 
 
 class Budget:
-    """Counts a worker's steps, and stops it before it spends more than it may.
-
-    Attributes:
-        units: which of its samples belong together; None for clients as wholes.
-        releases: what its samples have told once; None where they tell in steps.
-        noise: σ.
-    """
+    """Counts a worker's steps, and stops it before it spends more than it may."""
 
     def __init__(
         self,
@@ -84,13 +73,13 @@ class Budget:
         held: Contents | None = None,
     ) -> None:
         self._ledger = ledger
-        self.units = units
-        self.releases = None
+        self.units = units  # which of its samples belong together; None for clients as wholes
+        self.releases = None  # what its samples have told once; None where they tell in steps
         if settings.tells_once and held is not None:
             self.releases = Releases(ledger.folder, held)
         self._settings = settings
         self._plan = plan = ledger.run.plan
-        self.noise = plan.noise
+        self.noise = plan.noise  # σ
         self._earlier = tuple(sorted({*ledger.earlier, *plan.disclosed}))
         self._computed = -1, Spent(0.0, 0.0)
         self._due = 0.0

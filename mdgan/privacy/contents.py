@@ -31,19 +31,17 @@ class Contents:
     """What some samples hold, as SHA-256, each once, in order; see `Known`.
 
     Attributes:
-        digests: of the contents of all units.
         rows, aliases: of what else other runs may know samples by, each with that of the unit.
-        before: of what ledgers of version 2 know them by.
-        sources: of the files that they lie in, each with that of one unit.
-        unit_of_sample: of each sample the number of its unit, int64 [n], in the order of the first
-            samples of units; None where each sample is a unit.
     """
 
-    digests: tuple[bytes, ...]
+    digests: tuple[bytes, ...]  # of the contents of all units
     rows: tuple[tuple[bytes, bytes], ...] = ()
     aliases: tuple[tuple[bytes, bytes], ...] = ()
-    before: tuple[bytes, ...] = ()
+    before: tuple[bytes, ...] = ()  # of what ledgers of version 2 know them by
+    # Of the files that they lie in, each with that of one unit.
     sources: tuple[tuple[bytes, bytes], ...] = ()
+    # Of each sample the number of its unit, int64 [n], in the order of the first samples of units;
+    # None where each sample is a unit.
     unit_of_sample: Tensor | None = field(default=None, compare=False)
 
     @classmethod

@@ -37,50 +37,36 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process saw of a worker's noise r, in units of its deviation; secret.
+    """What one process saw of a worker's noise r, in units of its deviation; secret."""
 
-    Attributes:
-        noise: σ, and `rate` q, as they are stated.
-        numbers: d, that a step releases.
-        squares: Σ r² of all steps; `least_step`: of the step with the least, by d.
-        together: ‖Σ_t r_t‖² / steps.
-        alike: Σ_t (r_t · r_{t−1} / ‖r_{t−1}‖)².
-        within: the largest product of a step's r with r moved, or turned around, in deviations; of
-            `compared` steps.
-        follows: Σ_t r_t · s_t / ‖s_t‖, with the sums s that are known; of `followed` steps.
-        along: Σ_t (r_t · s_t / ‖s_t‖)².
-        inside: how many values lie within `EDGES`; `blur` is how far rounding may move one.
-        lost: how many steps released what is not finite.
-        drawn: samples in batches, of so many that were `offered`.
-        longest: the norm of what a sample adds alone, in C.
-        cut: the same by the bound, where the bound is so small that it cuts all samples.
-        summed: the norm of a sum by that of as many samples as it has, each of norm C.
-        trace: some values, in order.
-    """
-
-    noise: _Figure
+    noise: _Figure  # σ, and `rate` q, as they are stated
     rate: _Figure
     steps: _Count = 0
-    numbers: _Count = 0
-    squares: _Figure = 0.0
+    numbers: _Count = 0  # d, that a step releases
+    squares: _Figure = 0.0  # Σ r² of all steps; `least_step`: of the step with the least, by d
     least_step: _Figure = 0.0
     parts: list[Part] = []
-    together: _Figure = 0.0
-    alike: _Figure = 0.0
+    together: _Figure = 0.0  # ‖Σ_t r_t‖² / steps
+    alike: _Figure = 0.0  # Σ_t (r_t · r_{t−1} / ‖r_{t−1}‖)²
+    # The largest product of a step's r with r moved, or turned around, in deviations; of `compared`
+    # steps.
     within: _Figure = 0.0
     compared: _Count = 0
+    # Σ_t r_t · s_t / ‖s_t‖, with the sums s that are known; of `followed` steps.
     follows: _Figure = 0.0
-    along: _Figure = 0.0
+    along: _Figure = 0.0  # Σ_t (r_t · s_t / ‖s_t‖)²
     followed: _Count = 0
+    # How many values lie within `EDGES`; `blur` is how far rounding may move one.
     inside: list[_Count] = []
     blur: _Figure = 0.0
-    lost: _Count = 0
-    drawn: _Count = 0
+    lost: _Count = 0  # how many steps released what is not finite
+    drawn: _Count = 0  # samples in batches, of so many that were `offered`
     offered: _Count = 0
-    longest: _Figure = 0.0
+    longest: _Figure = 0.0  # the norm of what a sample adds alone, in C
+    # The same by the bound, where the bound is so small that it cuts all samples.
     cut: _Figure = 0.0
-    summed: _Figure = 0.0
-    trace: list[_Figure] = []
+    summed: _Figure = 0.0  # the norm of a sum by that of as many samples as it has, each of norm C
+    trace: list[_Figure] = []  # some values, in order
 
     @property
     def share(self) -> float:

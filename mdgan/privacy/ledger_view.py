@@ -17,42 +17,30 @@ _KEY_BYTES = 16
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What the steps of a run are taken for.
+    """What the steps of a run are taken for."""
 
-    Attributes:
-        asked: all that decides the rest.
-        unit: what the noise hides: a `SAMPLE` or a `CLIENT`.
-        until: the number of steps of the run at which the plan is used up.
-        order: of Rényi, at which the planned steps cost least; it stays with samples that have no
-            earlier plan.
-        disclosed: what hosts said of earlier runs of their clients, if they were asked.
-    """
-
-    asked: str
-    unit: str
+    asked: str  # all that decides the rest
+    unit: str  # what the noise hides: a `SAMPLE` or a `CLIENT`
     kind: str
     noise: float
     rate: float
     planned: int
-    until: int
+    until: int  # the number of steps of the run at which the plan is used up
+    # Of Rényi, at which the planned steps cost least; it stays with samples that have no earlier
+    # plan.
     order: float
+    # What hosts said of earlier runs of their clients, if they were asked.
     disclosed: tuple[PrivacyHistory, ...] = msgspec.field(name="told", default=())
 
 
 class LedgerRun(msgspec.Struct, frozen=True):
-    """Steps that the same samples took by one plan.
-
-    Attributes:
-        stream: what random numbers come from, beside the ledger's secret.
-        first: the number of its first step in that stream.
-        steps: that were taken, or may have been.
-    """
+    """Steps that the same samples took by one plan."""
 
     number: int
     plan: Plan
-    stream: bytes
-    first: int
-    steps: int
+    stream: bytes  # what random numbers come from, beside the ledger's secret
+    first: int  # the number of its first step in that stream
+    steps: int  # that were taken, or may have been
     samples: int
 
     @property

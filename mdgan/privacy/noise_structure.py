@@ -59,17 +59,12 @@ _VIEWS: tuple[tuple[View, bool, range], ...] = (
 
 
 class Structure(NamedTuple):
-    """A grid that noise lies on, more or less.
-
-    Attributes:
-        bits: k; it has 2ᵏ points in 1.
-        concentration: κ of von Mises' distribution of where numbers lie between two points.
-    """
+    """A grid that noise lies on, more or less."""
 
     view: View
     scale: float
-    bits: int
-    concentration: float
+    bits: int  # k; it has 2ᵏ points in 1
+    concentration: float  # κ of von Mises' distribution of where numbers lie between two points
 
     def told(self, rest: Tensor) -> Tensor:
         """The log likelihood of rests, in deviations, less that of Gaussian noise, [...]."""

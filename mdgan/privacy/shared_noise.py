@@ -39,17 +39,11 @@ class SharedNoiseSettings(Settings, group="privacy"):
 
 @dataclass(frozen=True)
 class NoiseSharing:
-    """Which sums have enough of the noise.
+    """Which sums have enough of the noise."""
 
-    Attributes:
-        num_workers: at the start; a sum has as many, unless M is given.
-        given: M, as the settings say.
-        least: fewer the user of this machine does not accept, and the server's does not say.
-    """
-
-    num_workers: int
-    given: int | None = None
-    least: int = 1
+    num_workers: int  # at the start; a sum has as many, unless M is given
+    given: int | None = None  # M, as the settings say
+    least: int = 1  # fewer the user of this machine does not accept, and the server's does not say
 
     @property
     def least_hosts(self) -> int:

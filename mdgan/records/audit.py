@@ -72,19 +72,14 @@ class Separation(Struct, frozen=True, kw_only=True):
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """Membership inference against one discriminator.
+    """Membership inference against one discriminator."""
 
-    Attributes:
-        worker: where it was at the end; 0 for the one that is the server's.
-        last: the worker that it was trained by last; 0 for all.
-        of_all: the samples of all workers that it was trained by against others.
-    """
-
+    # Where it was at the end; 0 for the one that is the server's.
     worker: Annotated[int, Meta(ge=0)]
-    last: Annotated[int, Meta(ge=0)]
+    last: Annotated[int, Meta(ge=0)]  # the worker that it was trained by last; 0 for all
     iterations: dict[Rank, Count] = {}
     of_last: Separation
-    of_all: Separation
+    of_all: Separation  # the samples of all workers that it was trained by against others
 
 
 class Copying(Struct, frozen=True, kw_only=True):
@@ -140,33 +135,24 @@ class Inversion(Struct, frozen=True, kw_only=True):
 
 
 class Bound(Struct, frozen=True, kw_only=True):
-    """What canaries, `gradients` or planted `samples`, and direct tests say of a run's own ε.
-
-    Attributes:
-        guesses: r, of how many the attacker guessed whether they were among the samples.
-        confidence: with which the run is not (ε, δ)-private for any ε below `epsilon`.
-        surely: the same with more confidence, by which a run is contradicted.
-        ceiling: what `epsilon` would be if all guesses were right.
-        method: what the bound takes for granted of the mechanism.
-        noise: how large the noise of some worker is, at least, by what is stated.
-        longest: what a sample adds, at most, in C, of those that were tried.
-        flaws: what direct tests found that cannot be if the run does as it says.
-    """
+    """What canaries, `gradients` or planted `samples`, and direct tests say of a run's own ε."""
 
     kind: str
     canaries: Count
-    guesses: Count
+    guesses: Count  # r, of how many the attacker guessed whether they were among the samples
     right: Count
     delta: _Share
-    confidence: _Share
+    confidence: _Share  # with which the run is not (ε, δ)-private for any ε below `epsilon`
     epsilon: Seconds
     stated: Seconds
-    surely: Seconds | None = None
-    ceiling: Seconds | None = None
-    method: str = "any mechanism"
+    surely: Seconds | None = None  # the same with more confidence, by which a run is contradicted
+    ceiling: Seconds | None = None  # what `epsilon` would be if all guesses were right
+    method: str = "any mechanism"  # what the bound takes for granted of the mechanism
+    # How large the noise of some worker is, at least, by what is stated.
     noise: Seconds | None = None
+    # What a sample adds, at most, in C, of those that were tried.
     longest: Annotated[float, Meta(ge=0)] | None = None
-    flaws: list[str] = []
+    flaws: list[str] = []  # what direct tests found that cannot be if the run does as it says
 
     @property
     def contradicts(self) -> bool:

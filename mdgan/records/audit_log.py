@@ -69,17 +69,11 @@ class AuditLog:
 
 
 class Verified(NamedTuple):
-    """What a log looks like.
+    """What a log looks like."""
 
-    Attributes:
-        entries: the lines of which each follows from the one before.
-        sha256: of the last of them.
-        trouble: what is wrong with the line after them; empty if there is none.
-    """
-
-    entries: int
-    sha256: str
-    trouble: str = ""
+    entries: int  # the lines of which each follows from the one before
+    sha256: str  # of the last of them
+    trouble: str = ""  # what is wrong with the line after them; empty if there is none
 
 
 def verify(run: Path) -> Verified:

@@ -5,18 +5,12 @@ from typing import NamedTuple
 
 
 class WorkerNumbers(NamedTuple):
-    """Numbers of every worker that logged iterations hold, and how people see them.
+    """Numbers of every worker that logged iterations hold, and how people see them."""
 
-    Attributes:
-        key: in a row of `metrics.jsonl`, of worker → a number, or → a mean and a greatest number.
-        column: its heading in `mdgan watch`; empty if it has none.
-        alarm: from here on a number is alarming; it is drawn as a dashed line.
-    """
-
-    key: str
+    key: str  # in a row of `metrics.jsonl`, of worker → a number, or → a mean and a greatest number
     title: str
     label: str
     caption: str
-    column: str = ""
-    alarm: float = inf
+    column: str = ""  # its heading in `mdgan watch`; empty if it has none
+    alarm: float = inf  # from here on a number is alarming; it is drawn as a dashed line
     alarming: str = ""

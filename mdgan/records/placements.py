@@ -76,21 +76,16 @@ _Part = Annotated[float, Meta(ge=0, lt=1e12)]
 
 
 class Placed(RecordedRow, frozen=True):
-    """Where the clients of one round trained, as `rr`, `bb`, `lb` or `pull` placed them.
-
-    Attributes:
-        makespan: seconds from the beginning of the round until the last slot was done.
-        slots: all slots that were there, also those without a client.
-        num_slots: host → how many slots it used.
-        fits: kind of slot → a, b, d of f(x) = a·x + b·log(x) + d seconds (Sani et al. 2024,
-            equation 3), by which the round was placed.
-    """
+    """Where the clients of one round trained, as `rr`, `bb`, `lb` or `pull` placed them."""
 
     number: Count
     strategy: str
-    makespan: Seconds
+    makespan: Seconds  # seconds from the beginning of the round until the last slot was done
+    # All slots that were there, also those without a client.
     slots: list[InSlot] = field(default_factory=list)
-    num_slots: dict[Rank, Count] = field(default_factory=dict)
+    num_slots: dict[Rank, Count] = field(default_factory=dict)  # host → how many slots it used
+    # Kind of slot → a, b, d of f(x) = a·x + b·log(x) + d seconds (Sani et al. 2024, equation 3), by
+    # which the round was placed.
     fits: dict[str, tuple[_Part, _Part, _Part]] = field(default_factory=dict)
 
     @property

@@ -143,17 +143,13 @@ class ScoresRow(RecordedRow, frozen=True):
 
 
 class Swap(RecordedRow, frozen=True):
-    """One swap of discriminators.
-
-    Attributes:
-        taken: taker → digest of what arrived; None in records of old versions.
-        means: whether takers that gave went on with the mean of that and of their own.
-    """
+    """One swap of discriminators."""
 
     pairs: tuple[tuple[Rank, Rank], ...] = field(name="moves")
     given: dict[Rank, str] = {}
+    # Taker → digest of what arrived; None in records of old versions.
     taken: dict[Rank, str] | None = None
-    means: bool = False
+    means: bool = False  # whether takers that gave went on with the mean of that and of their own
     said_exact: bool | None = field(name="exact", default=None)
 
     @cached_property
@@ -247,20 +243,16 @@ OPERATORS: tuple[Operators, ...] = get_args(Operators)
 
 
 class Profile(RecordedRow, frozen=True):
-    """What a process computed in the iterations from `first` to `last`.
+    """What a process computed in the iterations from `first` to `last`."""
 
-    Attributes:
-        role: of the process; the server's stands for all roles if they share a process.
-        gpu: the share of the time in which its GPU was busy, in [0, 1]; None if that is not known.
-    """
-
-    role: str
+    role: str  # of the process; the server's stands for all roles if they share a process
     first: Count
     last: Count
     profiled_seconds: Seconds
     operators: dict[Operators, Seconds]
     busy_cores: Annotated[float, Meta(ge=0, lt=1e6)]
     cores: Annotated[int, Meta(gt=0, lt=10**6)]
+    # The share of the time in which its GPU was busy, in [0, 1]; None if that is not known.
     gpu: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 

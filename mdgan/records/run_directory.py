@@ -38,30 +38,24 @@ class Status(TypedDict, total=False):
     """What `run.json` says of a run.
 
     Attributes:
-        dataset_file: its path, from the run's folder if it lies there.
-        process_began: when the server's process began, in seconds from the start of the system.
-        listens: address and port for hosts of other machines; empty if there are none.
-        socket: where hosts of this machine find the server; empty if it has none.
         run_id, run_key: by which hosts know the run's folder from those of other runs.
-        other_defaults: setting → its default, of those that the user gave another value.
-        unit: what the run is counted in, `iteration` or `round`.
-        state: `starting`, `running`, `finished`, `stopped` or `failed`.
     """
 
     version: _Text
-    dataset_file: _Text
+    dataset_file: _Text  # its path, from the run's folder if it lies there
     dataset_sha256: _Text
     machine: _Text
     process: Annotated[int, Meta(ge=0, lt=1 << 31)]
-    process_began: float
-    listens: _Text
-    socket: _Text
+    process_began: float  # when the server's process began, in seconds from the start of the system
+    listens: _Text  # address and port for hosts of other machines; empty if there are none
+    socket: _Text  # where hosts of this machine find the server; empty if it has none
     run_id: _Text
     run_key: _Text
     system: dict[str, str]
+    # Setting → its default, of those that the user gave another value.
     other_defaults: dict[str, Any]
-    unit: _Text
-    state: _Text
+    unit: _Text  # what the run is counted in, `iteration` or `round`
+    state: _Text  # `starting`, `running`, `finished`, `stopped` or `failed`
     iteration: Count
     seconds: Seconds
 

@@ -28,20 +28,13 @@ _UNAUDITED = "the generator was not audited"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a bundle shall hold.
+    """What a bundle shall hold."""
 
-    Attributes:
-        num_samples: synthetic samples; 0 for none.
-        has_generator: whether the generator itself is given away.
-        policy: a file of rules; None for the default.
-        purpose: what the samples are for, in a sentence.
-        changes: folders with real data, for the audit; see `audit_run`.
-    """
-
-    num_samples: int = 10_000
-    has_generator: bool = True
-    policy: Path | None = None
-    purpose: str = ""
+    num_samples: int = 10_000  # synthetic samples; 0 for none
+    has_generator: bool = True  # whether the generator itself is given away
+    policy: Path | None = None  # a file of rules; None for the default
+    purpose: str = ""  # what the samples are for, in a sentence
+    # Folders with real data, for the audit; see `audit_run`.
     changes: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -48,44 +48,32 @@ _Text = Annotated[str, Meta(max_length=10_000)]
 
 
 class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
-    """All of it, and all that the other files of a bundle are made of beside the generator.
+    """All of it, and all that the other files of a bundle are made of beside the generator."""
 
-    Attributes:
-        form: see `FORM`.
-        made: when, in UTC.
-        run: the random name of the run, which hosts have signed.
-        kind: of sample: pictures, rows or tensors.
-        terms: what was equal on all ranks: data set, algorithm, settings.
-        generator: digest of its tensors.
-        learnt: digest of what all sites have counted; see `Statement`.
-        samples: about how many workers held at the beginning; not told under privacy.
-        label_shares: how often samples of each class are generated; empty for equally often, or as
-            all sites have counted.
-        epsilon: by worker, 0 for each client as a whole.
-        attestations: what hosts signed of this generator, or as they left earlier.
-        num_samples: how many the files of samples have.
-        versions: of the programs that made this.
-    """
-
-    form: Count
-    made: Annotated[str, Meta(max_length=40)]
-    run: str
+    form: Count  # see `FORM`
+    made: Annotated[str, Meta(max_length=40)]  # when, in UTC
+    run: str  # the random name of the run, which hosts have signed
     state: Annotated[str, Meta(max_length=40)]
     iteration: Count
+    # Of sample: pictures, rows or tensors.
     kind: Annotated[str, Meta(pattern=rf"\A({'|'.join(_KINDS)})\Z")]
-    terms: dict[str, Any]
-    generator: str
-    learnt: str = ""
+    terms: dict[str, Any]  # what was equal on all ranks: data set, algorithm, settings
+    generator: str  # digest of its tensors
+    learnt: str = ""  # digest of what all sites have counted; see `Statement`
+    # About how many workers held at the beginning; not told under privacy.
     samples: Count | None = None
+    # How often samples of each class are generated; empty for equally often, or as all sites have
+    # counted.
     label_shares: Annotated[list[Annotated[int, Meta(ge=0, le=_SHARES)]], Meta(max_length=10_000)]
-    epsilon: dict[Count, Seconds] = {}
+    epsilon: dict[Count, Seconds] = {}  # by worker, 0 for each client as a whole
     scores: ScoresRow | None = None
     audit: Audit | None = None
+    # What hosts signed of this generator, or as they left earlier.
     attestations: list[Attestation] = []
-    num_samples: Annotated[int, Meta(ge=0, le=10_000_000)]
+    num_samples: Annotated[int, Meta(ge=0, le=10_000_000)]  # how many the files of samples have
     purpose: _Text = ""
     notes: list[_Text] = []
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = {}  # of the programs that made this
 
     @cached_property
     def settings(self) -> RunSettings:

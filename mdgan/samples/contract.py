@@ -22,21 +22,15 @@ HeldOut = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a kind of sample finds of generated ones.
+    """What a kind of sample finds of generated ones."""
 
-    Attributes:
-        scores: by name; every number is finite.
-        left_out: for each of the others, the reason in one line.
-        real: what real samples would get, for some of the scores.
-        num_held_out: how many samples of the server were compared with.
-        figures: what the report draws, as JSON.
-    """
-
-    scores: dict[str, float]
+    scores: dict[str, float]  # by name; every number is finite
+    # For each of the others, the reason in one line.
     left_out: dict[str, str] = field(default_factory=dict)
+    # What real samples would get, for some of the scores.
     real: dict[str, float] = field(default_factory=dict)
-    num_held_out: int = 0
-    figures: dict[str, Any] = field(default_factory=dict)
+    num_held_out: int = 0  # how many samples of the server were compared with
+    figures: dict[str, Any] = field(default_factory=dict)  # what the report draws, as JSON
 
 
 Judge = Callable[[Tensor, Tensor | None], Verdict]
@@ -44,14 +38,10 @@ Judge = Callable[[Tensor, Tensor | None], Verdict]
 
 
 class Where(NamedTuple):
-    """Which samples fulfil some conditions.
+    """Which samples fulfil some conditions."""
 
-    Attributes:
-        label: the class that they name; None if they name none.
-        keeps: says of samples [n, *shape] and their classes, int64 [n] or None, which do: bool [n].
-    """
-
-    label: int | None
+    label: int | None  # the class that they name; None if they name none
+    # Says of samples [n, *shape] and their classes, int64 [n] or None, which do: bool [n].
     keeps: Callable[[Tensor, Tensor | None], Tensor]
 
 
@@ -70,26 +60,19 @@ class SampleKind(ABC):
 
     Samples are float32 in [−1, 1] wherever they are trained on. An object of this class belongs to
     one data set, and knows what is particular to it, such as the columns of its table.
-
-    Attributes:
-        name: one word, in the plural where there is one, as messages name it.
-        is_seen: whether `png` and `class_png` draw samples.
-        most_scored: how many are generated for a score, at most.
-        judges: whether `judge` scores samples, rather than the features of a network.
-        value_weights: what each value of a sample counts for where two are compared; empty if all
-            alike.
-        num_counts: how many counts say all that must be learnt from all samples before training.
-        num_histograms: in how many of these counts a single sample is 1, at most.
-        counts_meaning: what is counted: it differs wherever the counts of the same samples would.
     """
 
-    name: ClassVar[str]
-    is_seen: ClassVar[bool] = False
+    name: ClassVar[str]  # one word, in the plural where there is one, as messages name it
+    is_seen: ClassVar[bool] = False  # whether `png` and `class_png` draw samples
+    # Whether `judge` scores samples, rather than the features of a network.
     judges: ClassVar[bool] = False
-    most_scored: ClassVar[int] = 1 << 40
+    most_scored: ClassVar[int] = 1 << 40  # how many are generated for a score, at most
+    # What each value of a sample counts for where two are compared; empty if all alike.
     value_weights: tuple[float, ...] = ()
+    # How many counts say all that must be learnt from all samples before training.
     num_counts: int = 0
-    num_histograms: int = 0
+    num_histograms: int = 0  # in how many of these counts a single sample is 1, at most
+    # What is counted: it differs wherever the counts of the same samples would.
     counts_meaning: str = ""
 
     @abstractmethod

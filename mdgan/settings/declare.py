@@ -166,38 +166,29 @@ def parsed(parse: Callable[[str], Any], *, several: bool = False) -> ValueKind:
 
 @dataclass(frozen=True)
 class Setting:
-    """One declared setting.
+    """One declared setting."""
 
-    Attributes:
-        default: the value without flag, file or dataset default, as the command line has it.
-        name: the component's attribute, the key in files; the flag has - for _.
-        metavar: stands for the value in `--help`.
-        symbol: the papers' sign for it.
-        default_text: what `--help` shows as the default where the value itself says little.
-        instead_of: another setting that says the same in another unit; only one can be given.
-        shared: whether it must be equal on every rank. A setting that is not shared has no effect
-            on results, or only on those of its rank.
-        is_choice: whether naming its default is a choice too, which an algorithm without this
-            setting refuses. Otherwise it passes over the default: files of settings may have it.
-        group: where `--help` lists it, one of `GROUPS`; that of the component if not given.
-        other_names: that users of other programs may type; `mdgan` then suggests this one.
-        is_usual: whether `--help` shows it, and not `--help-all` alone.
-        has_flag: whether it has one of its own; if not, `--set NAME=VALUE` and files have it.
-    """
-
-    default: Any
+    default: Any  # the value without flag, file or dataset default, as the command line has it
     help: str
     kind: ValueKind
-    name: str = ""
-    metavar: str | None = None
-    symbol: str | None = None
+    name: str = ""  # the component's attribute, the key in files; the flag has - for _
+    metavar: str | None = None  # stands for the value in `--help`
+    symbol: str | None = None  # the papers' sign for it
+    # What `--help` shows as the default where the value itself says little.
     default_text: str | None = None
+    # Another setting that says the same in another unit; only one can be given.
     instead_of: str | None = None
+    # Whether it must be equal on every rank. A setting that is not shared has no effect on results,
+    # or only on those of its rank.
     shared: bool = True
+    # Whether naming its default is a choice too, which an algorithm without this setting refuses.
+    # Otherwise it passes over the default: files of settings may have it.
     is_choice: bool = False
-    group: str = ""
+    group: str = ""  # where `--help` lists it, one of `GROUPS`; that of the component if not given
+    # That users of other programs may type; `mdgan` then suggests this one.
     other_names: Collection[str] = ()
-    is_usual: bool = False
+    is_usual: bool = False  # whether `--help` shows it, and not `--help-all` alone
+    # Whether it has one of its own; if not, `--set NAME=VALUE` and files have it.
     has_flag: bool = True
 
     @property

@@ -14,15 +14,11 @@ _ENTRY = re.compile(r"(!?)(\w+)(?:(!?=)(.+))?")
 
 @dataclass(frozen=True)
 class Condition:
-    """Something that settings may say.
+    """Something that settings may say."""
 
-    Attributes:
-        words: what the table calls it: flags, mostly.
-        shown: the flags with the values that the user has given; `words` if not given.
-    """
-
-    words: str
+    words: str  # what the table calls it: flags, mostly
     holds: Callable[[Any], bool]
+    # The flags with the values that the user has given; `words` if not given.
     shown: Callable[[Any], str] | None = None
 
     def said_of(self, settings: Settings) -> str:
@@ -37,16 +33,11 @@ class Excludes:
     A column has entries with blanks between them: `name` stands for a setting that does not have
     its default, `!name` for one that has, `name=value` and `name!=value` for one with, or without,
     that value, and `one+other` for both. What these cannot say, a `Condition` does.
-
-    Attributes:
-        when: any of these is there,
-        what: and any of these.
-        text: what the user reads then after `WHAT:`; {when} becomes the flags with their values.
     """
 
-    when: str | Condition
-    what: str | Condition
-    text: str
+    when: str | Condition  # any of these is there,
+    what: str | Condition  # and any of these
+    text: str  # what the user reads then after `WHAT:`; {when} becomes the flags with their values
 
     def check(self, settings: Settings) -> None:
         """Raises BadInput if settings stand beside each other that cannot."""

@@ -21,20 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class ServerEncoding:
-    """What the server knows of how values spread over all sites.
-
-    Attributes:
-        run: keeps it.
-        own: the data, where the server has them itself and there are no hosts.
-        goes_on: whether the run goes on, so that it was learnt then.
-        noisy: whether hosts add noise to what they count.
-    """
+    """What the server knows of how values spread over all sites."""
 
     kind: SampleKind
-    run: RunDirectory
-    own: Collection[Shard] = ()
-    goes_on: bool = False
-    noisy: bool = False
+    run: RunDirectory  # keeps it
+    own: Collection[Shard] = ()  # the data, where the server has them itself and there are no hosts
+    goes_on: bool = False  # whether the run goes on, so that it was learnt then
+    noisy: bool = False  # whether hosts add noise to what they count
     _told: set[int] = field(default_factory=set, init=False)
     _learnt: Tensor | None = field(default=None, init=False)
 

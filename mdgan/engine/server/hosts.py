@@ -28,31 +28,23 @@ class HostAnswer(NamedTuple):
 
 @dataclass
 class Member:
-    """One host that takes part.
+    """One host that takes part."""
 
-    Attributes:
-        workers: in increasing order; those that were shut out are left out.
-        address: where other hosts fetch discriminators from it; None if they need not know.
-        arriving: it has joined, but some worker still lacks a state to go on with.
-        since: when it had all that it needs to take part, by the monotonic clock.
-        told: what the host said of its workers when it arrived, for the algorithm.
-        key: with which other hosts agree on secrets with it (`SignedKey`); empty if it has none.
-        fingerprint: of the certificate that has signed it, if that tells it from other hosts.
-        knows: by host, the key that it was told last.
-        owes: by iteration, the questions that it has not answered, in order: the workers asked.
-        awaited_since: it has owed an answer since then, if it owes one.
-    """
-
-    workers: list[int]
+    workers: list[int]  # in increasing order; those that were shut out are left out
+    # Where other hosts fetch discriminators from it; None if they need not know.
     address: str | None
-    arriving: bool = True
-    since: float = 0.0
+    arriving: bool = True  # it has joined, but some worker still lacks a state to go on with
+    since: float = 0.0  # when it had all that it needs to take part, by the monotonic clock
+    # What the host said of its workers when it arrived, for the algorithm.
     told: Mapping[str, Any] = field(default_factory=dict)
+    # With which other hosts agree on secrets with it (`SignedKey`); empty if it has none.
     key: Mapping[str, Any] = field(default_factory=dict)
+    # Of the certificate that has signed it, if that tells it from other hosts.
     fingerprint: str = ""
-    knows: dict[int, str] = field(default_factory=dict)
+    knows: dict[int, str] = field(default_factory=dict)  # by host, the key that it was told last
+    # By iteration, the questions that it has not answered, in order: the workers asked.
     owes: dict[int, list[list[int]]] = field(default_factory=dict)
-    awaited_since: float = 0.0
+    awaited_since: float = 0.0  # it has owed an answer since then, if it owes one
 
     def owe(self, iteration: int, workers: Iterable[int]) -> None:
         """Some of its workers were asked for something."""

@@ -24,17 +24,12 @@ _TELL_SECONDS = 2.0
 
 @dataclass
 class ScorerLink:
-    """The way to the scorer.
+    """The way to the scorer."""
 
-    Attributes:
-        channel: to its process; None if nothing is scored.
-        knows_real: whether it has real samples itself: no host carries any, or none tells.
-        abandoned: whether the server waits for its last scores no longer.
-    """
-
-    channel: Channel | None = None
+    channel: Channel | None = None  # to its process; None if nothing is scored
+    # Whether it has real samples itself: no host carries any, or none tells.
     knows_real: bool = False
-    abandoned: bool = False
+    abandoned: bool = False  # whether the server waits for its last scores no longer
 
     def abandon(self) -> None:
         """Does not wait for further scores; may be called from a signal handler."""

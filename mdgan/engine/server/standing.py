@@ -37,18 +37,13 @@ class Standing:
     shut out or revoked. Strikes count by rank: of a host's workers only the broken one goes. To a
     rank that a host did not have it brings the strikes of its worst one: another rank is no way
     around them. What a host has said counts for all ranks of its certificate.
-
-    Attributes:
-        owners: gives the hosts that have ranks, or had them last.
-        revoked: the numbers of certificates that count no more.
-        named: by rank, the certificates that have come and name it.
-        strikes: by `Owner.who` and rank.
     """
 
-    owners: Callable[[], dict[int, Owner]]
-    revoked: Container[int] = ()
+    owners: Callable[[], dict[int, Owner]]  # gives the hosts that have ranks, or had them last
+    revoked: Container[int] = ()  # the numbers of certificates that count no more
+    # By rank, the certificates that have come and name it.
     named: dict[int, set[str]] = field(default_factory=dict)
-    strikes: dict[str, dict[int, int]] = field(default_factory=dict)
+    strikes: dict[str, dict[int, int]] = field(default_factory=dict)  # by `Owner.who` and rank
     _given_up: dict[str, _GivenUp] = field(default_factory=dict)
 
     def _owner(self, rank: int) -> Owner:

@@ -204,16 +204,12 @@ class Collective:
 
 
 class _Noticeboard(_Store):  # type: ignore[misc] # torch does not say what it is
-    """Where gloo tells the place of this member, and reads those of all.
-
-    Attributes:
-        own: where this member listens.
-        places: those of all members, by rank; none if they are not to connect.
-    """
+    """Where gloo tells the place of this member, and reads those of all."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.own: Future[bytes] = Future()
+        self.own: Future[bytes] = Future()  # where this member listens
+        # Those of all members, by rank; none if they are not to connect.
         self.places: Future[list[bytes]] = Future()
 
     def set(self, key: str, value: bytes) -> None:

@@ -269,21 +269,16 @@ class Replica:
 
 
 class ReferenceReplica:
-    """A replica with optimizers: the server's, or one that takes the same steps.
-
-    Attributes:
-        models: both networks, by name; `networks`: the same, with their optimizers.
-        vector: what a reduction averages.
-    """
+    """A replica with optimizers: the server's, or one that takes the same steps."""
 
     def __init__(self, models: Mapping[str, nn.Module], policies: Mapping[str, Policy]) -> None:
-        self.models = models
+        self.models = models  # both networks, by name; `networks`: the same, with their optimizers
         self.networks = {
             name: TrainedModel(model, make_optimizer(model, policies[name]), policies[name])
             for name, model in models.items()
         }
         self._weights = weight_vectors(models)
-        self.vector = cache(partial(Reduction.vector, models=models))
+        self.vector = cache(partial(Reduction.vector, models=models))  # what a reduction averages
 
     @property
     def device(self) -> torch.device:

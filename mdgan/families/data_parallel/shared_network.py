@@ -206,9 +206,6 @@ class BuffersInOne:
 
     In small models these are much faster to read and to write. As in a `GradientVector`, a whole
     number n is averaged as ⌊n / 2²⁴⌋ and n mod 2²⁴, both divided by 2²⁴.
-
-    Attributes:
-        count: of the values that are averaged.
     """
 
     def __init__(self, *models: nn.Module) -> None:
@@ -216,7 +213,7 @@ class BuffersInOne:
         self._wholes: list[Tensor] = []
         self._parts: list[Tensor] = []
         floats, others = self._find()
-        self.count = len(floats) + 2 * len(others)
+        self.count = len(floats) + 2 * len(others)  # of the values that are averaged
 
     @torch.no_grad()
     def read(self, into: Tensor) -> None:

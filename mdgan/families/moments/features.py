@@ -32,17 +32,12 @@ SUMS = FixedPoint(2.0**30, 2.0**21)
 
 @dataclass(frozen=True)
 class SampleFeatures:
-    """φ: from samples to a constant, and cosines and sines of W·x, float32 [b, 1 + D].
+    """φ: from samples to a constant, and cosines and sines of W·x, float32 [b, 1 + D]."""
 
-    Attributes:
-        frequencies: W, float32 [D/2, d], for d values in a sample.
-        num_classes: K, or 1 where classes are not known.
-        network: instead of W, one that has seen no sample of a worker (DP-MEPF: Harder et al.
-            2023); its features are scaled to one length.
-    """
-
-    frequencies: Tensor
-    num_classes: int
+    frequencies: Tensor  # W, float32 [D/2, d], for d values in a sample
+    num_classes: int  # K, or 1 where classes are not known
+    # Instead of W, one that has seen no sample of a worker (DP-MEPF: Harder et al. 2023); its
+    # features are scaled to one length.
     network: Extractor | None = None
 
     @classmethod
@@ -142,17 +137,11 @@ def cut(found: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Embedding:
-    """What the server knows of all samples: for each class its part of them, and its features.
+    """What the server knows of all samples: for each class its part of them, and its features."""
 
-    Attributes:
-        shares: p, float32 [K], adding up to 1.
-        features: Σ φ(x) / n without the constant, float32 [K, D].
-        noise: the variance of each of its values, from the noise of workers.
-    """
-
-    shares: Tensor
-    features: Tensor
-    noise: float
+    shares: Tensor  # p, float32 [K], adding up to 1
+    features: Tensor  # Σ φ(x) / n without the constant, float32 [K, D]
+    noise: float  # the variance of each of its values, from the noise of workers
 
     @classmethod
     def of(cls, sums: Tensor, num_samples: int, variance: float) -> "Embedding":

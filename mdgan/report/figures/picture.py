@@ -76,20 +76,13 @@ def together(figure: Figure, seen: str, header: Row, rows: Sequence[Row]) -> Pic
 
 
 class OfRun(NamedTuple):
-    """What is drawn or shown of one run for itself; without either a table alone.
+    """What is drawn or shown of one run for itself; without either a table alone."""
 
-    Attributes:
-        rows: of the table, without the run's name.
-        told: what is to be seen, in a few words.
-        pictures: what they are of, and these.
-        header: of the columns of rows.
-    """
-
-    rows: Iterable[Row]
-    told: str = ""
+    rows: Iterable[Row]  # of the table, without the run's name
+    told: str = ""  # what is to be seen, in a few words
     figure: Figure | None = None
-    pictures: tuple[str, Stills] | None = None
-    header: Row = ()
+    pictures: tuple[str, Stills] | None = None  # what they are of, and these
+    header: Row = ()  # of the columns of rows
 
 
 def by_run(each: Sequence[tuple[Subject, OfRun]]) -> Picture:
@@ -145,17 +138,12 @@ class GroupedView(View[Group, Numbers]):
 
 
 class Entry(NamedTuple):
-    """One figure, or numbers that stand in a table alone; the page shows the first of its views.
+    """One figure, or numbers that stand in a table alone; the page shows the first of its views."""
 
-    Attributes:
-        name: its file name, and `fig-<name>` in the page; views after the first add theirs.
-        counted: whether runs in iterations and runs in rounds have a figure each.
-    """
-
-    name: str
+    name: str  # its file name, and `fig-<name>` in the page; views after the first add theirs
     title: str
     views: Sequence[View[Any, Any]]
-    counted: bool = False
+    counted: bool = False  # whether runs in iterations and runs in rounds have a figure each
 
 
 class PageSection(NamedTuple):

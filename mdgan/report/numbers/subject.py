@@ -43,17 +43,12 @@ MOST_RUNS = 8  # each has a look of its own; of more runs, those of one configur
 
 @dataclass(frozen=True)
 class Subject:
-    """One run of a report.
+    """One run of a report."""
 
-    Attributes:
-        position: the place of its configuration, which decides its dashes and marker.
-        nth: its place among the configurations of its algorithm, which decides its shade.
-    """
-
-    position: int
+    position: int  # the place of its configuration, which decides its dashes and marker
     label: str
     run: RecordedRun
-    nth: int = 0
+    nth: int = 0  # its place among the configurations of its algorithm, which decides its shade
 
     @cached_property
     def colour(self) -> str:

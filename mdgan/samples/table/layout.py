@@ -22,18 +22,12 @@ _PIECE = 65_536  # rows that are encoded together, which bounds the memory
 
 @dataclass(frozen=True)
 class ColumnPlace:
-    """The entries of one column.
+    """The entries of one column."""
 
-    Attributes:
-        index: of the column in the schema.
-        score: the entry of its score; None if it has none.
-        choice: its other entries; empty if it has none.
-    """
-
-    index: int
+    index: int  # of the column in the schema
     column: AnyColumn
-    score: int | None
-    choice: range
+    score: int | None  # the entry of its score; None if it has none
+    choice: range  # its other entries; empty if it has none
 
 
 class RowLayout:

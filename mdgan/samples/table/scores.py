@@ -263,14 +263,12 @@ class Shown(TypedDict):
     """A column as the report draws it.
 
     Attributes:
-        kind: number, category or another, as in the schema.
-        ticks: of a column of numbers the edges of bars, else the names of bars.
         real, made: the share of rows in each bar.
     """
 
     name: str
-    kind: str
-    ticks: list[str]
+    kind: str  # number, category or another, as in the schema
+    ticks: list[str]  # of a column of numbers the edges of bars, else the names of bars
     real: list[float]
     made: list[float]
 
