@@ -14,8 +14,7 @@ WINDOW = 8
 """Batches over which latencies are averaged, and that each step is given to show what it does."""
 THRESHOLD = 0.05
 """Of the time from one batch to the next, the share that training may wait for data."""
-PATIENCE = 32
-"""Batches without congestion after which a step is taken back."""
+PATIENCE = 32  # batches without congestion after which a step is taken back
 MOST_PATIENCE = 1024
 
 

@@ -60,8 +60,7 @@ def parse_partition(text: str) -> PartitionScheme:
     return scheme
 
 
-KEPT_SCHEMA = "schema.json"
-"""What a run keeps the schema of its table as."""
+KEPT_SCHEMA = "schema.json"  # what a run keeps the schema of its table as
 
 
 class DataSettings(declare.Settings, group="data"):

@@ -6,8 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-MOST_RANKS = (1 << 31) - 1
-"""No rank is higher, and no worker has more samples."""
+MOST_RANKS = (1 << 31) - 1  # no rank is higher, and no worker has more samples
 MOST_CLASSES = 1000
 """If the data set does not say that it has more; hosts may find groups themselves."""
 

@@ -21,8 +21,7 @@ from mdgan.transport.frames import Most
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _SMALL_BYTES = 64 * _KIB
-_OF_A_WORKER_BYTES = _KIB
-"""What a worker may add to the JSON of a message."""
+_OF_A_WORKER_BYTES = _KIB  # what a worker may add to the JSON of a message
 _OF_A_TENSOR_BYTES = 512
 """What a tensor may add beside its elements: name and shape in JSON, and padding."""
 _SPANS = Most(_MIB, _MIB, a_second=2.0)

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from mdgan.gan.aggregation_form import RobustRule
 
-LEAST_TO_VOTE = 3
-"""Among fewer answers no rule can tell which one lies."""
+LEAST_TO_VOTE = 3  # among fewer answers no rule can tell which one lies
 
 _MOST_TO_EXCHANGE = 32
 """Up to this many answers, exchanging neighbours, about m² times, sorts 5 to 9 times faster than

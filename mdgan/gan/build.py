@@ -23,26 +23,20 @@ from mdgan.gan.settings import TrainingSettings
 
 Learner = TypeVar("Learner", bound=DiscriminatorLearner)
 
-Build = Callable[[], nn.Module]
-"""Makes a model; called without arguments."""
-Parts = tuple[Build, Build, int]
-"""What makes G and D, and the length of z."""
+Build = Callable[[], nn.Module]  # makes a model; called without arguments
+Parts = tuple[Build, Build, int]  # what makes G and D, and the length of z
 
 
 @dataclass(frozen=True)
 class Models:
     """What makes the two models of a run."""
 
-    source: str
-    """Where they are defined, as messages name it: a file, or an architecture."""
+    source: str  # where they are defined, as messages name it: a file, or an architecture
     shape: tuple[int, ...]
     z_dim: int
-    generator: Build
-    """Makes G, from z [b, z_dim] to samples [b, *shape]."""
-    discriminator: Build
-    """Makes D, from samples [b, *shape] to one logit a sample."""
-    value_weights: tuple[float, ...] = ()
-    """See `SampleKind`."""
+    generator: Build  # makes G, from z [b, z_dim] to samples [b, *shape]
+    discriminator: Build  # makes D, from samples [b, *shape] to one logit a sample
+    value_weights: tuple[float, ...] = ()  # see `SampleKind`
 
 
 def num_parameters(model: nn.Module) -> int:

@@ -29,8 +29,7 @@ Stage = Callable[[str], AbstractContextManager[Any]]
 _PREFIXES = ("discriminator.", "random.", "shard.", *(f"{kind.name}." for kind in REGULARIZERS))
 
 
-unobserved: Stage = nullcontext
-"""Runs the stage without measuring it."""
+unobserved: Stage = nullcontext  # runs the stage without measuring it
 
 
 class Batches(Protocol):
@@ -70,17 +69,13 @@ class RealHalf(Protocol):
 class LearningRules:
     """How a discriminator learns and judges; the same for all of a run."""
 
-    batch_size: int
-    """From how many real samples D learns in a step."""
+    batch_size: int  # from how many real samples D learns in a step
     local_steps: int
     discriminator_loss: DiscriminatorLoss
     generator_loss: Term
-    loss_scale: float = 1.0
-    """What losses are multiplied by; see `arithmetic.loss_scale`."""
-    class_weight: float = 1.0
-    """Of `losses.with_class_loss`."""
-    merges_halves: bool = False
-    """Whether D judges the real and the generated batch in one pass."""
+    loss_scale: float = 1.0  # what losses are multiplied by; see `arithmetic.loss_scale`
+    class_weight: float = 1.0  # of `losses.with_class_loss`
+    merges_halves: bool = False  # whether D judges the real and the generated batch in one pass
 
     def loss(self, term: Term, output: DiscriminatorOutput, labels: Tensor | None) -> Tensor:
         """Ã, B̃ or J_gen of a batch, a scalar, with the auxiliary classifier's if D has one."""

@@ -22,10 +22,8 @@ from mdgan.gan.optimizers import weights_replaced
 class Generated(NamedTuple):
     """The generated batches of one iteration, [b, C, H, W] each."""
 
-    judged: Samples
-    """What the generator learns from, with its graph."""
-    fake: Samples
-    """What the discriminator learns from, without one."""
+    judged: Samples  # what the generator learns from, with its graph
+    fake: Samples  # what the discriminator learns from, without one
 
 
 class LocalGAN:

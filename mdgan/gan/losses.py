@@ -25,8 +25,7 @@ Term = Callable[[Tensor], Tensor]
 class DiscriminatorOutput(NamedTuple):
     """What a discriminator says of b samples."""
 
-    logits: Tensor
-    """Of each sample, [b] or [b, 1] and the like; high means real."""
+    logits: Tensor  # of each sample, [b] or [b, 1] and the like; high means real
     classes: Tensor | None = None
     """The logits of its classes, [b, K]; None if the discriminator tells none."""
 
@@ -57,10 +56,8 @@ def with_class_loss(
 class DiscriminatorLoss:
     """J_disc in two terms, each from logits of any shape to a scalar."""
 
-    real: Term
-    """Ã, small when D calls real samples real."""
-    fake: Term
-    """B̃, small when D calls generated samples generated."""
+    real: Term  # Ã, small when D calls real samples real
+    fake: Term  # B̃, small when D calls generated samples generated
 
 
 def _bce_real(logits: Tensor) -> Tensor:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-BLOCK = 1024
-"""The number of values in a block; zeros fill up the last block of each kind."""
+BLOCK = 1024  # the number of values in a block; zeros fill up the last block of each kind
 
 HALF = 1 << 24
 """float32 holds every whole number up to this one; a larger one is sent as two values."""

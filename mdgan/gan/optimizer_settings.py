@@ -27,12 +27,10 @@ SCHEDULES = ("constant", "linear", "cosine")
 class RateSchedule:
     """What part of a learning rate an iteration has."""
 
-    shape: str = "constant"
-    """How the rate falls after the warmup; one of `SCHEDULES`."""
+    shape: str = "constant"  # how the rate falls after the warmup; one of `SCHEDULES`
     warmup: int = 0
     """W, the first iterations, in which the rate rises from 1/W of itself to all of it."""
-    num_iterations: int = 1
-    """I; after it a rate that falls would be 0."""
+    num_iterations: int = 1  # I; after it a rate that falls would be 0
 
     def factor(self, iteration: int) -> float:
         """The part of the learning rate, in [0, 1]; the first iteration is 1.

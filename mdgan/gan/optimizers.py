@@ -17,27 +17,21 @@ from mdgan.gan.randomness import RandomState
 
 COUNTS = ("step", "counter")
 """What optimizers count in `param_groups`: steps, and those of a Lookahead window."""
-SLOW = "slow_params"
-"""Lookahead's weights at the beginning of a window."""
+SLOW = "slow_params"  # Lookahead's weights at the beginning of a window
 MakeOptimizer = Callable[..., torch.optim.Optimizer]
 """Called with the parameters, `lr`, `betas`, `weight_decay`, and `eps` if the user gave one."""
 
-Network = tuple[nn.Module, Policy]
-"""A model, and how it is optimized."""
-COPIES = 2
-"""Weights and gradients; what the optimizer keeps comes on top."""
+Network = tuple[nn.Module, Policy]  # a model, and how it is optimized
+COPIES = 2  # weights and gradients; what the optimizer keeps comes on top
 _STEPS = 7  # enough for what begins late, such as the end of a short window
 
 
 class Kept(NamedTuple):
     """What an optimizer keeps."""
 
-    moments: tuple[str, ...]
-    """For each parameter, of its shape."""
-    numbers: tuple[str, ...] = ()
-    """For each parameter."""
-    counts_steps: bool = False
-    """Whether it counts its steps for all parameters together."""
+    moments: tuple[str, ...]  # for each parameter, of its shape
+    numbers: tuple[str, ...] = ()  # for each parameter
+    counts_steps: bool = False  # whether it counts its steps for all parameters together
 
     @property
     def names(self) -> frozenset[str]:

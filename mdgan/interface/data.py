@@ -21,8 +21,7 @@ from mdgan.data.arrays import file_names
 from mdgan.errors import BadInput, reason_of
 from mdgan.samples.contract import Shape
 
-Model = Callable[[], nn.Module]
-"""A class, or a function without arguments, that makes a model."""
+Model = Callable[[], nn.Module]  # a class, or a function without arguments, that makes a model
 
 
 _CHANNELS = (1, 3, 4)  # numbers of channels by which pictures are known whose channels come last

@@ -10,8 +10,7 @@ from mdgan.errors import BadInput
 if TYPE_CHECKING:
     from mdgan.interface.data import Data, Model
 
-Z_DIM = 100
-"""The length of G's input where the user does not say."""
+Z_DIM = 100  # the length of G's input where the user does not say
 _DCGAN, _MLP = "dcgan", "md-gan-mlp"
 _USUAL = ((_DCGAN, 64), ("dcgan3d", 32), (_MLP, 512))
 """Architectures and widths, of which the first is taken that makes samples of the data's shape."""

@@ -18,8 +18,7 @@ from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Losses, ScoresRow
 from mdgan.records.run_directory import RunDirectory
 
-OWN_SCORES = "own_scores"
-"""The event that holds scores by functions of the user."""
+OWN_SCORES = "own_scores"  # the event that holds scores by functions of the user
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

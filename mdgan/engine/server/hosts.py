@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from mdgan.engine.server.standing import Standing
 from mdgan.messages import Message
 
-Hosts = Mapping[int, Collection[int]]
-"""Hosts, each with the workers that a question is for."""
+Hosts = Mapping[int, Collection[int]]  # hosts, each with the workers that a question is for
 
 
 def workers_of(hosts: Hosts) -> list[int]:

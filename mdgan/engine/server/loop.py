@@ -21,8 +21,7 @@ from mdgan.storage.manifest import Manifest
 from mdgan.timeouts import Timeouts
 
 _TELL_SECONDS = 10.0
-_SETTLE_SECONDS = 1.0
-"""Hosts that come together are told of together."""
+_SETTLE_SECONDS = 1.0  # hosts that come together are told of together
 _SAVE_SECONDS = 30.0
 
 

@@ -9,14 +9,11 @@ from typing import Any, NamedTuple
 
 from mdgan.engine.hello import Owner
 
-_EVERY = -1
-"""Stands for all ranks of a certificate."""
-_OUT = 1 << 20
-"""The strikes of a host that was shut out."""
+_EVERY = -1  # stands for all ranks of a certificate
+_OUT = 1 << 20  # the strikes of a host that was shut out
 _AWAY_SECONDS = 60.0
 """How long a host at most stays away that did not answer; then twice as long each time."""
-_FORGIVEN_AFTER = 20
-"""A host has made up for not answering once it took part 20 times as long."""
+_FORGIVEN_AFTER = 20  # a host has made up for not answering once it took part 20 times as long
 _MOST_REMEMBERED = 4096
 """Addresses that have strikes; beyond them the first is forgotten. Certificates never are."""
 _NOBODY = Owner("", "")

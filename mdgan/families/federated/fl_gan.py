@@ -28,8 +28,7 @@ _log = logging.getLogger(__name__)
 
 LEAST_AT_ONCE = 8
 """Fewer are faster one after another (`python -m benchmarks.vectorized --algorithm fl-gan`)."""
-MOST_AT_ONCE = 32
-"""Clients of a group: more take memory, and are hardly faster."""
+MOST_AT_ONCE = 32  # clients of a group: more take memory, and are hardly faster
 
 
 class Client:

@@ -17,17 +17,14 @@ from mdgan.gan.exact_sum import WEIGHTED
 from mdgan.gan.model_state import under
 from mdgan.messages import Message
 
-ROUND = "ROUND"
-"""Server → host: train these clients."""
-UPDATE = "UPDATE"
-"""Host → server: what they found."""
+ROUND = "ROUND"  # server → host: train these clients
+UPDATE = "UPDATE"  # host → server: what they found
 TRAINED = "TRAINED"
 """Host → server, before the UPDATE of a placed round: who was trained, for how long."""
 MODELS = "MODELS"
 """Host → server, before TRAINED: a client's models, where a rule must see them all."""
 
-OF_A_CLIENT_BYTES = 256
-"""What a client adds to the JSON of a message."""
+OF_A_CLIENT_BYTES = 256  # what a client adds to the JSON of a message
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _Kind = Annotated[str, msgspec.Meta(max_length=120, pattern=r"\A[ -~]*\Z")]

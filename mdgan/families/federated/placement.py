@@ -37,8 +37,7 @@ class Slot(NamedTuple):
     kind: str
 
 
-Placement = dict[Slot, list[int]]
-"""What each slot trains, in this order."""
+Placement = dict[Slot, list[int]]  # what each slot trains, in this order
 
 
 def place(

@@ -31,8 +31,7 @@ _log = logging.getLogger(__name__)
 
 Group = Sequence[tuple[ClientTask, Tensor, Tensor]]
 
-Train = Callable[[Sequence[ClientTask], Tensor, int], Iterator[Group]]
-"""See `LocalTraining.train`."""
+Train = Callable[[Sequence[ClientTask], Tensor, int], Iterator[Group]]  # see `LocalTraining.train`
 
 _MOST_DEATHS = 3  # slots that may die one after another before any client is trained
 

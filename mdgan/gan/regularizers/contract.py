@@ -30,18 +30,15 @@ class Regularizer(ABC):
     with [R, b, *shape], the batches of R learners.
     """
 
-    name: ClassVar[str]
-    """What it keeps lies in checkpoints under this name."""
-    changes_images: ClassVar[bool] = False
-    """Whether `see` does anything."""
+    name: ClassVar[str]  # what it keeps lies in checkpoints under this name
+    changes_images: ClassVar[bool] = False  # whether `see` does anything
     excludes: ClassVar[tuple[Excludes, ...]] = ()
     """Rows of what settings of training it cannot be combined with."""
     reads_real_samples: ClassVar[tuple[str, str]] = ("", "")
     """Why differential privacy cannot have it: its setting, as in a row of `excludes`, and what it
     learns from real samples besides gradients of single ones; empty if nothing."""
 
-    flag: str
-    """As the user gave it, such as `--r1 10`."""
+    flag: str  # as the user gave it, such as `--r1 10`
 
     @classmethod
     @abstractmethod
@@ -78,8 +75,7 @@ class Regularizer(ABC):
 class Penalty(Regularizer):
     """A regulariser without state that adds to D's loss; its setting, a `WEIGHT`, has its name."""
 
-    place: ClassVar[str]
-    """`REAL`, `FAKE` or `BETWEEN`."""
+    place: ClassVar[str]  # `REAL`, `FAKE` or `BETWEEN`
 
     def __init__(self, weight: float) -> None:
         self.flag = f"--{self.name.replace('_', '-')} {shortest(weight)}"
