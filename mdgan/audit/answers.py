@@ -69,16 +69,13 @@ class Answer(NamedTuple):
 
 
 class ReplayedWorker:
-    """A worker that goes on from where its run has ended.
-
-    Args:
-        worker: whose discriminator, samples and random numbers it has; 0 for the discriminator of
-            the server, with the samples of the first worker.
-    """
+    """A worker that goes on from where its run has ended."""
 
     def __init__(self, target: Target, worker: int) -> None:
         settings, models = target.settings, target.trained.models
         self.target = target
+        # Whose discriminator, samples and random numbers it has; 0 for the discriminator of the
+        # server, with the samples of the first worker.
         self.worker = worker or next(iter(target.holdings))
         self._shard = _RememberingShard(*target.shard_of(self.worker))
         self.learner = make_discriminator_learner(

@@ -18,14 +18,10 @@ _LOOK_SECONDS = 0.02
 
 
 class Actor:
-    """One `mdgan` command with all its processes, in a session of its own.
-
-    Args:
-        name: shown before every line that it prints.
-    """
+    """One `mdgan` command with all its processes, in a session of its own."""
 
     def __init__(self, name: str, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
-        self.name = name
+        self.name = name  # shown before every line that it prints
         # What it printed: seconds since 1970, and the line.
         self.lines: list[tuple[float, str]] = []
         self.began = time.time()

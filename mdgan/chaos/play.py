@@ -39,17 +39,13 @@ _TAKES_OVER = "taking over at"
 
 @dataclass(frozen=True)
 class ChaosCommands:
-    """The arguments of the `mdgan` commands that are started.
+    """The arguments of the `mdgan` commands that are started."""
 
-    Attributes:
-        train: starts all ranks of this machine, or only rank 0 if there is a standby.
-        standby: starts a process that can take the server's place; None if none is needed.
-        workers: starts the other ranks of this machine, once the standby is there.
-    """
-
-    train: Sequence[str]
+    train: Sequence[str]  # starts all ranks of this machine, or only rank 0 if there is a standby
     join: Sequence[str]
+    # Starts a process that can take the server's place; None if none is needed.
     standby: Sequence[str] | None = None
+    # Starts the other ranks of this machine, once the standby is there.
     workers: Sequence[str] | None = None
 
 

@@ -75,14 +75,11 @@ def _value(item: Setting, text: str) -> Any:
 
 
 class Command(click.Command):
-    """A command with examples in its help, and with the flags of settings in groups.
-
-    Args:
-        examples: command lines, the most usual first; the list of all commands shows that one.
-    """
+    """A command with examples in its help, and with the flags of settings in groups."""
 
     def __init__(self, *declared: Any, examples: Sequence[str] = (), **more: Any) -> None:
         super().__init__(*declared, **more)
+        # Command lines, the most usual first; the list of all commands shows that one.
         self.examples = examples
         if sum(isinstance(option, SettingOption) for option in self.params) > _MANY:
             self.params.append(_HELP_ALL)

@@ -29,22 +29,17 @@ _MOST_SHOWN = 12
 
 @dataclass(frozen=True)
 class Permit:
-    """What the owner of a certificate may be.
+    """What the owner of a certificate may be."""
 
-    Attributes:
-        name: the common name, printable, for log lines.
-        role: one of `ROLES`; None: any (a shared file, or an authority that knows no roles).
-        serial: the certificate's number, by which it is revoked.
-        fingerprint: SHA-256 of the public key, by which owners are told apart. Of one certificate
-            its owner can make others that differ in the signature of the authority.
-        end: until when it is valid.
-    """
-
-    name: str
+    name: str  # the common name, printable, for log lines
+    # One of `ROLES`; None: any (a shared file, or an authority that knows no roles).
     role: str | None
     ranks: frozenset[int] | None
-    serial: int
+    serial: int  # the certificate's number, by which it is revoked
+    # SHA-256 of the public key, by which owners are told apart. Of one certificate its owner can
+    # make others that differ in the signature of the authority.
     fingerprint: str = field(default="", compare=False)
+    # Until when it is valid.
     end: datetime = field(default=datetime.max.replace(tzinfo=UTC), compare=False)
 
     def refusal(self, role: str, ranks: Collection[int]) -> str | None:

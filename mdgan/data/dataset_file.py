@@ -43,23 +43,19 @@ _MOST_NUMBERS = 1 << 28  # in one sample, and in the noise vector that it is mad
 
 @dataclass(frozen=True)
 class PreparedData:
-    """What a file's `prepare` makes of the settings.
-
-    Attributes:
-        agreed: texts by name that must be equal on all ranks, such as the hash of a schema.
-        reads_files: whether the data lie where the user says.
-        keeps: files by name that a run keeps to read its samples later, such as a schema.
-        models: Z_DIM, Generator and Discriminator, if they are others than the file's.
-    """
+    """What a file's `prepare` makes of the settings."""
 
     shape: Shape
     kind: SampleKind
     partitioner: Callable[[Path], Partitioner]
     held_out: Callable[[Path], Partitioner] | None = None
     num_classes: int | None = None
+    # Texts by name that must be equal on all ranks, such as the hash of a schema.
     agreed: Mapping[str, str] = field(default_factory=dict)
-    reads_files: bool = True
+    reads_files: bool = True  # whether the data lie where the user says
+    # Files by name that a run keeps to read its samples later, such as a schema.
     keeps: Mapping[str, bytes] = field(default_factory=dict)
+    # Z_DIM, Generator and Discriminator, if they are others than the file's.
     models: tuple[int, Build, Build] | None = None
 
 
@@ -68,36 +64,33 @@ class DatasetFile:
     """A loaded dataset file.
 
     Attributes:
-        sha256: of its text; ranks with different files are refused.
-        own_models: SHAPE, Z_DIM, Generator and Discriminator, which are called without arguments;
-            None if it has none.
-        partitioner: Partitioner, called with the data folder.
-        held_out: HeldOut, called with the data folder: samples that no worker trains on and that
-            the server may hold; None if the file defines none.
-        num_classes: NUM_CLASSES, K: labels are in [0, K); None if the file does not say.
-        kept: KEPT, whether a run keeps a copy, as the file is one that goes with a program.
-        about: ABOUT, what the data are, in a line.
         agreed, reads_files, keeps: see `PreparedData`.
-        prepare: makes of the settings what else there is to know; None if the file says all.
-        usual_size: the side of pictures that fits those in a folder; None if SHAPE says it.
     """
 
     name: str
     path: Path
-    sha256: str
+    sha256: str  # of its text; ranks with different files are refused
     shape: Shape
     kind: SampleKind
+    # SHAPE, Z_DIM, Generator and Discriminator, which are called without arguments; None if it has
+    # none.
     own_models: Models | None
-    partitioner: Callable[[Path], Partitioner]
+    partitioner: Callable[[Path], Partitioner]  # Partitioner, called with the data folder
+    # HeldOut, called with the data folder: samples that no worker trains on and that the server may
+    # hold; None if the file defines none.
     held_out: Callable[[Path], Partitioner] | None
     defaults: Mapping[str, Any]
+    # NUM_CLASSES, K: labels are in [0, K); None if the file does not say.
     num_classes: int | None = None
+    # KEPT, whether a run keeps a copy, as the file is one that goes with a program.
     kept: bool = False
-    about: str = ""
+    about: str = ""  # ABOUT, what the data are, in a line
     agreed: Mapping[str, str] = field(default_factory=dict)
     reads_files: bool = True
     keeps: Mapping[str, bytes] = field(default_factory=dict)
+    # Makes of the settings what else there is to know; None if the file says all.
     prepare: Callable[[DataSettings], PreparedData] | None = None
+    # The side of pictures that fits those in a folder; None if SHAPE says it.
     usual_size: Callable[[Path], int] | None = None
 
     @property

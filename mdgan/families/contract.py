@@ -41,31 +41,23 @@ def mean_size(class_counts: ClassCounts) -> float:
 
 @dataclass(frozen=True)
 class Algorithm(Generic[S]):
-    """One entry of the registry.
-
-    Attributes:
-        about: what trains, in a few words for `--help`.
-        builder: `module:attribute` of a `Builder`.
-        defaults: settings that have other defaults here than in `settings`.
-        unit: what training advances by, in one word for users: an iteration, a round.
-        has_hosts: whether there are hosts; if not, the server has the data itself.
-        lets_batches_repeat: whether a worker with fewer samples than a batch repeats some.
-        server_phases: what the server's tracer calls the phases that every iteration has;
-            `host_phases`: a host's.
-        shown: what it records of its workers beside their losses, for the report and
-            `mdgan watch`.
-    """
+    """One entry of the registry."""
 
     name: str
-    about: str
+    about: str  # what trains, in a few words for `--help`
     settings: type[S]
-    builder: str
+    builder: str  # `module:attribute` of a `Builder`
+    # Settings that have other defaults here than in `settings`.
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    # What training advances by, in one word for users: an iteration, a round.
     unit: str = "iteration"
-    has_hosts: bool = True
+    has_hosts: bool = True  # whether there are hosts; if not, the server has the data itself
+    # Whether a worker with fewer samples than a batch repeats some.
     lets_batches_repeat: bool = True
+    # What the server's tracer calls the phases that every iteration has; `host_phases`: a host's.
     server_phases: tuple[str, ...] = ("send", "wait", "aggregate", "step")
     host_phases: tuple[str, ...] = ("receive", "send")
+    # What it records of its workers beside their losses, for the report and `mdgan watch`.
     shown: tuple[WorkerNumbers, ...] = ()
 
     def build(self) -> "Builder[S]":
@@ -101,36 +93,30 @@ class ServerNeeds(Generic[S]):
 
 @dataclass(frozen=True)
 class HostNeeds(Generic[S]):
-    """What a host's part is built from.
-
-    Attributes:
-        own_process: whether the host has a process of its own, so that its part may change how many
-            compute threads there are.
-        num_workers_here: how many workers this machine carries, on all hosts together.
-        clients: the shards of placed clients, if any host may train any of them.
-        cores: of one process that the host forks after another; empty if they may use all.
-        budgets: what the samples of the workers may spend, by rank; empty without noise.
-        account: of the workers' samples, where the server adds the noise.
-        least_parties: how many hosts' answers a sum must have, as the user of this machine says.
-        least_sharers: and how many certificates must share the noise of one.
-        memory: what this host shares with others; see `Builder.common_memory`.
-    """
+    """What a host's part is built from."""
 
     settings: S
     models: "Models"
     shards: "Mapping[int, Shard]"
     device: "torch.device"
     tracer: "Tracer"
+    # Whether the host has a process of its own, so that its part may change how many compute
+    # threads there are.
     own_process: bool = True
-    num_workers_here: int = 1
+    num_workers_here: int = 1  # how many workers this machine carries, on all hosts together
+    # The shards of placed clients, if any host may train any of them.
     clients: "ClientShards | None" = None
+    # Of one process that the host forks after another; empty if they may use all.
     cores: Sequence[frozenset[int]] = ()
+    # What the samples of the workers may spend, by rank; empty without noise.
     budgets: "Mapping[int, Budget]" = field(default_factory=dict)
+    # Of the workers' samples, where the server adds the noise.
     account: "ClientsAccount | None" = None
     keys: "HostKeys | None" = None
+    # How many hosts' answers a sum must have, as the user of this machine says.
     least_parties: int = 0
-    least_sharers: int = 1
-    memory: Any = None
+    least_sharers: int = 1  # and how many certificates must share the noise of one
+    memory: Any = None  # what this host shares with others; see `Builder.common_memory`
 
 
 class NothingKept:
@@ -187,20 +173,16 @@ class PlannedShare(NamedTuple):
 
 @dataclass(frozen=True)
 class Placing:
-    """Placed clients, for `mdgan plan`: how many, how many in a step, and the slots of a host.
-
-    Attributes:
-        about: what is known of the clients, for people.
-        seconds: from what a short run recorded, how long a client takes on this machine, by the
-            number of its batches: those that were measured.
-        shares: from that and all hosts, what each host does.
-    """
+    """Placed clients, for `mdgan plan`: how many, how many in a step, and the slots of a host."""
 
     clients: int
     a_step: int
     slots: int
-    about: str
+    about: str  # what is known of the clients, for people
+    # From what a short run recorded, how long a client takes on this machine, by the number of its
+    # batches: those that were measured.
     seconds: "Callable[[Sequence[Placed]], Mapping[int, float]]"
+    # From that and all hosts, what each host does.
     shares: "Callable[[Sequence[Placed], Sequence[PlannedHost]], Sequence[PlannedShare]]"
 
 
@@ -209,36 +191,31 @@ class Planning(Generic[S]):
     """What `mdgan plan` must know besides what it measures in a short run on noise.
 
     A step is what the server does between two questions to its hosts: an iteration, or a round.
-
-    Attributes:
-        settings: of the short run. With fewer workers, but at least `enough_workers`, a process
-            must have as much to do in a step as in the planned run.
-        enough_in_a_host: from so many workers of a host on, each further one adds as many bytes to
-            its messages as the one before.
-        iterations: by which a step of the planned run advances training; `played_iterations`: one
-            of the short run. A worker's answer takes as many times longer as it is larger.
-        worker_bytes: memory that one more worker takes in a host.
-        questions: how many times the server asks hosts in a step, each after the last answer.
-        overlaps: whether hosts work on the next question while the server works on an answer.
-        by_arrival: whether the server asks and goes on from each worker by itself. A step is then
-            as many answers as there are workers.
-        in_groups: whether groups of workers do different things.
-        placing: of placed clients. Those of the short run are then what takes time on hosts.
-        notes: by row of the plan, what a paper says: a text, and the bytes that stand for {} in it.
     """
 
+    # Of the short run. With fewer workers, but at least `enough_workers`, a process must have as
+    # much to do in a step as in the planned run.
     settings: S
     enough_workers: int = 1
+    # From so many workers of a host on, each further one adds as many bytes to its messages as the
+    # one before.
     enough_in_a_host: int = 1
+    # By which a step of the planned run advances training; `played_iterations`: one of the short
+    # run. A worker's answer takes as many times longer as it is larger.
     iterations: int = 1
     played_iterations: int = 1
-    worker_bytes: int = 0
-    questions: int = 1
+    worker_bytes: int = 0  # memory that one more worker takes in a host
+    questions: int = 1  # how many times the server asks hosts in a step, each after the last answer
+    # Whether hosts work on the next question while the server works on an answer.
     overlaps: bool = False
+    # Whether the server asks and goes on from each worker by itself. A step is then as many answers
+    # as there are workers.
     by_arrival: bool = False
-    in_groups: bool = False
+    in_groups: bool = False  # whether groups of workers do different things
     exchange: Exchange | None = None
+    # Of placed clients. Those of the short run are then what takes time on hosts.
     placing: Placing | None = None
+    # By row of the plan, what a paper says: a text, and the bytes that stand for {} in it.
     notes: Mapping[str, tuple[str, float]] = field(default_factory=dict)
 
 

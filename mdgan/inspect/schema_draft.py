@@ -76,16 +76,13 @@ class _Scale(TypedDict):
 
 @dataclass
 class Draft:
-    """A schema, and what its author should look at.
-
-    Attributes:
-        left_out: which columns of the file it lacks, and why, a line each.
-        warnings: what it tells of few rows, and what may be meant otherwise, a line each.
-    """
+    """A schema, and what its author should look at."""
 
     schema: Schema
     num_rows: int
+    # Which columns of the file it lacks, and why, a line each.
     left_out: list[str] = field(default_factory=list)
+    # What it tells of few rows, and what may be meant otherwise, a line each.
     warnings: list[str] = field(default_factory=list)
 
 

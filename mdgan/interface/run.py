@@ -31,13 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A run, finished or not. Everything is read from its folder when it is asked for.
-
-    Attributes:
-        data: the samples of your own that it was trained on, as far as this program has them.
-    """
+    """A run, finished or not. Everything is read from its folder when it is asked for."""
 
     path: Path
+    # The samples of your own that it was trained on, as far as this program has them.
     data: "Data | None" = None
 
     @classmethod

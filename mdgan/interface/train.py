@@ -190,17 +190,13 @@ _GLOBAL = "global_batch_size"
 
 @dataclass(frozen=True)
 class Estimator:
-    """A generator and a discriminator that are trained together.
+    """A generator and a discriminator that are trained together."""
 
-    Attributes:
-        generator: a class or function that makes G; None for the dataset file's own.
-        discriminator: a class or function that makes D; None for the dataset file's own.
-        z_dim: the length of G's input; 100 if not given.
-    """
-
+    # A class or function that makes G; None for the dataset file's own.
     generator: "Model | None" = None
+    # A class or function that makes D; None for the dataset file's own.
     discriminator: "Model | None" = None
-    z_dim: int | None = None
+    z_dim: int | None = None  # the length of G's input; 100 if not given
 
 
 class ScalingManager:

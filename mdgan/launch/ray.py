@@ -47,22 +47,18 @@ _ROUNDING = 1e-6
 
 @dataclass
 class _Rank:
-    """A process of the run, and what is known of it.
-
-    Attributes:
-        news: the answer that is awaited; None until it is `due` to ask again.
-        since: when Ray began to look for a place for it.
-        said: the last lines of a host.
-    """
+    """A process of the run, and what is known of it."""
 
     name: str
     ranks: str
     actor: Any
-    news: Any = None
+    news: Any = None  # the answer that is awaited; None until it is `due` to ask again
     due: float = 0.0
     placed: bool = False
+    # When Ray began to look for a place for it.
     since: float = field(default_factory=time.monotonic)
     restarts: int = 0
+    # The last lines of a host.
     said: "deque[str]" = field(default_factory=lambda: deque(maxlen=_LINES_OF_FAILED))
 
 

@@ -44,28 +44,22 @@ class RayCluster:
 
 @dataclass(frozen=True)
 class LaunchedTask:
-    """One of the processes that another program has started for a run.
-
-    Attributes:
-        process: which of all processes this is, from 0; `process_here` is which of this machine's.
-        master_port: its port there, or that of torchrun's store.
-        store_is_up: whether torchrun serves a store on that port, which says where process 0 is.
-        attempt: a number that differs between restarts of the same job.
-        cores: those that each process may use; None if they share what the machine has.
-        prints_together: whether what all processes print comes together, so that the server's
-            progress says enough.
-    """
+    """One of the processes that another program has started for a run."""
 
     launcher: str
+    # Which of all processes this is, from 0; `process_here` is which of this machine's.
     process: int
     num_processes: int
     processes_here: int
     process_here: int
     master_addr: str
-    master_port: int
+    master_port: int  # its port there, or that of torchrun's store
+    # Whether torchrun serves a store on that port, which says where process 0 is.
     store_is_up: bool = False
-    attempt: str = "0"
+    attempt: str = "0"  # a number that differs between restarts of the same job
+    # Those that each process may use; None if they share what the machine has.
     cores: int | None = None
+    # Whether what all processes print comes together, so that the server's progress says enough.
     prints_together: bool = False
 
     def world_size(self, workers_per_host: int) -> int:

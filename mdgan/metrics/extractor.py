@@ -19,16 +19,12 @@ WANTED = "features [n, d] with d ≥ 2, or (features, logits [n, K]) with K ≥ 
 
 @dataclass(frozen=True)
 class Features:
-    """What an extractor returns for n samples.
+    """What an extractor returns for n samples."""
 
-    Attributes:
-        values: float64 [n, d], all finite.
-        probabilities: float64 [n, K], p(y | x) of the classes; None if the extractor has none.
-        labels: y, int64 [n], the classes that the samples are of; None if that is not known.
-    """
-
-    values: Tensor
+    values: Tensor  # float64 [n, d], all finite
+    # float64 [n, K], p(y | x) of the classes; None if the extractor has none.
     probabilities: Tensor | None
+    # y, int64 [n], the classes that the samples are of; None if that is not known.
     labels: Tensor | None = None
 
     def __len__(self) -> int:

@@ -157,25 +157,19 @@ def describe_held_out(held_out: Features | None, extractor: Extractor) -> RealSt
 
 @dataclass(frozen=True)
 class RealSamples:
-    """What generators are compared with, as far as it is here.
+    """What generators are compared with, as far as it is here."""
 
-    Attributes:
-        make_extractor: finds or trains the network; raises BadInput if it cannot.
-        held_out: the features of samples that the server may hold, if there are any.
-        kind: of the samples; the server says what all sites have learnt of it.
-        held_out_images: reads held-out samples by their places, float32 [n, *shape].
-        held_out_samples: reads all of them, for a kind of sample that judges by itself.
-        real_is_held_out: whether held-out samples stand for all real ones.
-        shards: described here rather than by hosts, where there are none.
-    """
-
+    # Finds or trains the network; raises BadInput if it cannot.
     make_extractor: Callable[[], Extractor]
+    # The features of samples that the server may hold, if there are any.
     held_out: Callable[[Extractor], Features | None]
+    # Reads held-out samples by their places, float32 [n, *shape].
     held_out_images: Callable[[Tensor], Tensor]
+    # Reads all of them, for a kind of sample that judges by itself.
     held_out_samples: Callable[[], HeldOut | None]
-    kind: SampleKind
-    real_is_held_out: bool = False
-    shards: Sequence[Shard] = ()
+    kind: SampleKind  # of the samples; the server says what all sites have learnt of it
+    real_is_held_out: bool = False  # whether held-out samples stand for all real ones
+    shards: Sequence[Shard] = ()  # described here rather than by hosts, where there are none
 
     def describe(self, extractor: Extractor, held_out: Features | None) -> RealStatistics | None:
         """The statistics of all real samples; None if hosts describe them."""

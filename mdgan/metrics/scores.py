@@ -47,32 +47,29 @@ _NOT_FINITE = "the result is not finite"
 
 @dataclass
 class Scores:
-    """What was measured, ready for JSON: every number is finite.
-
-    Attributes:
-        n_pairs: the equal number of generated and of held-out samples, drawn at random, that KID,
-            precision, recall, density and coverage compare; 0 without held-out samples.
-        scores: those that were computed of fid, kid, kid_std, inception_score, precision, recall,
-            density, coverage, classes_covered, class_kl (nats); and, of a conditional generator,
-            label_accuracy, the share of samples that are predicted to be of their class, and
-            intra_fid, the mean of the FIDs of all classes that were generated.
-        left_out: for each of the others the reason in one line.
-        real: what real data get: `fid`, see `distance_of_real_data`; `inception_score` of all real
-            samples, and `classes`, how many are predicted in them, if the extractor has classes.
-        by_class: of a conditional generator, what samples of each class are worth; else None.
-    """
+    """What was measured, ready for JSON: every number is finite."""
 
     n: int
     n_real: int
     n_held_out: int
+    # The equal number of generated and of held-out samples, drawn at random, that KID, precision,
+    # recall, density and coverage compare; 0 without held-out samples.
     n_pairs: int
     extractor: dict[str, Any]
+    # Those that were computed of fid, kid, kid_std, inception_score, precision, recall, density,
+    # coverage, classes_covered, class_kl (nats); and, of a conditional generator, label_accuracy,
+    # the share of samples that are predicted to be of their class, and intra_fid, the mean of the
+    # FIDs of all classes that were generated.
     scores: dict[str, float | int] = field(default_factory=dict)
+    # For each of the others the reason in one line.
     left_out: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    # What real data get: `fid`, see `distance_of_real_data`; `inception_score` of all real samples,
+    # and `classes`, how many are predicted in them, if the extractor has classes.
     real: dict[str, float | int] = field(default_factory=dict)
     class_histogram: list[int] = field(default_factory=list)
     real_class_histogram: list[int] = field(default_factory=list)
+    # Of a conditional generator, what samples of each class are worth; else None.
     by_class: ClassScores | None = None
 
     def as_record(self) -> dict[str, Any]:

@@ -55,11 +55,7 @@ class Launched(NamedTuple):
 
 
 class RunObserver:
-    """Records one run: shows how far it is, writes rows, and tells trackers.
-
-    Attributes:
-        known: from a rank to the fingerprint of the certificate and the address of its host.
-    """
+    """Records one run: shows how far it is, writes rows, and tells trackers."""
 
     def __init__(
         self,
@@ -85,6 +81,7 @@ class RunObserver:
         self._trackers = trackers or Trackers((), run.path, {})
         self._snapshots = Snapshots(run, sampled, self._write, self.tracer, self._trackers)
         self._audit_log = AuditLog(run.path)
+        # From a rank to the fingerprint of the certificate and the address of its host.
         self.known: Callable[[int], tuple[str, str]] = lambda _rank: ("", "")
 
     def note(self, text: str) -> None:

@@ -52,26 +52,22 @@ class LedgerRun(msgspec.Struct, frozen=True):
 
 
 class LedgerView(NamedTuple):
-    """What a ledger knows of some samples.
+    """What a ledger knows of some samples."""
 
-    Attributes:
-        last: the run in which exactly these samples took part last, if there is one.
-        before_last: their distinct histories without that run.
-        histories: what they have been through in all runs, each history once.
-        runs: the numbers of the last ones of all samples, under other names, too.
-        rows: of all samples, the number of their history; None for those that are new.
-        unclear: numbers of runs that some samples took part in under other names; all samples
-            count as having been in them.
-        several: whether several samples that spent by themselves before are now one unit.
-    """
-
+    # The run in which exactly these samples took part last, if there is one.
     last: LedgerRun | None = None
-    before_last: tuple[PrivacyHistory, ...] = ()
+    before_last: tuple[PrivacyHistory, ...] = ()  # their distinct histories without that run
+    # What they have been through in all runs, each history once.
     histories: tuple[PrivacyHistory, ...] = ()
     units: frozenset[str] = frozenset()
+    # The numbers of the last ones of all samples, under other names, too.
     runs: frozenset[int] = frozenset()
+    # Of all samples, the number of their history; None for those that are new.
     rows: tuple[int | None, ...] = ()
+    # Numbers of runs that some samples took part in under other names; all samples count as having
+    # been in them.
     unclear: tuple[int, ...] = ()
+    # Whether several samples that spent by themselves before are now one unit.
     several: bool = False
 
     @property

@@ -26,18 +26,14 @@ MOST_STEPS = 1 << 40  # where nothing bounds them
 
 
 class StepSchedule(NamedTuple):
-    """The iterations or rounds of a run, what noise hides, and `whose` they are, in messages.
-
-    Attributes:
-        may_be_over: whether a plan that is used up may be had again, of a run that goes on with
-            what was told.
-    """
+    """The iterations or rounds of a run, what noise hides, and `whose` they are, in messages."""
 
     whose: str
     rate: float
     num_units: int
     unit: int = 1
     hides: str = SAMPLE
+    # Whether a plan that is used up may be had again, of a run that goes on with what was told.
     may_be_over: bool = False
 
     @classmethod

@@ -45,24 +45,19 @@ class MembersFound(Struct, frozen=True, kw_only=True):
 
 
 class Separation(Struct, frozen=True, kw_only=True):
-    """How well an attack's score tells members, which were trained on, from others.
-
-    Attributes:
-        auc: the chance that a member scores higher than another sample; 0.5 is guessing.
-        error: the standard error of `auc`; where classes are known, how far it scatters when
-            members and others change places at random within their classes.
-        chance: the mean AUC then; None where classes are not known.
-        place: the share of these AUCs that are as high as `auc`; it is small if the attack works.
-        curve: points (false positive rate, true positive rate) of the ROC curve, in order.
-    """
+    """How well an attack's score tells members, which were trained on, from others."""
 
     members: Count
     others: Count
-    auc: _Share
+    auc: _Share  # the chance that a member scores higher than another sample; 0.5 is guessing
+    # The standard error of `auc`; where classes are known, how far it scatters when members and
+    # others change places at random within their classes.
     error: _Share
-    chance: _Share | None = None
+    chance: _Share | None = None  # the mean AUC then; None where classes are not known
+    # The share of these AUCs that are as high as `auc`; it is small if the attack works.
     place: _Share | None = None
     found: list[MembersFound] = []
+    # Points (false positive rate, true positive rate) of the ROC curve, in order.
     curve: list[tuple[_Share, _Share]] = []
 
     def found_in_words(self) -> list[str]:
@@ -83,23 +78,19 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 class Copying(Struct, frozen=True, kw_only=True):
-    """Attacks against the generator by distances between samples, in `features` or `pixels`.
-
-    Attributes:
-        membership: samples trained on against others, by their distance to what is generated.
-        ratio: the median over generated samples of the distance to the nearest sample trained on,
-            by that to the nearest of as many held-out ones; 1 if it copies nothing, 0 if all.
-        nearer: the share of generated samples that lie nearer to one trained on; 0.5 is chance.
-        error: how far that scatters when both change place at random within their classes.
-        copied: the share of generated samples that are copies of any sample trained on, more than
-            held-out samples are by chance; None where it was not measured.
-    """
+    """Attacks against the generator by distances between samples, in `features` or `pixels`."""
 
     space: str
+    # Samples trained on against others, by their distance to what is generated.
     membership: Separation
+    # The median over generated samples of the distance to the nearest sample trained on, by that to
+    # the nearest of as many held-out ones; 1 if it copies nothing, 0 if all.
     ratio: Seconds
+    # The share of generated samples that lie nearer to one trained on; 0.5 is chance.
     nearer: _Share
-    error: _Share
+    error: _Share  # how far that scatters when both change place at random within their classes
+    # The share of generated samples that are copies of any sample trained on, more than held-out
+    # samples are by chance; None where it was not measured.
     copied: _Share | None = None
 
     def nearer_in_words(self) -> str:
@@ -108,25 +99,20 @@ class Copying(Struct, frozen=True, kw_only=True):
 
 
 class Inversion(Struct, frozen=True, kw_only=True):
-    """What an `update` or a `feedback` of a worker tells of the real batch that it learnt from.
-
-    Attributes:
-        found: the samples of batches against others of the shard, by how well each explains it.
-        blind: of feedback, without knowing the discriminator: a shard's samples against others.
-        psnr: how like the samples of a batch are the nearest that explain the answer, in dB; a
-            mean.
-        ssim: the same as structural similarity; None where pictures are too small.
-        control_psnr: as `psnr`, of samples of the shard that were in no batch.
-    """
+    """What an `update` or a `feedback` of a worker tells of the real batch that it learnt from."""
 
     answer: str
     batch_size: Count
+    # The samples of batches against others of the shard, by how well each explains it.
     found: Separation
+    # Of feedback, without knowing the discriminator: a shard's samples against others.
     blind: Separation | None = None
+    # How like the samples of a batch are the nearest that explain the answer, in dB; a mean.
     psnr: _Finite
+    # The same as structural similarity; None where pictures are too small.
     ssim: _Finite | None = None
     best_psnr: _Finite
-    control_psnr: _Finite
+    control_psnr: _Finite  # as `psnr`, of samples of the shard that were in no batch
 
     @property
     def picture(self) -> str:

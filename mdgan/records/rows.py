@@ -62,18 +62,15 @@ class RecordedRow(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Losses(RecordedRow, frozen=True):
-    """A logged iteration; a loss is None where it was not finite, a mean is over what is.
-
-    Attributes:
-        by_worker: worker → J_disc and J_gen; empty in records of versions before 0.7.
-        numbers: key → worker → one or more numbers, of all other keys of the row that have such
-            values. What they mean, families declare; see `records.declared`.
-    """
+    """A logged iteration; a loss is None where it was not finite, a mean is over what is."""
 
     generator_loss: float | None = None
     discriminator_loss: float | None = None
     workers: int = 0
+    # Worker → J_disc and J_gen; empty in records of versions before 0.7.
     by_worker: dict[Rank, tuple[float | None, float | None]] = {}
+    # Key → worker → one or more numbers, of all other keys of the row that have such values. What
+    # they mean, families declare; see `records.declared`.
     numbers: dict[str, dict[Rank, tuple[float, ...]]] = {}
 
     @classmethod
@@ -105,19 +102,15 @@ class FeatureNetwork(Struct, frozen=True):
 
 
 class ClassScores(Struct, frozen=True):
-    """What samples of each class are worth.
+    """What samples of each class are worth."""
 
-    Attributes:
-        asked: how many samples of each class were generated, K numbers.
-        right: the share of them that the extractor predicts to be of that class; None where none
-            was generated. Empty if the extractor's classes are not those of the data.
-        fid: the FID between them and the real samples of that class (Miyato and Koyama 2018, "cGANs
-            with Projection Discriminator"); None where there are too few of either. Empty without
-            real samples.
-    """
-
-    asked: list[Count] = []
+    asked: list[Count] = []  # how many samples of each class were generated, K numbers
+    # The share of them that the extractor predicts to be of that class; None where none was
+    # generated. Empty if the extractor's classes are not those of the data.
     right: list[float | None] = []
+    # The FID between them and the real samples of that class (Miyato and Koyama 2018, "cGANs with
+    # Projection Discriminator"); None where there are too few of either. Empty without real
+    # samples.
     fid: list[float | None] = []
 
 

@@ -89,23 +89,16 @@ class Pace:
 
 @dataclass
 class WorkerState:
-    """What was recorded of one worker.
+    """What was recorded of one worker."""
 
-    Attributes:
-        here_since: after which iteration it came; None while it is not there.
-        gone: how it went: lost, left or shut out; empty unless it is gone now.
-        late_since: the first iteration that went on without its answer, and when, in seconds of
-            training; None unless it is late now.
-        stays: the iterations after `begin`, up to and including `end`, of former stays.
-        missed: the iterations from the first to the last that went on without it, of former times.
-        round_end: the iteration with which the last of its rounds ended.
-        numbers: the last of its numbers by key; see `records.declared`.
-    """
-
-    here_since: int | None = None
-    gone: str = ""
+    here_since: int | None = None  # after which iteration it came; None while it is not there
+    gone: str = ""  # how it went: lost, left or shut out; empty unless it is gone now
+    # The first iteration that went on without its answer, and when, in seconds of training; None
+    # unless it is late now.
     late_since: tuple[int, float] | None = None
+    # The iterations after `begin`, up to and including `end`, of former stays.
     stays: list[Stretch] = field(default_factory=list)
+    # The iterations from the first to the last that went on without it, of former times.
     missed: list[Stretch] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
@@ -113,8 +106,9 @@ class WorkerState:
     samples: int | None = None
     classes: list[int] | None = None
     rounds: int = 0
-    round_end: int = 0
+    round_end: int = 0  # the iteration with which the last of its rounds ended
     swap: LastSwap | None = None
+    # The last of its numbers by key; see `records.declared`.
     numbers: dict[str, float] = field(default_factory=dict)
 
     def come(self, iteration: int) -> None:
@@ -137,30 +131,24 @@ class WorkerState:
 
 
 class RunState:
-    """A run as far as its rows have been taken in; of each kind `most_rows` are kept, or all.
-
-    Attributes:
-        scores: all that training has made, without those of `mdgan evaluate`.
-        losses: the iterations that were logged, J_gen and J_disc.
-        workers: by number, all that were ever named, except in rounds of clients.
-        seconds: of training, at the last row that is not a score.
-        started: when training would have begun had it never stopped, in seconds since 1970.
-        happened_until: the last iteration in which anything happened to a worker.
-        pace: of the logged iterations, and of the rounds that were not aborted.
-    """
+    """A run as far as its rows have been taken in; of each kind `most_rows` are kept, or all."""
 
     def __init__(self, most_rows: int | None = None) -> None:
+        # All that training has made, without those of `mdgan evaluate`.
         self.scores: list[rows.ScoresRow] = []
+        # The iterations that were logged, J_gen and J_disc.
         self.losses: list[tuple[int, float | None, float | None]] = []
         self.news: deque[happenings.Happening] = deque(maxlen=_MOST_NEWS)
         self.num_rounds = 0
+        # By number, all that were ever named, except in rounds of clients.
         self.workers: dict[int, WorkerState] = {}
         self.began = False
         self.iteration = 0
-        self.seconds = 0.0
+        self.seconds = 0.0  # of training, at the last row that is not a score
+        # When training would have begun had it never stopped, in seconds since 1970.
         self.started = 0.0
-        self.happened_until = 0
-        self.pace = Pace()
+        self.happened_until = 0  # the last iteration in which anything happened to a worker
+        self.pace = Pace()  # of the logged iterations, and of the rounds that were not aborted
         self.epsilon: dict[int, float] = {}
         self.replaced: dict[int, float] = {}
         self._most_rows = most_rows

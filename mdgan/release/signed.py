@@ -30,20 +30,15 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class Trust:
-    """Whom the reader believes, as files.
+    """Whom the reader believes, as files."""
 
-    Attributes:
-        authority: certificates of the authority.
-        revoked: its list of revoked certificates, newer than the one in the bundle.
-        policy: the reader's own; None for mdgan's.
-        datasets_dir: a folder with dataset files that the reader has from elsewhere.
-        unsigned: whether a generator that no host has signed is taken on the server's word.
-    """
-
-    authority: Path | None = None
+    authority: Path | None = None  # certificates of the authority
+    # Its list of revoked certificates, newer than the one in the bundle.
     revoked: Path | None = None
-    policy: Path | None = None
+    policy: Path | None = None  # the reader's own; None for mdgan's
+    # A folder with dataset files that the reader has from elsewhere.
     datasets_dir: str | None = None
+    # Whether a generator that no host has signed is taken on the server's word.
     unsigned: bool = False
 
     def takes_word(self, line: str) -> Check:
@@ -53,20 +48,16 @@ class Trust:
 
 @dataclass
 class Signatures:
-    """The signatures of a bundle.
-
-    Attributes:
-        made: when it was made, by its own account; certificates must have been valid then.
-        counting: what hosts have signed of this run, these terms and counts, and no other
-            generator, with keys that are not the server's.
-        is_of_server: whether the server has signed the bundle, or there is no authority for that.
-    """
+    """The signatures of a bundle."""
 
     bundle: Path
     trust: Trust
     evidence: RunEvidence
-    made: datetime
+    made: datetime  # when it was made, by its own account; certificates must have been valid then
+    # What hosts have signed of this run, these terms and counts, and no other generator, with keys
+    # that are not the server's.
     counting: list[Attestation] = field(default_factory=list)
+    # Whether the server has signed the bundle, or there is no authority for that.
     is_of_server: bool = False
 
     def check(self) -> Iterator[Check]:

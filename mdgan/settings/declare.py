@@ -51,30 +51,24 @@ def shortest(number: float) -> str:
 
 @dataclass(frozen=True)
 class ValueKind:
-    """What values a setting may have. Made by the functions below, such as `whole`.
+    """What values a setting may have. Made by the functions below, such as `whole`."""
 
-    Attributes:
-        type: of the value as JSON and the command line have it: bool, int, float or str.
-        convert: from such a value to the one that is used; or ValueError with the message's rest.
-        choices: the only values allowed, if there are few.
-        word: a word that is allowed beside numbers, such as `auto`.
-        several: whether the flag may be given several times; commas then stand between the values.
-        known: lists what a shell may complete, given the other settings of the command line.
-        grows: whether the dataset file may add values, so that others can be known after it alone.
-        stand_in: what other settings are checked with until a value is known, if not the default.
-        is_keyed: whether it is text of keys, each of which can be given alone; see `parts_of`.
-        unused: those keys that a name has no use for.
-    """
-
-    type: type
+    type: type  # of the value as JSON and the command line have it: bool, int, float or str
+    # From such a value to the one that is used; or ValueError with the message's rest.
     convert: Callable[[Any], Any] = lambda value: value
-    choices: tuple[str, ...] = ()
-    word: str | None = None
+    choices: tuple[str, ...] = ()  # the only values allowed, if there are few
+    word: str | None = None  # a word that is allowed beside numbers, such as `auto`
+    # Whether the flag may be given several times; commas then stand between the values.
     several: bool = False
+    # Lists what a shell may complete, given the other settings of the command line.
     known: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
+    # Whether the dataset file may add values, so that others can be known after it alone.
     grows: bool = False
+    # What other settings are checked with until a value is known, if not the default.
     stand_in: str | None = None
+    # Whether it is text of keys, each of which can be given alone; see `parts_of`.
     is_keyed: bool = False
+    # Those keys that a name has no use for.
     unused: Callable[[str], Container[str]] = lambda _name: ()
 
     def read(self, value: object, default: object) -> Any:

@@ -38,32 +38,28 @@ class Admission:
     """Lets hosts in. Only `admit` is called by the transport's threads, the rest by `Peers`.
 
     Attributes:
-        identity: what must be equal on every rank: version, dataset file, shared settings.
-        welcome: what every newcomer is told besides: the server's generation, the run's name.
-        return_seconds: how long the rank of a lost worker is kept for the host that had it.
-        checkpoint: what a newcomer needs to find its workers' files; None in a new run.
-        trusts: which certificates sign the keys of hosts; None without certificates.
-        iteration: the one that the server works on, or the last that is done.
-        run: stands for the run and this server of it; see `run_digest`.
         owners, revoked: see `Standing`.
-        on_their_way: the ranks whose hosts come without asking for them.
-        most_classes: of which a host may say how many samples it holds.
     """
 
     workers: InitVar[Iterable[int]]
+    # What must be equal on every rank: version, dataset file, shared settings.
     identity: Mapping[str, Any]
+    # What every newcomer is told besides: the server's generation, the run's name.
     welcome: Mapping[str, Any]
-    return_seconds: float
-    iteration: int = 0
+    return_seconds: float  # how long the rank of a lost worker is kept for the host that had it
+    iteration: int = 0  # the one that the server works on, or the last that is done
     most_ranks: int = MOST_RANKS
+    # What a newcomer needs to find its workers' files; None in a new run.
     checkpoint: Mapping[str, Any] | None = None
+    # Which certificates sign the keys of hosts; None without certificates.
     trusts: Identity | None = None
     owners: dict[int, Owner] = field(default_factory=dict)
-    on_their_way: Collection[int] = ()
-    most_classes: int = MOST_CLASSES
+    on_their_way: Collection[int] = ()  # the ranks whose hosts come without asking for them
+    most_classes: int = MOST_CLASSES  # of which a host may say how many samples it holds
     revoked: Container[int] = ()
 
     def __post_init__(self, workers: Iterable[int]) -> None:
+        # Stands for the run and this server of it; see `run_digest`.
         self.run = run_digest(self.welcome, self.identity)
         self.expected = frozenset(workers)
         self.standing = Standing(lambda: self.owners, self.revoked)

@@ -10,17 +10,14 @@ from mdgan.samples.table.schema import ScaledColumn, Schema
 
 @dataclass(frozen=True)
 class Rows:
-    """n rows that fit a schema.
-
-    Attributes:
-        values: float64 [n, columns of the schema]: numbers as they are, dates in days and times in
-            seconds since the column's `low`, categories as codes (yes / no: 1 / 0), and NaN where
-            a value is missing.
-        persons: whose row each is, texts [n]; None if the schema names no person.
-    """
+    """n rows that fit a schema."""
 
     schema: Schema
+    # float64 [n, columns of the schema]: numbers as they are, dates in days and times in seconds
+    # since the column's `low`, categories as codes (yes / no: 1 / 0), and NaN where a value is
+    # missing.
     values: NDArray[np.float64]
+    # Whose row each is, texts [n]; None if the schema names no person.
     persons: NDArray[np.object_] | None = None
 
     def __len__(self) -> int:

@@ -70,17 +70,14 @@ class ScaledColumn(Column, frozen=True, kw_only=True):
 
     Each kind has `bounds`, its least and largest value, and `read`, which gives the value of a text
     or raises ValueError in words.
-
-    Attributes:
-        common: values that many rows share exactly, such as 0, in rising order.
-        spacing: how cells of the histogram that all sites add up are spaced: equally wide, or for
-            long tails equally wide in log(1 + 10⁴ (x − low) / (high − low)).
-        is_whole: whether all values are whole numbers.
     """
 
-    is_whole: ClassVar[bool] = True
+    is_whole: ClassVar[bool] = True  # whether all values are whole numbers
 
+    # Values that many rows share exactly, such as 0, in rising order.
     common: tuple[float, ...] = ()
+    # How cells of the histogram that all sites add up are spaced: equally wide, or for long tails
+    # equally wide in log(1 + 10⁴ (x − low) / (high − low)).
     spacing: Literal["linear", "log"] = "linear"
 
     def write(self, value: float) -> str:
@@ -227,19 +224,15 @@ AnyColumn = Scaled | Chosen
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """The columns of a table, in order.
-
-    Attributes:
-        person: a column of the files that says whose row it is. It is never generated: it is the
-            unit of privacy, and no two workers have rows of one person. Unset: there is none.
-        rows_are_independent: whether equal rows are of different people. Otherwise differential
-            privacy counts them as one.
-    """
+    """The columns of a table, in order."""
 
     columns: tuple[AnyColumn, ...]
     about: str = ""
     # Left out of the file where they are not set, so that the hashes of other schemas stay.
+    # A column of the files that says whose row it is. It is never generated: it is the unit of
+    # privacy, and no two workers have rows of one person. Unset: there is none.
     person: str | msgspec.UnsetType = msgspec.UNSET
+    # Whether equal rows are of different people. Otherwise differential privacy counts them as one.
     rows_are_independent: bool | msgspec.UnsetType = msgspec.UNSET
 
     @property
