@@ -78,7 +78,7 @@ class Standing:
 
         Args:
             most: ranks are kept for a certificate, beyond those that it names and the `live` ones:
-                nobody has all ranks kept by coming with one after the other.
+                no owner has all ranks kept by coming with one after the other.
         """
         owners = self.owners()
         strikes = self.strikes.get(owner.who, {})
