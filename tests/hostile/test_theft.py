@@ -17,6 +17,7 @@ from mdgan.data import dataset_file
 from mdgan.data.partition import partition
 from mdgan.families.mdgan.messages import BATCHES
 from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from tests.claims.registry import claim
 from tests.hostile.lying_server import ALL, LyingServer, lying_run
@@ -68,6 +69,11 @@ def test_a_trap_in_a_swap_takes_each_sample_of_each_batch_that_follows(tmp_path:
     assert robber.loot.stolen(0) == SWAP_AT * BATCH_SIZE
 
 
+@claim(
+    "trap-noise",
+    "With --dp-epsilon noise bounds what a worker tells: guesses through a trap are no nearer to "
+    "its samples than to others.",
+)
 @claim("any-discriminator", "whatever the discriminator was computed from and whoever made it")
 def test_with_noise_a_trap_takes_no_sample(tmp_path: Path) -> None:
     """Guesses are no nearer to the victim's samples than to those that no worker has."""
@@ -89,6 +95,11 @@ class HandsOver(Robs):
         return [message]
 
 
+@claim(
+    "trap-sums",
+    "With --secure-aggregation the server opens sums alone, and hosts refuse what it puts in the "
+    "place of a discriminator",
+)
 @claim("discriminators-sealed", "With --secure-aggregation hosts encrypt them for each other")
 def test_with_secure_sums_a_server_hands_over_no_trap(tmp_path: Path) -> None:
     robber = HandsOver()
@@ -123,10 +134,7 @@ class TrainsApart(LyingServer):
         return [message]
 
 
-@claim(
-    "what-is-answered",
-    "Hosts that were asked different things cannot unmask each other.",
-)
+@claim("what-is-answered", "Hosts that were asked different things cannot unmask each other.")
 def test_no_host_is_trained_apart_from_the_others_of_a_sum(tmp_path: Path) -> None:
     """Their sum would be what one has answered, as answers in the clear show."""
     seen = TrainsApart()
@@ -139,3 +147,20 @@ def test_no_host_is_trained_apart_from_the_others_of_a_sum(tmp_path: Path) -> No
     assert seen.largest[VICTIM, 1] > 1000 * sum(others)
     result = lying_run(tmp_path / "secure", TrainsApart(), *FLAGS)
     assert f"host {VICTIM} has not sealed this for host" in result.errors
+
+
+@pytest.mark.parametrize("epsilon", [None, 8.0])
+def test_a_state_that_is_put_back_does_not_put_noise_back(
+    tmp_path: Path, epsilon: float | None
+) -> None:
+    """Without noise the same question has the same answer then, so that a batch can be probed."""
+    if epsilon is not None:
+        pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    own = bench("plain", 0, 20, epsilon, tmp_path)
+    state, zeros = own.victim.state(), Samples(torch.zeros(BATCH_SIZE, *own.models.shape))
+    answers = []
+    for _ in range(2):
+        own.victim.load_state(state)
+        own.victim.learn(zeros)
+        answers.append(own.victim.feedback(zeros).feedback)
+    assert torch.equal(*answers) == (epsilon is None)
