@@ -37,7 +37,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from benchmarks.traps import BinThief, GateThief, MaskThief, Question, SwapThief, Thief
+from benchmarks.traps import BinThief, GateThief, MaskThief, Question, State, SwapThief, Thief
 from mdgan.data import dataset_file
 from mdgan.data.partition import partition
 from mdgan.data.shard import Shard
@@ -161,9 +161,9 @@ def rob(own: Bench, thief: Thief, iterations: int, moments: str = "given") -> Lo
         if number % every == 0:
             given = thief.trap()
             if moments == "own":
-                kept = own.victim.discriminator.state().items()
+                kept: State = own.victim.discriminator.state().to_dict()
                 given = {n: t for n, t in given.items() if n.startswith("model.")}
-                given |= {n: t for n, t in kept if n.startswith("optimizer.")}
+                given |= {n: t for n, t in kept.items() if n.startswith("optimizer.")}
             own.victim.load_discriminator(given)
     return loot
 

@@ -106,7 +106,7 @@ class MaskThief:
     """All ten samples from ten answers, through dropout's masks; of the discriminator of digits.
 
     Args:
-        levels: of grey. With them guesses are exact, and what comes later can be told from them.
+        levels: of grey, by which guesses become exact, so that later answers can be told apart.
         own_moments: whether the victim's optimizer keeps its moments in a swap.
     """
 
@@ -147,23 +147,21 @@ class MaskThief:
         state = with_moments(model, weights, {"1.weight": torch.full((256, 64), 1e-10)})
         self._teaches = not self._is_set
         if self._own_moments:
-            of_victim = self.shadow.worker.discriminator.state()
+            of_victim: State = self.shadow.worker.discriminator.state().to_dict()
             if self._num_traps == 1:  # of which the thief knows how old they are alone
                 of_victim = with_moments(model, weights, {}, self._num_asked)
-                of_victim = {
-                    n: (t if not n.endswith("_sq") else t * 0) for n, t in of_victim.items()
-                }
+                of_victim = {n: t * (not n.endswith("_sq")) for n, t in of_victim.items()}
             state |= {n: t for n, t in of_victim.items() if n.startswith("optimizer.")}
         self.shadow.worker.load_discriminator(state)
         return state
 
     def _solve(self, asked: Question, feedback: Tensor, before: State) -> Tensor:
         """The batch with which the victim answers so; each pixel of the answer is linear in it."""
-        guess, one = torch.zeros(self.shadow.shape), torch.ones(())
+        guess = torch.zeros(self.shadow.shape)
         base = self.shadow.answer(asked, guess, before)
         columns = []
         for place in range(len(guess)):
-            other = guess.index_fill(0, torch.tensor([place]), one.item())
+            other = guess.index_fill(0, torch.tensor([place]), 1.0)
             columns.append((self.shadow.answer(asked, other, before) - base).flatten(1).mean(1))
         matrix = torch.stack(columns, 1).double()
         inverse, weakest = torch.linalg.pinv(matrix), torch.linalg.svd(matrix)[2][-1]
@@ -181,8 +179,6 @@ class MaskThief:
 
     def _along(self, guess: Tensor, weakest: Tensor) -> Tensor:
         """Each pixel's ten values, [b, d], on the grid, moved where the answer says least of it."""
-        if not self._levels:
-            return guess.clamp(-1, 1)
         steps = torch.linspace(-1, 1, 401).view(-1, 1, 1)
         moved = guess + steps * weakest[:, None]
         best = (moved - on_grid(moved, self._levels)).square().sum(1).argmin(0)
@@ -308,6 +304,7 @@ class GateThief:
         self._public, self._draw = public, torch.Generator().manual_seed(0)
         self._since, self._patience = -1, patience
         self._summed = torch.zeros(public.shape[1:], dtype=torch.double)
+        self._memory = self._first = self._summed
 
     def ask(self) -> Question:
         """Zeros, which move nothing, and at which the answer is what the gradients add up to."""
@@ -370,7 +367,7 @@ class SwapThief:
         self._shadow, self._levels = Shadow(settings, models, rank), levels
         self._policy = settings.training.policy("discriminator")
         self._factors: list[Tensor] = []
-        layer = self._shadow.worker.discriminator.model[1]
+        layer = self._shadow.worker.discriminator.model.get_submodule("1")
         layer.register_full_backward_pre_hook(lambda _layer, outer: self._note(outer[0]))
 
     def _note(self, factors: Tensor) -> None:
@@ -380,7 +377,7 @@ class SwapThief:
     def trap(self) -> State:
         """See `Thief`."""
         model, self._factors = self._shadow.worker.discriminator.model, []
-        second = {"1.weight": torch.full_like(model[1].weight, 1e-10)}
+        second = {"1.weight": torch.full_like(model.get_parameter("1.weight"), 1e-10)}
         state = with_moments(model, open_units(model), second)
         self._shadow.worker.load_discriminator(state)
         return state
@@ -391,7 +388,7 @@ class SwapThief:
 
     def look(self, weights: Tensor) -> Tensor:
         """From the first layer that has come back to guesses at all samples since, [n, C, H, W]."""
-        own = self._shadow.worker.discriminator.model[1].weight.detach()
+        own = self._shadow.worker.discriminator.model.get_parameter("1.weight").detach()
         reals = self._factors[::3]
         rate, (beta1, beta2) = self._policy.learning_rate / 1e-5, self._policy.betas
         columns = []

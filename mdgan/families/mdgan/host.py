@@ -94,7 +94,10 @@ class MDGANHost(HostPart):
                     groups,
                     {OUTPUTS: answers.outputs},
                     about=partial(
-                        *(messages.asked_by_sum, generated, assignment, groups),
+                        messages.asked_by_sum,
+                        generated,
+                        assignment,
+                        groups,
                         train_on_all=self._group.train_on_all,
                     ),
                 )
