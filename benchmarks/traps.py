@@ -4,6 +4,7 @@ A thief says what the victim is asked, [b, C, H, W] each, what comes in a swap, 
 from an answer. See `stolen_samples` for what each trap does.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -21,7 +22,7 @@ _FROZEN = 1e20
 _TAUGHT = 1e-5
 """X^(d) that makes moments."""
 _TOLERANCE = 1e-3
-"""How far an answer may be off that is taken for the victim's; relative."""
+"""How far an answer may be off, relative, that is taken for the victim's."""
 _SLOPE = 0.2
 """Of LeakyReLU."""
 _CPU = torch.device("cpu")
@@ -336,7 +337,7 @@ class GateThief:
     def trap(self) -> State:
         """See `Thief`."""
         weights = {n: torch.zeros_like(t) for n, t in self._model.state_dict().items()}
-        (first, last), side = weights, self._public.shape[-1] // 2
+        first, last = weights
         plane = torch.randn(self._public.shape[1:], generator=self._draw)
         plane.view(-1)[0] = 0  # as bright in all samples, so that it takes the place of a bias
         heights = (self._public.abs() * plane).flatten(1).sum(1)
@@ -350,7 +351,6 @@ class GateThief:
                 weights[first][8 + half + offset, 0, row + 1, column + 1] = sign
                 weights[last][0, 8 + half + offset] = plane[0, row::2, column::2]
                 second[0, half + offset] = self._second
-        assert weights[last].shape[2:] == (side, side)
         self._since, self._summed = 0, torch.zeros_like(self._summed)
         self._memory = self._first = self._summed
         return with_moments(self._model, weights, {last: second})
@@ -368,11 +368,11 @@ class SwapThief:
         self._policy = settings.training.policy("discriminator")
         self._factors: list[Tensor] = []
         layer = self._shadow.worker.discriminator.model.get_submodule("1")
-        layer.register_full_backward_pre_hook(lambda _layer, outer: self._note(outer[0]))
+        layer.register_full_backward_pre_hook(self._note)
 
-    def _note(self, factors: Tensor) -> None:
+    def _note(self, _layer: nn.Module, factors: Sequence[Tensor] | Tensor) -> None:
         """Of each sample, [b, 256]: of the real batch, then of X^(d), then of X^(g)."""
-        self._factors.append(factors.detach().double())
+        self._factors.append(factors[0].detach().double())
 
     def trap(self) -> State:
         """See `Thief`."""
