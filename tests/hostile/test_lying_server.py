@@ -346,8 +346,8 @@ class GivesWeights(LyingServer):
 @claim("what-is-answered", "Hosts that were asked different things cannot unmask each other.")
 @claim(
     "what-is-answered",
-    "Shares are bound to what a sum is about: the batch that is judged, or the models, "
-    "loads and weights of a round.",
+    "Shares are bound to what a sum is about: the batches that are judged and trained on, or the "
+    "models, loads and weights of a round.",
 )
 def test_what_hosts_are_asked_about_is_the_same(tmp_path: Path, algorithm: str) -> None:
     """The victim's shares are sealed for hosts that were asked the same, of which there is none."""

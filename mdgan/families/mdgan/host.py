@@ -93,7 +93,13 @@ class MDGANHost(HostPart):
                     answers.losses,
                     groups,
                     {OUTPUTS: answers.outputs},
-                    about=partial(messages.judged_by_sum, generated, assignment, groups),
+                    about=partial(
+                        messages.asked_by_sum,
+                        generated,
+                        assignment,
+                        groups,
+                        train_on_all=self._group.train_on_all,
+                    ),
                 )
             )
             ending.tell(question.iteration, transport.send)
