@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mdgan.data.fetching import Fetcher
 from mdgan.engine.answers import AnswerForm
+from mdgan.engine.host.protocol import Rule
 from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.gan.average import GeneratorAverage
 from mdgan.gan.model_state import part_of, under
@@ -218,6 +219,10 @@ class HostPart(ABC):
     @abstractmethod
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
+
+    def rules(self) -> Mapping[str, Rule]:
+        """When each of these kinds may come; by default while all is there, and in order."""
+        return {kind: Rule(above={kind: 0}) for kind in self.handlers()}
 
     def tell(self) -> dict[str, Any]:
         """What the server's part wants to know of these workers: JSON values."""

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any
 
 from mdgan import messages
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.encoding import HostEncoding
+from mdgan.engine.host.protocol import ENGINE, OutOfTurn, Protocol, State, counts_rule, sensible
 from mdgan.engine.host.telling import HostReports
 from mdgan.engine.host_keys import NotMasked, run_digest
 from mdgan.engine.parts import HostPart
@@ -57,10 +59,16 @@ class Host:
     checkpoints: HostCheckpoints
     reports: HostReports
     encoding: HostEncoding
+    iterations: float = inf
+    """Of the run."""
 
     def __post_init__(self) -> None:
         self._path, self._learners = self.part.path, self.part.learners
         self._tracer, self._teller = self.reports.tracer, self.reports.teller
+        counts = {Kind.ASKCOUNTS: counts_rule(hides_answers=self._path.hides_answers)}
+        of_all = ENGINE | counts if self.encoding.counts else ENGINE
+        rules = {**of_all, **self._path.rules(), **self.part.rules()}
+        self._protocol = Protocol(rules, self.part.begins, self.iterations)
         self._has_trained = False
         self._lacks: set[int] = set()
         self._of_algorithm = self.part.handlers()
@@ -75,7 +83,8 @@ class Host:
             BadInput: no server let this host in.
             Interrupted: this process, or the server, was asked to stop before the last iteration.
             ServerLost: the server is gone, and no other server has taken over.
-            HostFailed: a sample could not be read, or the server has shut this host out.
+            HostFailed: a sample could not be read, the server has shut this host out, or it has
+                sent what no honest server would.
         """
         transport = self._transport = self.connect(self.hello, self.timeouts.connect)
         try:
@@ -86,8 +95,9 @@ class Host:
                 except _LinkLost as lost:
                     transport.close()
                     transport = self._transport = self._return(str(lost))
-        except NotMasked as error:
-            raise HostFailed(f"this host does not answer the server: {error}") from error
+        except (NotMasked, OutOfTurn) as error:
+            where = transport.server
+            raise HostFailed(f"this host does not answer the server {where}: {error}") from error
         except BadInput as error:
             raise HostFailed(str(error)) from error
         finally:
@@ -124,6 +134,7 @@ class Host:
         if self._stopping.is_set():  # the link that was told of it is gone
             transport.interrupt()
         welcome = transport.welcome
+        self._protocol.attend(welcome)
         iteration = int(welcome["iteration"])
         self._tracer.clock_offset_seconds = transport.clock_offset_seconds
         self.hello = {**self.hello, "generation": welcome["generation"]}
@@ -143,28 +154,30 @@ class Host:
         run, terms = str(welcome.get("run_id", "")), self.hello["identity"]
         self._stop(message, transport, Statement(run, terms, 0, learnt=self.encoding.learnt))
 
+    @property
+    def _state(self) -> State:
+        if self._lacks:
+            return State.LACKS
+        return State.TRAINS if self.encoding.is_known else State.WAITS
+
     def _obey(self, message: Message, transport: HostTransport) -> None:
         """Does what the server says."""
         match message.kind:
             case kind if kind in self._of_path:
                 self._of_path[kind](message, transport)
             case kind if kind in self._of_algorithm:
-                self._of_algorithm[kind](message, transport)
                 self._has_trained = True
+                self._of_algorithm[kind](message, transport)
                 if self._tracer.due():
                     self._tell_spans(transport)
             case Kind.ASKCOUNTS:
                 transport.send(self.encoding.answer(message, self._path))
             case Kind.LEARNT:
-                try:
+                with sensible(message.kind):
                     self.encoding.learn(message)
-                except ValueError as error:
-                    raise HostFailed(f"this host does not train: {error}") from error
             case Kind.EXTRACTOR:
                 self.describer.begin(message)
             case Kind.CHECKPOINT:
-                if message.fields["to_server"] and self._path.hides_answers:
-                    raise NotMasked("it wants states of workers, which tell what each has answered")
                 with self._tracer.span("checkpoint"):
                     self.checkpoints.save(message, self._learners, transport.send)
             case Kind.ADOPT:
@@ -176,7 +189,8 @@ class Host:
         as_drawn = welcome["iteration"] == 0 and not welcome.get("brings_states")
         if self._has_trained or as_drawn:
             return list(self._learners)
-        return [] if newest is None else self.checkpoints.restore(newest, self._learners)
+        with sensible(Kind.WELCOME):
+            return [] if newest is None else self.checkpoints.restore(newest, self._learners)
 
     def _next_message(self, transport: HostTransport) -> Message:
         """Waits for the next message, and meanwhile describes the real data if asked to."""
@@ -185,6 +199,7 @@ class Host:
                 event = transport.receive(0.0 if self.describer.busy else _LOOK_SECONDS)
                 if isinstance(event, Received):
                     span.num_bytes = event.num_bytes
+                    self._protocol.check(event.message, self._state)
                     if event.message.kind == self.part.begins:
                         self._tracer.iteration = event.message.iteration
                         if self._teller is not None:
@@ -205,7 +220,7 @@ class Host:
     def _leave(self, transport: HostTransport) -> None:
         """Leaves, after all answers; first sends its workers' states if the server wants them."""
         iteration = self._tracer.iteration
-        if transport.welcome.get("wants_states") and not self._path.hides_answers:
+        if transport.welcome.get("wants_states") and self.checkpoints.to_server:
             states = {rank: worker.state() for rank, worker in self._learners.items()}
             transport.send(messages.state(iteration, states, "leave"))
         transport.send(messages.leave(iteration))
@@ -223,10 +238,10 @@ class Host:
 
     def _adopt(self, message: Message, transport: HostTransport) -> None:
         """Takes over what the server found for those workers that had nothing to go on with."""
-        holds, brought = list(self._learners), self._path.adopted(message)
-        if self._path.hides_answers and not brought.keys() <= self._lacks:
-            # With networks of its choice in all others, the sum would be what one has answered.
-            raise NotMasked("it gives states to workers that lack none")
+        with sensible(message.kind):
+            holds, brought = list(self._learners), self._path.adopted(message)
+        if not brought.keys() <= self._lacks:
+            raise OutOfTurn("it gives states to workers that lack none")
         for rank, state in brought.items():
             try:
                 self.part.adopt(rank, state)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.answers import AnswerForm, Answers, pack_answers
+from mdgan.engine.host.protocol import Rule
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 
@@ -65,6 +66,10 @@ class HostPath:
         """By kind of message, what carries it out, beside those of the algorithm."""
         return {}
 
+    def rules(self) -> Mapping[str, Rule]:
+        """When each of these kinds may come."""
+        return {}
+
     def num_sharers(self, _question: Message) -> int:
         """By how many hosts' parts the noise in what the server sees of the answers is enough."""
         return 1
@@ -84,9 +89,6 @@ class HostPath:
         return messages.by_worker(message)
 
     # What hosts hand to each other.
-
-    def begin_exchange(self, iteration: int) -> None:
-        """See `HostKeys.begin_exchange`."""
 
     def parcel(self, _taker: int, message: Message) -> Message | None:
         """A message for another host; None if only the server could read it."""

@@ -50,6 +50,7 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
+from mdgan.engine.host.protocol import ALWAYS, ARRIVED, Per, Rule
 from mdgan.engine.host_keys import SEALED, HostKeys, NotMasked, SignedKey
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.engine.stages.mask import (
@@ -154,9 +155,17 @@ class HostMask(HostPath):
                 then()
 
         return {
-            Kind.KEYS: lambda told, _: self.keys.learn(told.fields["keys"]),
+            Kind.KEYS: lambda told, _: self.keys.learn(told.fields.get("keys")),
             Kind.SURVIVORS: confirm,
             Kind.UNMASK: unmask,
+        }
+
+    def rules(self) -> Mapping[str, Rule]:
+        """See `HostPath`; of which sum a message is, and that it comes once, is checked there."""
+        return {
+            Kind.KEYS: Rule(ALWAYS, 1000, Per.TEN_MINUTES),
+            Kind.SURVIVORS: Rule(ARRIVED, above={Kind.SURVIVORS: 0}),
+            Kind.UNMASK: Rule(ARRIVED, above={Kind.UNMASK: 0}),
         }
 
     def num_sharers(self, question: Message) -> int:
@@ -268,10 +277,6 @@ class HostMask(HostPath):
         except ValueError as error:
             _log.warning("a copy for rank(s) %s is refused: %s", fields["workers"], error)
         return dict.fromkeys(fields["workers"], copy)
-
-    def begin_exchange(self, iteration: int) -> None:
-        """See `HostKeys.begin_exchange`."""
-        self.keys.begin_exchange(iteration)
 
     def parcel(self, taker: int, message: Message) -> Message | None:
         """See `HostPath`."""

@@ -1,13 +1,14 @@
 """The workers' share of data-parallel training: they find gradients on their own data."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mdgan.engine.answers import in_one_message, pack_answers
+from mdgan.engine.host.protocol import Rule, sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.direct_host import DirectHost
@@ -24,6 +25,8 @@ from mdgan.families.data_parallel.together_host import TogetherHost
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
+
+_MOST_GRADIENTS = 1000
 
 
 class ReplicaHost(HostPart):
@@ -43,6 +46,10 @@ class ReplicaHost(HostPart):
         """By kind of message, what carries it out."""
         return {TRAIN: self._train}
 
+    def rules(self) -> Mapping[str, Rule]:
+        """An iteration takes a few gradients, of which the server sees each sum anyway."""
+        return {**super().rules(), TRAIN: Rule(most=_MOST_GRADIENTS, above={TRAIN: 0})}
+
     @abstractmethod
     def _train(self, message: Message, transport: HostTransport) -> None:
         """Answers a question."""
@@ -50,6 +57,10 @@ class ReplicaHost(HostPart):
     def _take_over(self, weights: Mapping[str, Tensor]) -> None:
         for replica in self.learners.values():  # also of workers that are not asked this time
             replica.take_over(weights)
+
+    def _check_workers(self, asked: Collection[int]) -> None:
+        if not asked or not self.learners.keys() >= set(asked):
+            raise ValueError(f"workers {sorted(asked)} are not here")
 
     def _send(self, answer: Message, transport: HostTransport) -> None:
         with self._tracer.span("send") as span:
@@ -97,8 +108,10 @@ class DataParallelHost(ReplicaHost):
             return
         if self._together is not None:
             self._together.take_back()
-        question = messages.read_train(message, self._device)
-        self._take_over(question.tensors)
+        with sensible(TRAIN):
+            question = messages.read_train(message, self._device)
+            self._check_workers(question.shares)
+            self._take_over(question.tensors)
         gradients, losses = self._gradients(question)
         if self._direct is not None and question.is_direct:
             self._direct.keep(question.reduction, gradients, losses)
@@ -137,8 +150,10 @@ class ApartHost(ReplicaHost):
     """Its workers, of one group or of both, train one network each (ParaGAN, section 5.1)."""
 
     def _train(self, message: Message, transport: HostTransport) -> None:
-        question = messages.read_train_apart(message, self._device)
-        self._take_over(question.tensors)
+        with sensible(TRAIN):
+            question = messages.read_train_apart(message, self._device)
+            self._check_workers({**question.generated, **question.learnt})
+            self._take_over(question.tensors)
         answers = []
         if question.generated:
             answers.append(self._train_generator(message.iteration, question))

@@ -6,19 +6,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
 from mdgan.engine.host.loop import HostFailed
+from mdgan.engine.host.protocol import Rule, sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
-from mdgan.errors import BadInput
 from mdgan.families.contract import HostNeeds, NothingKept
 from mdgan.families.federated.averaging import check_weights
 from mdgan.families.federated.concurrency import SlotCount
 from mdgan.families.federated.fl_gan import Client, LocalTraining
 from mdgan.families.federated.messages import (
     ROUND,
-    ClientTask,
     HostReport,
     digest_of,
     models_message,
@@ -35,16 +32,8 @@ from mdgan.observe.tracer import Tracer
 from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
 
-
-def _read(
-    order: Message, shape: tuple[int, ...], who: str, num_clients: int | None = None
-) -> tuple[Tensor, list[list[ClientTask]]]:
-    """What the server asks for."""
-    try:
-        return read_order(order, shape, num_clients)
-    except ValueError as error:
-        why = f"the server's {ROUND} message makes no sense ({error!s:.99})"
-        raise HostFailed(f"{who}: {why}") from error
+_MOST_TIMES = 1000
+"""A round that was aborted, or of which no sum could be opened, comes again."""
 
 
 @dataclass(eq=False)
@@ -69,6 +58,14 @@ class FederatedHost(HostPart):
         """By kind of message, what carries it out."""
         return {ROUND: self._train, CHARGE: self._charge}
 
+    def rules(self) -> Mapping[str, Rule]:
+        """A client that begins anew trains on the batches of before; so then do the models."""
+        begins_anew = self.needs.settings.begins_anew and not self.path.hides_answers
+        return {
+            ROUND: Rule(most=_MOST_TIMES, above={ROUND: 0}, alike=begins_anew),
+            CHARGE: Rule(most=_MOST_TIMES, above={CHARGE: 0}),
+        }
+
     def tell(self) -> dict[str, Any]:
         """What the server wants to know of these clients."""
         needs, account = self.needs, self.needs.account
@@ -83,15 +80,12 @@ class FederatedHost(HostPart):
     def _charge(self, about: Message, _transport: HostTransport) -> None:
         if self.needs.account is None:
             return
-        try:
+        with sensible(CHARGE):
             self.needs.account.begin_round(about.fields)
-        except BadInput:
-            raise
-        except ValueError as error:
-            raise BadInput(f"the server's {CHARGE} message makes no sense: {error}") from error
 
     def _train(self, order: Message, transport: HostTransport) -> None:
-        begun_with, lists = _read(order, self.path.form.shape, f"rank(s) {sorted(self.clients)}")
+        with sensible(ROUND):
+            begun_with, lists = read_order(order, self.path.form.shape)
         asked = [task for own in lists for task in own]
         tasks = {
             task.client: task._replace(
@@ -164,14 +158,14 @@ class PlacedHost(HostPart):
         self.slots.close()
 
     def _train(self, order: Message, transport: HostTransport) -> None:
-        who = f"rank {self.rank}"
-        models, lists = _read(order, self.slots.shape, who, self.num_clients)
+        with sensible(ROUND):
+            models, lists = read_order(order, self.slots.shape, self.num_clients)
         begin = time.monotonic()
         with self.tracer.span("train"):
             try:
                 work = self.slots.train(lists, models, order.iteration)
             except SlotsDied as error:
-                raise HostFailed(f"{who}: {error}") from error
+                raise HostFailed(f"rank {self.rank}: {error}") from error
         amount = sum(task.load.iterations for tasks in lists for task in tasks)
         if all(lists):  # an idle slot says nothing of what one more is worth
             self.count.note(amount, time.monotonic() - begin, self.slots.bytes_each)

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from mdgan import messages as engine_messages
+from mdgan.engine.host.protocol import ARRIVED, Per, Rule, sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.families.mdgan import messages
@@ -22,6 +23,26 @@ from mdgan.observe.tracer import Tracer
 from mdgan.privacy.spending import Spending
 from mdgan.transport.base import Lost, Tickets
 from mdgan.transport.host_end import HostTransport
+
+_MANY = 100
+"""More than an honest server comes to: how often it asks for an iteration again because it could
+open no sum, and for copies within ten minutes."""
+
+
+def rules_for(
+    num_workers: int = 1, *, by_arrival: bool = False, hides_answers: bool = False
+) -> dict[str, Rule]:
+    """When the server may ask for what: an iteration once, and its swap after it."""
+    once = Rule(most=1, above={BATCHES: 1, SWAP: 1})
+    if hides_answers:  # until a sum can be opened; the host sees to it that one alone is
+        once = Rule(most=_MANY, above={BATCHES: 0, SWAP: 1})
+    if by_arrival:  # a fast worker does the share of slow ones, some already in the next iteration
+        once = Rule(most=max(_MANY, 4 * num_workers), above={BATCHES: -1, SWAP: 1})
+    return {
+        BATCHES: once,
+        SWAP: Rule(above={BATCHES: 0, SWAP: 1}),
+        Kind.COPY: Rule(ARRIVED, max(_MANY, 5 * num_workers), Per.TEN_MINUTES),
+    }
 
 
 class MDGANHost(HostPart):
@@ -38,8 +59,10 @@ class MDGANHost(HostPart):
         tracer: Tracer,
         images: Codec = FP32,
         spending: Spending | None = None,
+        rules: Mapping[str, Rule] | None = None,
     ) -> None:
         self.learners = workers
+        self._rules = rules or rules_for()
         self._group = group
         self.path = path
         self._tracer = tracer
@@ -53,6 +76,10 @@ class MDGANHost(HostPart):
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
         return {BATCHES: self._answer, SWAP: self._swap, Kind.COPY: self._hand_over_copy}
+
+    def rules(self) -> Mapping[str, Rule]:
+        """See `rules_for`."""
+        return self._rules
 
     def arrived(self, holds: Sequence[int]) -> None:
         """Learns real halves, if all workers can go on as they are."""
@@ -73,18 +100,20 @@ class MDGANHost(HostPart):
 
     def _answer(self, question: Message, transport: HostTransport) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
-        generated, assignment = messages.read_batches(
-            question, self._images, self.path.form.shape, self._num_classes
-        )
+        with sensible(question.kind):
+            generated, assignment = messages.read_batches(
+                question, self._images, self.path.form.shape, self._num_classes
+            )
+            numbers = question.fields.get("groups", question.fields["judge"])
+            groups = {worker: int(numbers[str(worker)]) for worker in assignment}
+            is_followed = bool(question.fields["swap_follows"] or question.fields["last"])
+            for worker in assignment:
+                self.learners[worker].discriminator.at(question.iteration)
         assignment = {n: own for n, own in assignment.items() if self._spending.lets(n)}
         if not assignment:  # asked before the server knew
             return
         ending = self._spending.ending(dict.fromkeys(assignment, 1))
-        for worker in assignment:
-            self.learners[worker].discriminator.at(question.iteration)
         answers = self._group.answer(generated.to(self._device), assignment)
-        numbers = question.fields.get("groups", question.fields["judge"])
-        groups = {worker: int(numbers[str(worker)]) for worker in assignment}
         with self._tracer.span("send") as span:
             answer = self.path.pack(
                 Leaving(
@@ -100,7 +129,7 @@ class MDGANHost(HostPart):
             span.num_bytes = transport.send(answer)
         self._group.catch_up()
         # Before a swap the discriminator that comes must learn the next real half.
-        self._learns_ahead = not question.fields["swap_follows"] and not question.fields["last"]
+        self._learns_ahead = not is_followed
         self.path.when_free(self._learn_ahead)
 
     def _learn_ahead(self) -> None:
@@ -110,18 +139,19 @@ class MDGANHost(HostPart):
             self._group.learn_real_halves()
 
     def _swap(self, order: Message, transport: HostTransport) -> None:
-        self.path.begin_exchange(order.iteration)
         with self._tracer.span("swap") as span:
             before = _swap_bytes(transport)
-            given, taken = carry_out(order, self.learners, transport.exchange, self.path)
+            with sensible(order.kind):
+                given, taken = carry_out(order, self.learners, transport.exchange, self.path)
             self._tracer.reach("swapped")
             transport.send(messages.swapped(order.iteration, given, taken, transport.slow_givers))
             span.num_bytes = _swap_bytes(transport) - before
         self._group.learn_real_halves()
 
     def _hand_over_copy(self, order: Message, transport: HostTransport) -> None:
-        rank, taker = int(order.fields["worker"]), int(order.fields["taker"])
-        state = self.learners[rank].state()
+        with sensible(order.kind):
+            rank, taker = int(order.fields["worker"]), int(order.fields["taker"])
+            state = self.learners[rank].state()
         copy = {name: tensor for name, tensor in state.items() if name.startswith(COPIED)}
         answer = engine_messages.state(order.iteration, {rank: copy}, "copy", taker)
         if (parcel := self.path.parcel(taker, answer)) is not None:

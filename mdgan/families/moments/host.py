@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mdgan.data.shard import Shard
+from mdgan.engine.host.protocol import Rule
 from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
@@ -27,7 +28,7 @@ from mdgan.transport.host_end import HostTransport
 
 ASK = "MOMENTS"
 """Server → host: tell the sums."""
-_AT_ONCE = 256
+_AT_ONCE, _MOST_TIMES = 256, 10
 _NO_LOSSES = torch.zeros(2)
 
 
@@ -124,6 +125,10 @@ class MomentsHost(HostPart):
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
         return {ASK: self._tell_sums}
+
+    def rules(self) -> Mapping[str, Rule]:
+        """Asked again, since no sum could be used, it tells the same."""
+        return {ASK: Rule(most=_MOST_TIMES, above={ASK: 0})}
 
     def tell(self) -> dict[str, Any]:
         """How much noise the account of each worker takes."""
