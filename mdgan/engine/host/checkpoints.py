@@ -59,7 +59,7 @@ class HostCheckpoints:
             kept = [int(iteration) for iteration in order.fields["kept"]]
             is_for_server = bool(order.fields["to_server"])
         if is_for_server and not self.to_server:
-            raise OutOfTurn("it wants states of workers, and checkpoint_to_server is not set here")
+            raise OutOfTurn("it wants states of workers, and no checkpoint_to_server is set here")
         states = {rank: worker.state() for rank, worker in workers.items()}
         if is_for_server:
             send(messages.state(order.iteration, states, "checkpoint"))

@@ -13,7 +13,15 @@ from mdgan import messages
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.encoding import HostEncoding
-from mdgan.engine.host.protocol import ENGINE, OutOfTurn, Protocol, State, counts_rule, sensible
+from mdgan.engine.host.protocol import (
+    ENGINE,
+    NONE_LACKS,
+    OutOfTurn,
+    Protocol,
+    State,
+    counts_rule,
+    sensible,
+)
 from mdgan.engine.host.telling import HostReports
 from mdgan.engine.host_keys import NotMasked, run_digest
 from mdgan.engine.parts import HostPart
@@ -241,7 +249,7 @@ class Host:
         with sensible(message.kind):
             holds, brought = list(self._learners), self._path.adopted(message)
         if not brought.keys() <= self._lacks:
-            raise OutOfTurn("it gives states to workers that lack none")
+            raise OutOfTurn(NONE_LACKS)
         for rank, state in brought.items():
             try:
                 self.part.adopt(rank, state)

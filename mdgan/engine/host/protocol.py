@@ -58,6 +58,7 @@ class Rule:
         above: by kind, how far the iteration must be above that of the last message of that kind on
             this link: 1 is later, 0 not earlier.
         alike: whether a second one of an iteration must have the tensors of the first.
+        otherwise: what the server does in another state, in words for the host's user.
     """
 
     states: frozenset[State] = TRAINS
@@ -65,11 +66,13 @@ class Rule:
     per: Per = Per.ITERATION
     above: Mapping[str, int] = field(default_factory=dict)
     alike: bool = False
+    otherwise: str = ""
 
 
+NONE_LACKS = "it gives states to workers that lack none"
 ENGINE: Mapping[str, Rule] = {
     #                     in which state, at most, …              and not before
-    Kind.ADOPT: Rule(LACKS, 5, Per.TEN_MINUTES),  # as often as `Newcomers` gives
+    Kind.ADOPT: Rule(LACKS, 5, Per.TEN_MINUTES, otherwise=NONE_LACKS),  # as `Newcomers` gives
     Kind.LEARNT: Rule(ALWAYS, 1, Per.LINK),
     Kind.EXTRACTOR: Rule(TRAINS, 1, Per.LINK),
     Kind.CHECKPOINT: Rule(TRAINS, 2, Per.ITERATION, {Kind.CHECKPOINT: 0}),
@@ -156,7 +159,7 @@ class Protocol:
         if rule is None or iteration < 0:
             raise OutOfTurn(f"{said}, which no server of such a run sends")
         if state not in rule.states:
-            raise OutOfTurn(f"{said} while {state.value}")
+            raise OutOfTurn(rule.otherwise or f"{said} while {state.value}")
         if kind == self._question:
             self._left -= 1
             if iteration < self._floor:
