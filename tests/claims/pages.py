@@ -45,7 +45,6 @@ NO_PROMISES: dict[str, tuple[str, ...]] = {
         "(mdgan alone)",
         # What is not protected:
         "gloo neither encrypts nor asks who it is",
-        "the host's log shows nothing of it",
         "its gradient follows exactly",
         "can have other hosts' ranks shut out",
         "A host that was shut out and has a certificate for other ranks",

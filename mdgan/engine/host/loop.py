@@ -236,11 +236,13 @@ class Host:
 
     def _stop(self, message: Message, transport: HostTransport, known: Statement) -> None:
         self._tell_spans(transport, at_end=True)
+        with sensible(message.kind):
+            shut_out, reason = message.fields["shut_out"], one_line(message.fields["reason"])
         self.reports.attest(transport, message, known, list(self._learners))
-        if message.fields["shut_out"]:
-            raise HostFailed(one_line(message.fields["reason"]))
-        if message.fields["reason"]:
-            raise Interrupted(one_line(message.fields["reason"]))
+        if shut_out:
+            raise HostFailed(reason)
+        if reason:
+            raise Interrupted(reason)
         if self._teller is not None:
             self._teller.done(self._tracer.iteration)
 
