@@ -42,11 +42,12 @@ class Watched(OneByOne):
 
     def __init__(self, workers: Mapping[int, Worker]) -> None:
         super().__init__(workers)
+        self.watched = workers
         self.begun: list[str] = []
 
     def answer(self, generated: Samples, assignment: Mapping[int, Any]) -> WorkerAnswers:
         """See `OneByOne`."""
-        self.begun += [f"{rank} {data_of(self.workers[rank])}" for rank in assignment]
+        self.begun += [f"{rank} {data_of(self.watched[rank])}" for rank in assignment]
         return super().answer(generated, assignment)
 
 
