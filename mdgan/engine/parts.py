@@ -206,9 +206,11 @@ class HostPart(ABC):
     Attributes:
         begins: the kind of message that an iteration or a round begins with.
         path: on which answers leave, where they may be masked.
+        rules: when the kinds of message that it handles may come; see `ENGINE`.
     """
 
     begins: str
+    rules: Mapping[str, Rule] = {}
     path: HostPath = HostPath()
 
     @property
@@ -219,10 +221,6 @@ class HostPart(ABC):
     @abstractmethod
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
-
-    def rules(self) -> Mapping[str, Rule]:
-        """When each of these kinds may come; by default while all is there, and in order."""
-        return {kind: Rule(above={kind: 0}) for kind in self.handlers()}
 
     def tell(self) -> dict[str, Any]:
         """What the server's part wants to know of these workers: JSON values."""

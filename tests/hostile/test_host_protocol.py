@@ -116,6 +116,12 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
         each.close()
 
 
+def discriminators(workers: Mapping[int, Worker]) -> dict[str, Tensor]:
+    """Those of all workers, with their optimizers."""
+    states = messages.of_workers({rank: worker.state() for rank, worker in workers.items()})
+    return {name: tensor for name, tensor in states.items() if "/discriminator." in name}
+
+
 def trap(worker: Worker) -> dict[str, Tensor]:
     """A whole state of a worker, with another discriminator in it."""
     return {n: t + n.startswith("discriminator.model.") for n, t in worker.state().items()}
@@ -187,13 +193,13 @@ def test_orders_of_checkpoints_do_not_fill_the_disk(bench: Callable[..., Bench])
 
 UNFIT: Mapping[str, tuple[Sequence[Message], str]] = {
     "kind": ([Message("FEEDBACK", 1)], "it sends FEEDBACK of iteration 1, which no server"),
-    "network again": ([Message(Kind.EXTRACTOR, 0, {"kind": "x"})] * 2, "1 came on one link"),
+    "network again": ([Message(Kind.EXTRACTOR, 0, {"kind": "x"})] * 2, "more than 1 on this link"),
     "checkpoint again": (
         [messages.checkpoint(3, [], to_server=False)] * 3,
-        "2 came of one iteration, which is all that may",
+        "more than 2 of that iteration",
     ),
-    "copies": ([messages.copy(1, 1, 9)] * 101, "100 came within ten minutes"),
-    "another's batch": ([batches(1, {7: None})], "its BATCHES message makes no sense ('7')"),
+    "copies": ([messages.copy(1, 1, 9)] * 101, "more than 100 within ten minutes"),
+    "another's batch": ([batches(1, {7: None})], "its BATCHES message makes no sense (KeyError: 7"),
     "no fields": ([Message(BATCHES, 1)], "its BATCHES message makes no sense"),
     "no moves": ([Message(SWAP, 1)], "its SWAP message makes no sense"),
     "no network": ([Message(Kind.EXTRACTOR, 1)], "its EXTRACTOR message makes no sense"),
@@ -285,7 +291,7 @@ ANSWERS = {
 }
 BACK = "back"
 OFTEN = (BATCHES, BATCHES, BATCHES, SWAP, BACK, *ANSWERS)
-RARE = (*sorted({*Kind} - {Kind.STOP}), "JOIN", "ROUND", "x")
+RARE = (*sorted({*Kind} - {Kind.STOP}), "JOIN", "ROUND", "NONE")
 acts = st.tuples(
     st.one_of(*([st.sampled_from(OFTEN)] * 5), st.sampled_from(RARE)),
     st.sampled_from((1, 1, 1, 1, 1, 1, 0, 0, 2, -1, -2, 9)),
@@ -318,7 +324,7 @@ def play(folder: Path, start: int, sequence: Sequence[tuple[str, int, int]]) -> 
         for kind, later, choice in sequence:
             iteration = max(0, model.now + later)
             number = lies.count(ANSWERS.get(kind, "nothing"))
-            before = {n: worker.state() for n, worker in lies.workers.items()}
+            before = discriminators(lies.workers)
             if kind == BACK:
                 generation = max(1, model.generation + choice - 1)
                 fits = model.returns(iteration, generation)
@@ -332,7 +338,7 @@ def play(folder: Path, start: int, sequence: Sequence[tuple[str, int, int]]) -> 
             if not fits:
                 assert lies.ended()
                 assert lies.count(ANSWERS.get(kind, "nothing")) == number
-                assert all(same_state(lies.workers[n].state(), old) for n, old in before.items())
+                assert same_state(discriminators(lies.workers), before)
                 return
             assert lies.actor.is_alive(), repr(lies.actor.error)
         lies.send(messages.stop(9, ""))

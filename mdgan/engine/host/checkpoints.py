@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mdgan import messages
-from mdgan.engine.host.protocol import OutOfTurn, sensible
+from mdgan.engine.host.protocol import OutOfTurn
 from mdgan.engine.parts import Learner
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
@@ -27,15 +27,9 @@ class HostCheckpoints:
     """
 
     def __init__(
-        self,
-        folder: Callable[[Mapping[str, Any]], Path],
-        tracer: Tracer,
-        keep: int = 1,
-        *,
-        to_server: bool = False,
+        self, folder: Callable[..., Path], tracer: Tracer, keep: int, *, to_server: bool = False
     ) -> None:
-        self._folder = folder
-        self._tracer = tracer
+        self._folder, self._tracer = folder, tracer
         self._keep, self.to_server = keep, to_server
         self._writer = BackgroundWriter()
         self._path: Path | None = None
@@ -50,18 +44,12 @@ class HostCheckpoints:
     def save(
         self, order: Message, workers: Mapping[int, Learner], send: Callable[[Message], Any]
     ) -> None:
-        """Snapshots all workers now; writes them, and reports, in the background.
-
-        Raises:
-            OutOfTurn: the server wants states that are to stay here.
-        """
-        with sensible(order.kind):
-            kept = [int(iteration) for iteration in order.fields["kept"]]
-            is_for_server = bool(order.fields["to_server"])
-        if is_for_server and not self.to_server:
+        """Snapshots all workers now; writes them, and reports, in the background."""
+        kept, wants_states = [*map(int, order.fields["kept"])], order.fields["to_server"]
+        if wants_states and not self.to_server:
             raise OutOfTurn("it wants states of workers, and no checkpoint_to_server is set here")
         states = {rank: worker.state() for rank, worker in workers.items()}
-        if is_for_server:
+        if wants_states:
             send(messages.state(order.iteration, states, "checkpoint"))
             return
         checkpoints = self._checkpoints

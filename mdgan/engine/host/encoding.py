@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.counting import counts_form, published_digest, read_learnt
+from mdgan.engine.host.protocol import OutOfTurn
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.messages import Kind, Message
 from mdgan.samples.contract import SampleKind
@@ -22,7 +23,6 @@ class HostEncoding:
         noisy: whether they have.
 
     Attributes:
-        counts: whether there is anything to count.
         is_known: whether samples can be encoded.
         learnt: the digest of what was learnt, for `Statement`.
     """
@@ -31,12 +31,11 @@ class HostEncoding:
         self, kind: SampleKind, counts: Callable[[], Mapping[int, Tensor]], *, noisy: bool = False
     ) -> None:
         self._kind = kind
-        self._count = counts
+        self._counts = counts
         self._noisy = noisy
         self.learnt = ""
         self._waiting: list[Callable[[], None]] = []
-        self.counts = bool(kind.num_counts)
-        self.is_known = not self.counts
+        self.is_known = not kind.num_counts
 
     def once_known(self, then: Callable[[], None]) -> None:
         """Calls a function as soon as samples can be encoded."""
@@ -47,7 +46,9 @@ class HostEncoding:
 
     def answer(self, question: Message, path: HostPath) -> Message:
         """Host → server: the counts of all workers here; the server sees sums alone if it must."""
-        counts = self._count()
+        if not self._kind.num_counts:
+            raise OutOfTurn("it asks for counts, and there is nothing to count")
+        counts = self._counts()
         if not path.hides_answers:
             total = {"counts": torch.stack(list(counts.values())).sum(0)}
             return Message(Kind.COUNTS, question.iteration, tensors=total)

@@ -1,5 +1,6 @@
 """A host: the process that carries one or more workers of any algorithm."""
 
+import contextlib
 import logging
 import threading
 import time
@@ -18,13 +19,13 @@ from mdgan.engine.host.protocol import (
     NONE_LACKS,
     OutOfTurn,
     Protocol,
+    Rule,
     State,
-    counts_rule,
     sensible,
 )
 from mdgan.engine.host.telling import HostReports
 from mdgan.engine.host_keys import NotMasked, run_digest
-from mdgan.engine.parts import HostPart
+from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.errors import BadInput, Interrupted, one_line
 from mdgan.messages import Kind, Message
 from mdgan.privacy.attestation import Statement
@@ -73,14 +74,21 @@ class Host:
     def __post_init__(self) -> None:
         self._path, self._learners = self.part.path, self.part.learners
         self._tracer, self._teller = self.reports.tracer, self.reports.teller
-        counts = {Kind.ASKCOUNTS: counts_rule(hides_answers=self._path.hides_answers)}
-        of_all = ENGINE | counts if self.encoding.counts else ENGINE
-        rules = {**of_all, **self._path.rules(), **self.part.rules()}
-        self._protocol = Protocol(rules, self.part.begins, self.iterations)
         self._has_trained = False
         self._lacks: set[int] = set()
         self._of_algorithm = self.part.handlers()
-        self._of_path = self._path.handlers(self._tracer)
+        usual = {kind: Rule(above={kind: 0}) for kind in self._of_algorithm}
+        rules = {**usual, **ENGINE, **self._path.rules, **self.part.rules}
+        self._protocol = Protocol(rules, self.part.begins, self.iterations)
+        self._handlers: dict[str, HostHandler] = {
+            Kind.ASKCOUNTS: self._tell_counts,
+            Kind.LEARNT: lambda message, _: self.encoding.learn(message),
+            Kind.EXTRACTOR: lambda message, _: self.describer.begin(message),
+            Kind.CHECKPOINT: self._save,
+            Kind.ADOPT: self._adopt,
+            **self._path.handlers(self._tracer),
+            **self._of_algorithm,
+        }
         self._stopping = threading.Event()
         self._transport: HostTransport | None = None
 
@@ -91,8 +99,7 @@ class Host:
             BadInput: no server let this host in.
             Interrupted: this process, or the server, was asked to stop before the last iteration.
             ServerLost: the server is gone, and no other server has taken over.
-            HostFailed: a sample could not be read, the server has shut this host out, or it has
-                sent what no honest server would.
+            HostFailed: a sample could not be read, or the server shuts this host out, or lies.
         """
         transport = self._transport = self.connect(self.hello, self.timeouts.connect)
         try:
@@ -170,26 +177,21 @@ class Host:
 
     def _obey(self, message: Message, transport: HostTransport) -> None:
         """Does what the server says."""
-        match message.kind:
-            case kind if kind in self._of_path:
-                self._of_path[kind](message, transport)
-            case kind if kind in self._of_algorithm:
-                self._has_trained = True
-                self._of_algorithm[kind](message, transport)
-                if self._tracer.due():
-                    self._tell_spans(transport)
-            case Kind.ASKCOUNTS:
-                transport.send(self.encoding.answer(message, self._path))
-            case Kind.LEARNT:
-                with sensible(message.kind):
-                    self.encoding.learn(message)
-            case Kind.EXTRACTOR:
-                self.describer.begin(message)
-            case Kind.CHECKPOINT:
-                with self._tracer.span("checkpoint"):
-                    self.checkpoints.save(message, self._learners, transport.send)
-            case Kind.ADOPT:
-                self._adopt(message, transport)
+        kind = message.kind
+        is_of_algorithm = kind in self._of_algorithm
+        self._has_trained |= is_of_algorithm
+        # An answer takes code of the user's, which may raise anything: that is told in full.
+        with contextlib.nullcontext() if kind == self.part.begins else sensible(kind):
+            self._handlers[kind](message, transport)
+        if is_of_algorithm and self._tracer.due():
+            self._tell_spans(transport)
+
+    def _tell_counts(self, question: Message, transport: HostTransport) -> None:
+        transport.send(self.encoding.answer(question, self._path))
+
+    def _save(self, order: Message, transport: HostTransport) -> None:
+        with self._tracer.span("checkpoint"):
+            self.checkpoints.save(order, self._learners, transport.send)
 
     def _what_holds(self, welcome: Mapping[str, Any]) -> list[int]:
         """The workers that can go on as they are; the server finds states for the others."""
@@ -248,8 +250,7 @@ class Host:
 
     def _adopt(self, message: Message, transport: HostTransport) -> None:
         """Takes over what the server found for those workers that had nothing to go on with."""
-        with sensible(message.kind):
-            holds, brought = list(self._learners), self._path.adopted(message)
+        holds, brought = list(self._learners), self._path.adopted(message)
         if not brought.keys() <= self._lacks:
             raise OutOfTurn(NONE_LACKS)
         for rank, state in brought.items():

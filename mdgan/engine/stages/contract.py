@@ -54,6 +54,8 @@ class HostPath:
 
     hides_answers = False
     """Whether the server sees sums alone."""
+    rules: Mapping[str, Rule] = {}
+    """When the kinds of message that it handles may come."""
 
     def __init__(self, form: AnswerForm = _NO_FORM) -> None:
         self.form = form
@@ -64,10 +66,6 @@ class HostPath:
 
     def handlers(self, _tracer: Tracer) -> Mapping[str, "HostHandler"]:
         """By kind of message, what carries it out, beside those of the algorithm."""
-        return {}
-
-    def rules(self) -> Mapping[str, Rule]:
-        """When each of these kinds may come."""
         return {}
 
     def num_sharers(self, _question: Message) -> int:

@@ -31,9 +31,8 @@ Why the server learns a sum of t hosts or nothing, whatever it says:
 * No answer is masked twice, nor an equal one once its sum may be known (`repeats`). The shares of
   one sum tell nothing of the masks of another one.
 
-In the paper shares are of the key from which all s_uv of a host follow, so that a key is good for
-one sum, and the shares must have arrived before any host masks. Here they are of s_uv itself. A
-host that drops out before it answers has left no shares, and needs none: the survivors' are enough.
+In the paper shares are of the key from which all s_uv of a host follow: a key is good for one sum,
+and shares come before any masks. Here they are of s_uv itself, and those of survivors are enough.
 """
 
 import json
@@ -108,13 +107,17 @@ class HostMask(HostPath):
     Args:
         least: how many hosts' answers a sum must have, 3 or more.
         repeats: whether the host would answer the same if it were asked for an iteration again.
-            Then it does so only until it has helped to unmask that one's sum: of two sums, the
-            second without one of the hosts, the difference would be that host's answer. That the
-            server names another run, or itself another server, changes nothing.
+            Then it does so only until it has helped to unmask that one's sum, in whichever run: of
+            two sums, the second without one host, the difference would be that host's answer.
         sharing: what a sum must have if answers have a part of the noise only.
     """
 
     hides_answers = True
+    rules: Mapping[str, Rule] = {
+        Kind.KEYS: Rule(ALWAYS, 1000, Per.TEN_MINUTES),
+        Kind.ASKCOUNTS: Rule(ARRIVED, 1, Per.PROCESS),  # two sums would tell its own counts
+        **{kind: Rule(ARRIVED, above={kind: 0}) for kind in (Kind.SURVIVORS, Kind.UNMASK)},
+    }
 
     def __init__(
         self,
@@ -155,17 +158,9 @@ class HostMask(HostPath):
                 then()
 
         return {
-            Kind.KEYS: lambda told, _: self.keys.learn(told.fields.get("keys")),
+            Kind.KEYS: lambda told, _: self.keys.learn(told.fields["keys"]),
             Kind.SURVIVORS: confirm,
             Kind.UNMASK: unmask,
-        }
-
-    def rules(self) -> Mapping[str, Rule]:
-        """See `HostPath`; of which sum a message is, and that it comes once, is checked there."""
-        return {
-            Kind.KEYS: Rule(ALWAYS, 1000, Per.TEN_MINUTES),
-            Kind.SURVIVORS: Rule(ARRIVED, above={Kind.SURVIVORS: 0}),
-            Kind.UNMASK: Rule(ARRIVED, above={Kind.UNMASK: 0}),
         }
 
     def num_sharers(self, question: Message) -> int:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mdgan.engine.host.protocol import OutOfTurn, sensible
 from mdgan.engine.parts import HostHandler
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.collective import Collective
@@ -68,8 +67,7 @@ class DirectHost:
             self._collective.close()
 
     def _join(self, message: Message, transport: HostTransport) -> None:
-        with sensible(JOIN):
-            rank, size = int(message.fields["rank"]), int(message.fields["size"])
+        rank, size = int(message.fields["rank"]), int(message.fields["size"])
         self.close()
         self._collective = Collective(rank, size, transport.own_address)
         place = self._collective.place
@@ -78,8 +76,7 @@ class DirectHost:
         transport.send(done(message.iteration, list(self.replicas), well=bool(place)))
 
     def _connect(self, message: Message, transport: HostTransport) -> None:
-        with sensible(CONNECT):
-            places = [bytes.fromhex(place) for place in message.fields["places"]]
+        places = [bytes.fromhex(place) for place in message.fields["places"]]
         well = self._collective is not None and self._collective.connect(places)
         transport.send(done(message.iteration, list(self.replicas), well=well))
 
@@ -87,8 +84,7 @@ class DirectHost:
         if self._collective is not None and self._reduction is not None:
             with self.tracer.span("aggregate"):
                 like = self._own.vector(self._reduction)
-                with sensible(ADD_UP):
-                    counted = messages.read_add_up(message)
+                counted = messages.read_add_up(message)
                 self._mean = self._collective.mean(like, counted, self.found)
         well = self._mean is not None
         transport.send(done(message.iteration, list(self.replicas), well=well))
@@ -96,12 +92,10 @@ class DirectHost:
     def _step(self, message: Message, _transport: HostTransport) -> None:
         reduction, mean = self._reduction, self._mean
         if reduction is None or mean is None:
-            raise OutOfTurn("it orders a step without a mean")
+            raise ValueError("told to step without a mean")
         self.found, self._mean = {}, None
-        with sensible(STEP):
-            rates = {name: float(rate) for name, rate in message.fields["rates"].items()}
-            threads = int(message.fields["threads"])
-        with self.tracer.span("step"), _threads(threads):
+        rates = {name: float(rate) for name, rate in message.fields["rates"].items()}
+        with self.tracer.span("step"), _threads(int(message.fields["threads"])):
             self._own.at(message.iteration, rates)
             self._own.put(reduction, mean)
             self._own.step(reduction)

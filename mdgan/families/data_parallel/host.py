@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import in_one_message, pack_answers
-from mdgan.engine.host.protocol import Rule, sensible
+from mdgan.engine.host.protocol import sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.direct_host import DirectHost
@@ -25,8 +25,6 @@ from mdgan.families.data_parallel.together_host import TogetherHost
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
-
-_MOST_GRADIENTS = 1000
 
 
 class ReplicaHost(HostPart):
@@ -46,21 +44,15 @@ class ReplicaHost(HostPart):
         """By kind of message, what carries it out."""
         return {TRAIN: self._train}
 
-    def rules(self) -> Mapping[str, Rule]:
-        """An iteration takes a few gradients, of which the server sees each sum anyway."""
-        return {**super().rules(), TRAIN: Rule(most=_MOST_GRADIENTS, above={TRAIN: 0})}
-
     @abstractmethod
     def _train(self, message: Message, transport: HostTransport) -> None:
         """Answers a question."""
 
-    def _take_over(self, weights: Mapping[str, Tensor]) -> None:
+    def _take_over(self, weights: Mapping[str, Tensor], asked: Collection[int]) -> None:
+        if not asked or not self.learners.keys() >= set(asked):
+            raise ValueError(f"it asks workers {sorted(asked)}")
         for replica in self.learners.values():  # also of workers that are not asked this time
             replica.take_over(weights)
-
-    def _check_workers(self, asked: Collection[int]) -> None:
-        if not asked or not self.learners.keys() >= set(asked):
-            raise ValueError(f"workers {sorted(asked)} are not here")
 
     def _send(self, answer: Message, transport: HostTransport) -> None:
         with self._tracer.span("send") as span:
@@ -110,8 +102,7 @@ class DataParallelHost(ReplicaHost):
             self._together.take_back()
         with sensible(TRAIN):
             question = messages.read_train(message, self._device)
-            self._check_workers(question.shares)
-            self._take_over(question.tensors)
+            self._take_over(question.tensors, question.shares)
         gradients, losses = self._gradients(question)
         if self._direct is not None and question.is_direct:
             self._direct.keep(question.reduction, gradients, losses)
@@ -152,8 +143,7 @@ class ApartHost(ReplicaHost):
     def _train(self, message: Message, transport: HostTransport) -> None:
         with sensible(TRAIN):
             question = messages.read_train_apart(message, self._device)
-            self._check_workers({**question.generated, **question.learnt})
-            self._take_over(question.tensors)
+            self._take_over(question.tensors, {**question.generated, **question.learnt})
         answers = []
         if question.generated:
             answers.append(self._train_generator(message.iteration, question))

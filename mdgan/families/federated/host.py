@@ -4,10 +4,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
+from types import MappingProxyType
 from typing import Any
 
+from torch import Tensor
+
 from mdgan.engine.host.loop import HostFailed
-from mdgan.engine.host.protocol import Rule, sensible
+from mdgan.engine.host.protocol import OutOfTurn, Rule, sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.families.contract import HostNeeds, NothingKept
@@ -32,9 +36,6 @@ from mdgan.observe.tracer import Tracer
 from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
 
-_MOST_TIMES = 1000
-"""A round that was aborted, or of which no sum could be opened, comes again."""
-
 
 @dataclass(eq=False)
 class FederatedHost(HostPart):
@@ -45,8 +46,11 @@ class FederatedHost(HostPart):
     path: HostPath = field()
     training: LocalTraining
     begins = ROUND
+    # A round that was aborted, or of which no sum could be opened, comes again.
+    rules = MappingProxyType({ROUND: Rule(most=1000, above={ROUND: 0})})
 
     def __post_init__(self) -> None:
+        self._last = 0, b""
         self._spending = Spending(self.needs.budgets)
 
     @property
@@ -57,14 +61,6 @@ class FederatedHost(HostPart):
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
         return {ROUND: self._train, CHARGE: self._charge}
-
-    def rules(self) -> Mapping[str, Rule]:
-        """A client that begins anew trains on the batches of before; so then do the models."""
-        begins_anew = self.needs.settings.begins_anew and not self.path.hides_answers
-        return {
-            ROUND: Rule(most=_MOST_TIMES, above={ROUND: 0}, alike=begins_anew),
-            CHARGE: Rule(most=_MOST_TIMES, above={CHARGE: 0}),
-        }
 
     def tell(self) -> dict[str, Any]:
         """What the server wants to know of these clients."""
@@ -80,12 +76,19 @@ class FederatedHost(HostPart):
     def _charge(self, about: Message, _transport: HostTransport) -> None:
         if self.needs.account is None:
             return
-        with sensible(CHARGE):
-            self.needs.account.begin_round(about.fields)
+        self.needs.account.begin_round(about.fields)
+
+    def _check_again(self, iteration: int, models: Tensor) -> None:
+        """Clients that begin anew train on the same batches again; so the models are the same."""
+        before, self._last = self._last, (iteration, sha256(models.numpy().tobytes()).digest())
+        if before[0] == iteration and before != self._last:
+            raise OutOfTurn(f"it orders the round of iteration {iteration} with other models")
 
     def _train(self, order: Message, transport: HostTransport) -> None:
         with sensible(ROUND):
             begun_with, lists = read_order(order, self.path.form.shape)
+        if self.needs.settings.begins_anew:
+            self._check_again(order.iteration, begun_with)
         asked = [task for own in lists for task in own]
         tasks = {
             task.client: task._replace(

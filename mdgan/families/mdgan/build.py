@@ -86,9 +86,7 @@ class _MDGANBuilder(Builder[MDGANSettings]):
             messages.image_codec(settings),
             Spending(needs.budgets),
             rules_for(
-                settings.num_workers,
-                by_arrival=settings.by_arrival,
-                hides_answers=path.hides_answers,
+                settings.num_workers, by_arrival=settings.by_arrival, masks=path.hides_answers
             ),
         )
 

@@ -24,25 +24,18 @@ from mdgan.privacy.spending import Spending
 from mdgan.transport.base import Lost, Tickets
 from mdgan.transport.host_end import HostTransport
 
-_MANY = 100
-"""More than an honest server comes to: how often it asks for an iteration again because it could
-open no sum, and for copies within ten minutes."""
-
 
 def rules_for(
-    num_workers: int = 1, *, by_arrival: bool = False, hides_answers: bool = False
+    workers: int = 1, *, by_arrival: bool = False, masks: bool = False
 ) -> dict[str, Rule]:
-    """When the server may ask for what: an iteration once, and its swap after it."""
-    once = Rule(most=1, above={BATCHES: 1, SWAP: 1})
-    if hides_answers:  # until a sum can be opened; the host sees to it that one alone is
-        once = Rule(most=_MANY, above={BATCHES: 0, SWAP: 1})
-    if by_arrival:  # a fast worker does the share of slow ones, some already in the next iteration
-        once = Rule(most=max(_MANY, 4 * num_workers), above={BATCHES: -1, SWAP: 1})
-    return {
-        BATCHES: once,
-        SWAP: Rule(above={BATCHES: 0, SWAP: 1}),
-        Kind.COPY: Rule(ARRIVED, max(_MANY, 5 * num_workers), Per.TEN_MINUTES),
-    }
+    """An iteration is asked for once, and its swap follows it, in a run of so many workers."""
+    many, batches = max(100, 5 * workers), Rule(most=1, above={BATCHES: 1, SWAP: 1})
+    if masks:  # again until a sum can be opened
+        batches = Rule(most=many, above={BATCHES: 0, SWAP: 1})
+    if by_arrival:  # fast workers do the share of slow ones, some already in the next iteration
+        batches = Rule(most=many, above={BATCHES: -1, SWAP: 1})
+    swap, copy = Rule(above={BATCHES: 0, SWAP: 1}), Rule(ARRIVED, many, Per.TEN_MINUTES)
+    return {BATCHES: batches, SWAP: swap, Kind.COPY: copy}
 
 
 class MDGANHost(HostPart):
@@ -62,7 +55,7 @@ class MDGANHost(HostPart):
         rules: Mapping[str, Rule] | None = None,
     ) -> None:
         self.learners = workers
-        self._rules = rules or rules_for()
+        self.rules = rules or rules_for()
         self._group = group
         self.path = path
         self._tracer = tracer
@@ -76,10 +69,6 @@ class MDGANHost(HostPart):
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
         return {BATCHES: self._answer, SWAP: self._swap, Kind.COPY: self._hand_over_copy}
-
-    def rules(self) -> Mapping[str, Rule]:
-        """See `rules_for`."""
-        return self._rules
 
     def arrived(self, holds: Sequence[int]) -> None:
         """Learns real halves, if all workers can go on as they are."""
@@ -141,17 +130,15 @@ class MDGANHost(HostPart):
     def _swap(self, order: Message, transport: HostTransport) -> None:
         with self._tracer.span("swap") as span:
             before = _swap_bytes(transport)
-            with sensible(order.kind):
-                given, taken = carry_out(order, self.learners, transport.exchange, self.path)
+            given, taken = carry_out(order, self.learners, transport.exchange, self.path)
             self._tracer.reach("swapped")
             transport.send(messages.swapped(order.iteration, given, taken, transport.slow_givers))
             span.num_bytes = _swap_bytes(transport) - before
         self._group.learn_real_halves()
 
     def _hand_over_copy(self, order: Message, transport: HostTransport) -> None:
-        with sensible(order.kind):
-            rank, taker = int(order.fields["worker"]), int(order.fields["taker"])
-            state = self.learners[rank].state()
+        rank, taker = int(order.fields["worker"]), int(order.fields["taker"])
+        state = self.learners[rank].state()
         copy = {name: tensor for name, tensor in state.items() if name.startswith(COPIED)}
         answer = engine_messages.state(order.iteration, {rank: copy}, "copy", taker)
         if (parcel := self.path.parcel(taker, answer)) is not None:

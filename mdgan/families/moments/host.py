@@ -28,7 +28,7 @@ from mdgan.transport.host_end import HostTransport
 
 ASK = "MOMENTS"
 """Server → host: tell the sums."""
-_AT_ONCE, _MOST_TIMES = 256, 10
+_AT_ONCE = 256
 _NO_LOSSES = torch.zeros(2)
 
 
@@ -102,6 +102,7 @@ class MomentsHost(HostPart):
     """Tells the sums of its workers when it is asked, and has nothing else to do."""
 
     begins = ASK
+    rules: Mapping[str, Rule] = {ASK: Rule(most=10, above={ASK: 0})}  # again, it tells the same
 
     def __init__(
         self, needs: HostNeeds[MomentsSettings], path: HostPath, features: SampleFeatures
@@ -125,10 +126,6 @@ class MomentsHost(HostPart):
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
         return {ASK: self._tell_sums}
-
-    def rules(self) -> Mapping[str, Rule]:
-        """Asked again, since no sum could be used, it tells the same."""
-        return {ASK: Rule(most=_MOST_TIMES, above={ASK: 0})}
 
     def tell(self) -> dict[str, Any]:
         """How much noise the account of each worker takes."""
