@@ -177,12 +177,12 @@ def test_an_iteration_that_was_answered_is_answered_no_more(
 
 @claim("host-disk", "it keeps at most three checkpoints more than its own checkpoint_keep.")
 def test_orders_of_checkpoints_do_not_fill_the_disk(bench: Callable[..., Bench]) -> None:
-    lies, folder = bench(), lambda: [*lies.folder.iterdir()]
+    lies = bench()
     orders = [7 * i + 10**6 * (i % 3) for i in range(40)]
     for number, i in enumerate(sorted(orders), 1):
         lies.send(messages.checkpoint(i, orders, to_server=False))
         lies.wait_for(Kind.CHECKPOINTED, number)
-        assert len(folder()) <= KEEP + 3
+        assert len([*lies.folder.iterdir()]) <= KEEP + 3
     lies.returns(run="another")
     lies.send(messages.checkpoint(10**7, orders, to_server=False))
     lies.wait_for(Kind.CHECKPOINTED, len(orders) + 1)
