@@ -23,7 +23,7 @@ from tests.unit.credentials.test_signing import AUTHORITY, issued
 
 VICTIM = 4
 OTHERS = tuple(host for host in ALL if host != VICTIM)
-ENDS = "this host does not answer the server: "
+ENDS = "this host does not answer the server in this process: "
 
 
 class Plain(LyingServer):
@@ -238,7 +238,7 @@ class Replays(LyingServer):
     [
         (BATCHES, "it asks question 2 a second time"),
         (Kind.UNMASK, "or a 2nd time"),
-        (SWAP, "it orders the swap of iteration 2 a second time"),
+        (SWAP, "it sends SWAP of iteration 2 after SWAP of iteration 2"),
     ],
 )
 @claim("opened-once", "A host answers no question twice")
