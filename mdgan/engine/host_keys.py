@@ -132,7 +132,6 @@ class HostKeys:
         self.refused: set[int] = set()
         self._known, self._fingerprints = {self.host: own}, {self.host: fingerprint}
         self._pairs: dict[int, bytes] = {}
-        self._last_exchange = -1
         given: dict[str, Any] = msgspec.to_builtins(own)
         return given
 
@@ -194,17 +193,6 @@ class HostKeys:
     def derived(self, other: int, use: bytes) -> bytes:
         """A secret of this host and another one, 32 bytes, the same at both."""
         return derived(self._pair(other), use)
-
-    def begin_exchange(self, iteration: int) -> None:
-        """The server has hosts hand something to each other.
-
-        Raises:
-            NotMasked: for a second time. It may have kept what was sealed then, and would put it
-                back.
-        """
-        if iteration <= self._last_exchange:
-            raise NotMasked(f"it orders the swap of iteration {iteration} a second time")
-        self._last_exchange = iteration
 
     def seal(self, other: int, context: bytes, data: bytes) -> bytes:
         """Encrypts for another host, so that what is changed on the way is refused."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mdgan.data.fetching import Fetcher
 from mdgan.engine.answers import AnswerForm
+from mdgan.engine.host.protocol import Rule
 from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.gan.average import GeneratorAverage
 from mdgan.gan.model_state import part_of, under
@@ -205,9 +206,11 @@ class HostPart(ABC):
     Attributes:
         begins: the kind of message that an iteration or a round begins with.
         path: on which answers leave, where they may be masked.
+        rules: when the kinds of message that it handles may come; see `ENGINE`.
     """
 
     begins: str
+    rules: Mapping[str, Rule] = {}
     path: HostPath = HostPath()
 
     @property

@@ -98,7 +98,7 @@ class CheckpointSettings(Settings, group="faults"):
     checkpoint_keep: int = own_setting(
         2, "Number of checkpoints to keep.", whole(1), metavar="K", has_flag=False
     )
-    checkpoint_to_server: bool = own_setting(
+    checkpoint_to_server: bool = setting(
         False,
         "Workers send their state to rank 0 instead of writing it themselves.",
         switch(),

@@ -317,6 +317,12 @@ def _warnings(prepared: Prepared) -> list[str]:
             "the way can read and change everything"
         )
     is_secure = settings.secure.secure_aggregation
+    is_elsewhere = not prepared.ranks.serves and prepared.launch.links.master_addr is not None
+    if is_elsewhere and holdings and not (is_secure or settings.privacy.covers_samples):
+        warnings.append(
+            "neither --dp-epsilon nor --secure-aggregation: who runs the server can reconstruct "
+            "samples of this machine from what it sends; take part if you trust them with these"
+        )
     if is_secure and credentials is not None and not _role(credentials):
         warnings.append(
             "--secure-aggregation: the certificate here names no role, as in a file that all "

@@ -176,9 +176,15 @@ def make_host(
         connect,
         timeouts,
         Describer(shards, file, device, why_not, server_is_here=is_here),
-        HostCheckpoints(partial(_checkpoints_of, prepared, workers, run), tracer),
+        HostCheckpoints(
+            partial(_checkpoints_of, prepared, workers, run),
+            tracer,
+            settings.checkpoints.checkpoint_keep,
+            to_server=settings.checkpoints.checkpoint_to_server,
+        ),
         HostReports(tracer, fetcher, Spending(budgets), teller, prepared.own_identity),
         HostEncoding(prepared.dataset.kind, count, noisy=settings.privacy.covers_samples),
+        settings.training.iterations,
     )
 
 

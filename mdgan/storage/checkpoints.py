@@ -155,14 +155,15 @@ class Checkpoints:
         """Removes a worker's files of old checkpoints, on the worker's own machine.
 
         The files of the two checkpoints before `current` stay as well: one may still wait to be
-        committed and the other may still be on its way to the server.
+        committed and the other may still be on its way to the server. So K + 3 stay at most.
 
         Args:
-            kept: the iterations of committed checkpoints whose files stay.
+            kept: the iterations of committed checkpoints, of which the files of the last K stay.
             current: the iteration of the checkpoint that is being made, which stays too.
         """
         earlier = sorted(iteration for iteration, _ in self._folders() if iteration < current)
-        staying = {*kept, current, *earlier[-2:]}
+        last = [iteration for iteration in earlier if iteration in kept][-self._keep :]
+        staying = {*last, current, *earlier[-2:]}
         for iteration, folder in self._folders():
             if iteration not in staying:
                 name = worker_file(worker)

@@ -66,6 +66,7 @@ class GrpcHostTransport(HostTransport):
         until: Until,
     ) -> None:
         super().__init__(int(hello["host"]), timeouts.swap)
+        self.server = f"at {place}"
         self._identity = identity = access.identity
         self._accepts = accepts
         self._from_hosts = accepts_from_hosts

@@ -37,6 +37,7 @@ class HostTransport(ABC):
             exchange, or for all of it.
         clock_offset_seconds: what to add to this machine's monotonic clock to get the server's.
         welcome: what the server told when it let this host in.
+        server: where the server is, in words.
         own_address: of this machine, where the server and other hosts can reach it besides.
         is_over: whether nothing goes either way any more.
     """
@@ -48,6 +49,7 @@ class HostTransport(ABC):
         self.clock_offset_seconds = 0.0
         self.own_address = LOOPBACK
         self.welcome: Mapping[str, Any] = {}
+        self.server = "in this process"
         self.host = host
         self.is_over = False
         self._inbox: Inbox[HostEvent] = Inbox()

@@ -45,7 +45,6 @@ NO_PROMISES: dict[str, tuple[str, ...]] = {
         "(mdgan alone)",
         # What is not protected:
         "gloo neither encrypts nor asks who it is",
-        "the host's log shows nothing of it",
         "its gradient follows exactly",
         "Without a certificate of its own a host is its address",
         # Said, and tried, in privacy.md:

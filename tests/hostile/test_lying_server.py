@@ -23,7 +23,7 @@ from tests.unit.credentials.test_signing import AUTHORITY, issued
 
 VICTIM = 4
 OTHERS = tuple(host for host in ALL if host != VICTIM)
-ENDS = "this host does not answer the server: "
+ENDS = "this host does not answer the server in this process: "
 
 
 class Plain(LyingServer):
@@ -238,7 +238,7 @@ class Replays(LyingServer):
     [
         (BATCHES, "it asks question 2 a second time"),
         (Kind.UNMASK, "or a 2nd time"),
-        (SWAP, "it orders the swap of iteration 2 a second time"),
+        (SWAP, "it sends SWAP of iteration 2 after SWAP of iteration 2"),
     ],
 )
 @claim("opened-once", "A host answers no question twice")
@@ -346,8 +346,8 @@ class GivesWeights(LyingServer):
 @claim("what-is-answered", "Hosts that were asked different things cannot unmask each other.")
 @claim(
     "what-is-answered",
-    "Shares are bound to what a sum is about: the batch that is judged, or the models, "
-    "loads and weights of a round.",
+    "Shares are bound to what a sum is about: the batches that are judged and trained on, or the "
+    "models, loads and weights of a round.",
 )
 def test_what_hosts_are_asked_about_is_the_same(tmp_path: Path, algorithm: str) -> None:
     """The victim's shares are sealed for hosts that were asked the same, of which there is none."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mdgan import messages
+from mdgan.engine.host.protocol import OutOfTurn
 from mdgan.engine.parts import Learner
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
@@ -21,26 +22,34 @@ class HostCheckpoints:
 
     Args:
         folder: from what the server tells to the folder of the run's checkpoints on this machine.
+        keep: K; besides, those stay that are on their way, see `Checkpoints.prune_worker`.
+        to_server: whether states may go to the server, by this host's own settings.
     """
 
-    def __init__(self, folder: Callable[[Mapping[str, Any]], Path], tracer: Tracer) -> None:
-        self._folder = folder
-        self._tracer = tracer
+    def __init__(
+        self, folder: Callable[..., Path], tracer: Tracer, keep: int, *, to_server: bool = False
+    ) -> None:
+        self._folder, self._tracer = folder, tracer
+        self._keep, self.to_server = keep, to_server
         self._writer = BackgroundWriter()
-        self._checkpoints: Checkpoints  # since `attend`
+        self._path: Path | None = None
 
     def attend(self, welcome: Mapping[str, Any]) -> Path:
-        """A server has let this host in; returns the run's folder on this machine."""
-        folder = self._folder(welcome)
-        self._checkpoints = Checkpoints(folder, keep=1)
-        return folder.parent
+        """A server has let this host in; returns the run's folder here, always the same."""
+        if self._path is None:
+            self._path = self._folder(welcome)
+            self._checkpoints = Checkpoints(self._path, self._keep)
+        return self._path.parent
 
     def save(
         self, order: Message, workers: Mapping[int, Learner], send: Callable[[Message], Any]
     ) -> None:
         """Snapshots all workers now; writes them, and reports, in the background."""
+        kept, wants_states = [*map(int, order.fields["kept"])], order.fields["to_server"]
+        if wants_states and not self.to_server:
+            raise OutOfTurn("it wants states of workers, and no checkpoint_to_server is set here")
         states = {rank: worker.state() for rank, worker in workers.items()}
-        if order.fields["to_server"]:
+        if wants_states:
             send(messages.state(order.iteration, states, "checkpoint"))
             return
         checkpoints = self._checkpoints
@@ -51,7 +60,7 @@ class HostCheckpoints:
             for rank, state in states.items():
                 folder = checkpoints.make_folder_of(order.iteration)
                 files[rank] = write_state(folder, worker_file(rank), state).as_record()
-                checkpoints.prune_worker(rank, order.fields["kept"], order.iteration)
+                checkpoints.prune_worker(rank, kept, order.iteration)
             self._tracer.reach("report", order.iteration)
             send(messages.checkpointed(order.iteration, files))
 

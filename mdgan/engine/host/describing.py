@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.data.shard import Shard
+from mdgan.engine.host.protocol import sensible
 from mdgan.errors import BadInput
 from mdgan.messages import Message
 from mdgan.metrics.chosen import CLASSIFIER, unpack
@@ -80,7 +81,8 @@ class Describer:
     def _work(self, message: Message) -> Iterator[dict[str, Tensor] | None]:
         if self.why_not:
             raise Withheld(self.why_not)
-        extractor = unpack(message.fields, message.tensors, self.own_file).to(self.device)
+        with sensible(message.kind):
+            extractor = unpack(message.fields, message.tensors, self.own_file).to(self.device)
         self._networks.add(extractor.sha256)
         if len(self._networks) > _MOST_NETWORKS:
             self._networks.remove(extractor.sha256)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.counting import counts_form, published_digest, read_learnt
-from mdgan.engine.host_keys import NotMasked
+from mdgan.engine.host.protocol import OutOfTurn
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.messages import Kind, Message
 from mdgan.samples.contract import SampleKind
@@ -23,6 +23,7 @@ class HostEncoding:
         noisy: whether they have.
 
     Attributes:
+        is_known: whether samples can be encoded.
         learnt: the digest of what was learnt, for `Statement`.
     """
 
@@ -33,26 +34,20 @@ class HostEncoding:
         self._counts = counts
         self._noisy = noisy
         self.learnt = ""
-        self._has_told = False
         self._waiting: list[Callable[[], None]] = []
-        self._is_known = not kind.num_counts
+        self.is_known = not kind.num_counts
 
     def once_known(self, then: Callable[[], None]) -> None:
         """Calls a function as soon as samples can be encoded."""
-        if self._is_known:
+        if self.is_known:
             then()
         else:
             self._waiting.append(then)
 
     def answer(self, question: Message, path: HostPath) -> Message:
-        """Host → server: the counts of all workers here; the server sees sums alone if it must.
-
-        Raises:
-            NotMasked: it has answered already, and two sums would tell what it has answered.
-        """
-        if self._has_told and path.hides_answers:
-            raise NotMasked("it asks a second time how values spread here")
-        self._has_told = True
+        """Host → server: the counts of all workers here; the server sees sums alone if it must."""
+        if not self._kind.num_counts:
+            raise OutOfTurn("it asks for counts, and there is nothing to count")
         counts = self._counts()
         if not path.hides_answers:
             total = {"counts": torch.stack(list(counts.values())).sum(0)}
@@ -69,11 +64,17 @@ class HostEncoding:
         )
 
     def learn(self, message: Message) -> None:
-        """Takes in the counts of all sites, from the server; raises as `read_learnt`."""
+        """Takes in the counts of all sites, from the server; raises as `read_learnt`.
+
+        They do not change: encoded otherwise, the same samples would tell more.
+        """
         counts = read_learnt(message, self._kind.num_counts)
+        learnt = published_digest(self._kind, counts, noisy=self._noisy)
+        if self.learnt not in ("", learnt):
+            raise ValueError("other counts than before")
         self._kind.learn(counts)
-        self.learnt = published_digest(self._kind, counts, noisy=self._noisy)
-        self._is_known = True
+        self.learnt = learnt
+        self.is_known = True
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()

@@ -1,20 +1,31 @@
 """A host: the process that carries one or more workers of any algorithm."""
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any
 
 from mdgan import messages
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.encoding import HostEncoding
+from mdgan.engine.host.protocol import (
+    ENGINE,
+    NONE_LACKS,
+    OutOfTurn,
+    Protocol,
+    Rule,
+    State,
+    sensible,
+)
 from mdgan.engine.host.telling import HostReports
 from mdgan.engine.host_keys import NotMasked, run_digest
-from mdgan.engine.parts import HostPart
+from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.errors import BadInput, Interrupted, one_line
 from mdgan.messages import Kind, Message
 from mdgan.privacy.attestation import Statement
@@ -57,6 +68,8 @@ class Host:
     checkpoints: HostCheckpoints
     reports: HostReports
     encoding: HostEncoding
+    iterations: float = inf
+    """Of the run."""
 
     def __post_init__(self) -> None:
         self._path, self._learners = self.part.path, self.part.learners
@@ -64,7 +77,18 @@ class Host:
         self._has_trained = False
         self._lacks: set[int] = set()
         self._of_algorithm = self.part.handlers()
-        self._of_path = self._path.handlers(self._tracer)
+        usual = {kind: Rule(above={kind: 0}) for kind in self._of_algorithm}
+        rules = {**usual, **ENGINE, **self._path.rules, **self.part.rules}
+        self._protocol = Protocol(rules, self.part.begins, self.iterations)
+        self._handlers: dict[str, HostHandler] = {
+            Kind.ASKCOUNTS: self._tell_counts,
+            Kind.LEARNT: lambda message, _: self.encoding.learn(message),
+            Kind.EXTRACTOR: lambda message, _: self.describer.begin(message),
+            Kind.CHECKPOINT: self._save,
+            Kind.ADOPT: self._adopt,
+            **self._path.handlers(self._tracer),
+            **self._of_algorithm,
+        }
         self._stopping = threading.Event()
         self._transport: HostTransport | None = None
 
@@ -75,7 +99,7 @@ class Host:
             BadInput: no server let this host in.
             Interrupted: this process, or the server, was asked to stop before the last iteration.
             ServerLost: the server is gone, and no other server has taken over.
-            HostFailed: a sample could not be read, or the server has shut this host out.
+            HostFailed: a sample could not be read, or the server shuts this host out, or lies.
         """
         transport = self._transport = self.connect(self.hello, self.timeouts.connect)
         try:
@@ -86,8 +110,9 @@ class Host:
                 except _LinkLost as lost:
                     transport.close()
                     transport = self._transport = self._return(str(lost))
-        except NotMasked as error:
-            raise HostFailed(f"this host does not answer the server: {error}") from error
+        except (NotMasked, OutOfTurn) as error:
+            where = transport.server
+            raise HostFailed(f"this host does not answer the server {where}: {error}") from error
         except BadInput as error:
             raise HostFailed(str(error)) from error
         finally:
@@ -124,6 +149,7 @@ class Host:
         if self._stopping.is_set():  # the link that was told of it is gone
             transport.interrupt()
         welcome = transport.welcome
+        self._protocol.attend(welcome)
         iteration = int(welcome["iteration"])
         self._tracer.clock_offset_seconds = transport.clock_offset_seconds
         self.hello = {**self.hello, "generation": welcome["generation"]}
@@ -143,32 +169,29 @@ class Host:
         run, terms = str(welcome.get("run_id", "")), self.hello["identity"]
         self._stop(message, transport, Statement(run, terms, 0, learnt=self.encoding.learnt))
 
+    @property
+    def _state(self) -> State:
+        if self._lacks:
+            return State.LACKS
+        return State.TRAINS if self.encoding.is_known else State.WAITS
+
     def _obey(self, message: Message, transport: HostTransport) -> None:
         """Does what the server says."""
-        match message.kind:
-            case kind if kind in self._of_path:
-                self._of_path[kind](message, transport)
-            case kind if kind in self._of_algorithm:
-                self._of_algorithm[kind](message, transport)
-                self._has_trained = True
-                if self._tracer.due():
-                    self._tell_spans(transport)
-            case Kind.ASKCOUNTS:
-                transport.send(self.encoding.answer(message, self._path))
-            case Kind.LEARNT:
-                try:
-                    self.encoding.learn(message)
-                except ValueError as error:
-                    raise HostFailed(f"this host does not train: {error}") from error
-            case Kind.EXTRACTOR:
-                self.describer.begin(message)
-            case Kind.CHECKPOINT:
-                if message.fields["to_server"] and self._path.hides_answers:
-                    raise NotMasked("it wants states of workers, which tell what each has answered")
-                with self._tracer.span("checkpoint"):
-                    self.checkpoints.save(message, self._learners, transport.send)
-            case Kind.ADOPT:
-                self._adopt(message, transport)
+        kind = message.kind
+        is_of_algorithm = kind in self._of_algorithm
+        self._has_trained |= is_of_algorithm
+        # An answer takes code of the user's, which may raise anything: that is told in full.
+        with contextlib.nullcontext() if kind == self.part.begins else sensible(kind):
+            self._handlers[kind](message, transport)
+        if is_of_algorithm and self._tracer.due():
+            self._tell_spans(transport)
+
+    def _tell_counts(self, question: Message, transport: HostTransport) -> None:
+        transport.send(self.encoding.answer(question, self._path))
+
+    def _save(self, order: Message, transport: HostTransport) -> None:
+        with self._tracer.span("checkpoint"):
+            self.checkpoints.save(order, self._learners, transport.send)
 
     def _what_holds(self, welcome: Mapping[str, Any]) -> list[int]:
         """The workers that can go on as they are; the server finds states for the others."""
@@ -176,7 +199,8 @@ class Host:
         as_drawn = welcome["iteration"] == 0 and not welcome.get("brings_states")
         if self._has_trained or as_drawn:
             return list(self._learners)
-        return [] if newest is None else self.checkpoints.restore(newest, self._learners)
+        with sensible(Kind.WELCOME):
+            return [] if newest is None else self.checkpoints.restore(newest, self._learners)
 
     def _next_message(self, transport: HostTransport) -> Message:
         """Waits for the next message, and meanwhile describes the real data if asked to."""
@@ -185,6 +209,7 @@ class Host:
                 event = transport.receive(0.0 if self.describer.busy else _LOOK_SECONDS)
                 if isinstance(event, Received):
                     span.num_bytes = event.num_bytes
+                    self._protocol.check(event.message, self._state)
                     if event.message.kind == self.part.begins:
                         self._tracer.iteration = event.message.iteration
                         if self._teller is not None:
@@ -205,7 +230,7 @@ class Host:
     def _leave(self, transport: HostTransport) -> None:
         """Leaves, after all answers; first sends its workers' states if the server wants them."""
         iteration = self._tracer.iteration
-        if transport.welcome.get("wants_states") and not self._path.hides_answers:
+        if transport.welcome.get("wants_states") and self.checkpoints.to_server:
             states = {rank: worker.state() for rank, worker in self._learners.items()}
             transport.send(messages.state(iteration, states, "leave"))
         transport.send(messages.leave(iteration))
@@ -213,20 +238,21 @@ class Host:
 
     def _stop(self, message: Message, transport: HostTransport, known: Statement) -> None:
         self._tell_spans(transport, at_end=True)
+        with sensible(message.kind):
+            shut_out, reason = message.fields["shut_out"], one_line(message.fields["reason"])
         self.reports.attest(transport, message, known, list(self._learners))
-        if message.fields["shut_out"]:
-            raise HostFailed(one_line(message.fields["reason"]))
-        if message.fields["reason"]:
-            raise Interrupted(one_line(message.fields["reason"]))
+        if shut_out:
+            raise HostFailed(reason)
+        if reason:
+            raise Interrupted(reason)
         if self._teller is not None:
             self._teller.done(self._tracer.iteration)
 
     def _adopt(self, message: Message, transport: HostTransport) -> None:
         """Takes over what the server found for those workers that had nothing to go on with."""
         holds, brought = list(self._learners), self._path.adopted(message)
-        if self._path.hides_answers and not brought.keys() <= self._lacks:
-            # With networks of its choice in all others, the sum would be what one has answered.
-            raise NotMasked("it gives states to workers that lack none")
+        if not brought.keys() <= self._lacks:
+            raise OutOfTurn(NONE_LACKS)
         for rank, state in brought.items():
             try:
                 self.part.adopt(rank, state)

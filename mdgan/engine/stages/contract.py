@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.answers import AnswerForm, Answers, pack_answers
+from mdgan.engine.host.protocol import Rule
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 
@@ -53,6 +54,8 @@ class HostPath:
 
     hides_answers = False
     """Whether the server sees sums alone."""
+    rules: Mapping[str, Rule] = {}
+    """When the kinds of message that it handles may come."""
 
     def __init__(self, form: AnswerForm = _NO_FORM) -> None:
         self.form = form
@@ -84,9 +87,6 @@ class HostPath:
         return messages.by_worker(message)
 
     # What hosts hand to each other.
-
-    def begin_exchange(self, iteration: int) -> None:
-        """See `HostKeys.begin_exchange`."""
 
     def parcel(self, _taker: int, message: Message) -> Message | None:
         """A message for another host; None if only the server could read it."""

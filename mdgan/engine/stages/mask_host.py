@@ -31,9 +31,8 @@ Why the server learns a sum of t hosts or nothing, whatever it says:
 * No answer is masked twice, nor an equal one once its sum may be known (`repeats`). The shares of
   one sum tell nothing of the masks of another one.
 
-In the paper shares are of the key from which all s_uv of a host follow, so that a key is good for
-one sum, and the shares must have arrived before any host masks. Here they are of s_uv itself. A
-host that drops out before it answers has left no shares, and needs none: the survivors' are enough.
+In the paper shares are of the key from which all s_uv of a host follow: a key is good for one sum,
+and shares come before any masks. Here they are of s_uv itself, and those of survivors are enough.
 """
 
 import json
@@ -50,6 +49,7 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
+from mdgan.engine.host.protocol import ALWAYS, ARRIVED, Per, Rule
 from mdgan.engine.host_keys import SEALED, HostKeys, NotMasked, SignedKey
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.engine.stages.mask import (
@@ -107,13 +107,17 @@ class HostMask(HostPath):
     Args:
         least: how many hosts' answers a sum must have, 3 or more.
         repeats: whether the host would answer the same if it were asked for an iteration again.
-            Then it does so only until it has helped to unmask that one's sum: of two sums, the
-            second without one of the hosts, the difference would be that host's answer. That the
-            server names another run, or itself another server, changes nothing.
+            Then it does so only until it has helped to unmask that one's sum, in whichever run: of
+            two sums, the second without one host, the difference would be that host's answer.
         sharing: what a sum must have if answers have a part of the noise only.
     """
 
     hides_answers = True
+    rules: Mapping[str, Rule] = {
+        Kind.KEYS: Rule(ALWAYS, 1000, Per.TEN_MINUTES),
+        Kind.ASKCOUNTS: Rule(ARRIVED, 1, Per.PROCESS),  # two sums would tell its own counts
+        **{kind: Rule(ARRIVED, above={kind: 0}) for kind in (Kind.SURVIVORS, Kind.UNMASK)},
+    }
 
     def __init__(
         self,
@@ -268,10 +272,6 @@ class HostMask(HostPath):
         except ValueError as error:
             _log.warning("a copy for rank(s) %s is refused: %s", fields["workers"], error)
         return dict.fromkeys(fields["workers"], copy)
-
-    def begin_exchange(self, iteration: int) -> None:
-        """See `HostKeys.begin_exchange`."""
-        self.keys.begin_exchange(iteration)
 
     def parcel(self, taker: int, message: Message) -> Message | None:
         """See `HostPath`."""

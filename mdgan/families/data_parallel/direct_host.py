@@ -92,7 +92,7 @@ class DirectHost:
     def _step(self, message: Message, _transport: HostTransport) -> None:
         reduction, mean = self._reduction, self._mean
         if reduction is None or mean is None:
-            raise RuntimeError("told to step without a mean")
+            raise ValueError("told to step without a mean")
         self.found, self._mean = {}, None
         rates = {name: float(rate) for name, rate in message.fields["rates"].items()}
         with self.tracer.span("step"), _threads(int(message.fields["threads"])):

@@ -1,13 +1,14 @@
 """The workers' share of data-parallel training: they find gradients on their own data."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mdgan.engine.answers import in_one_message, pack_answers
+from mdgan.engine.host.protocol import sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.direct_host import DirectHost
@@ -47,7 +48,9 @@ class ReplicaHost(HostPart):
     def _train(self, message: Message, transport: HostTransport) -> None:
         """Answers a question."""
 
-    def _take_over(self, weights: Mapping[str, Tensor]) -> None:
+    def _take_over(self, weights: Mapping[str, Tensor], asked: Collection[int]) -> None:
+        if not asked or not self.learners.keys() >= set(asked):
+            raise ValueError(f"it asks workers {sorted(asked)}")
         for replica in self.learners.values():  # also of workers that are not asked this time
             replica.take_over(weights)
 
@@ -94,8 +97,9 @@ class DataParallelHost(ReplicaHost):
             return
         if self._together is not None:
             self._together.take_back()
-        question = messages.read_train(message, self._device)
-        self._take_over(question.tensors)
+        with sensible(TRAIN):
+            question = messages.read_train(message, self._device)
+            self._take_over(question.tensors, question.shares)
         gradients, losses = self._gradients(question)
         if self._direct is not None and question.is_direct:
             self._direct.keep(question.reduction, gradients, losses)
@@ -134,8 +138,9 @@ class ApartHost(ReplicaHost):
     """Its workers, of one group or of both, train one network each (ParaGAN, section 5.1)."""
 
     def _train(self, message: Message, transport: HostTransport) -> None:
-        question = messages.read_train_apart(message, self._device)
-        self._take_over(question.tensors)
+        with sensible(TRAIN):
+            question = messages.read_train_apart(message, self._device)
+            self._take_over(question.tensors, {**question.generated, **question.learnt})
         answers = []
         if question.generated:
             answers.append(self._train_generator(message.iteration, question))

@@ -4,14 +4,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
 from mdgan.engine.host.loop import HostFailed
+from mdgan.engine.host.protocol import OutOfTurn, Rule, sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
-from mdgan.errors import BadInput
 from mdgan.families.contract import HostNeeds, NothingKept
 from mdgan.families.federated import messages
 from mdgan.families.federated.averaging import check_weights
@@ -27,17 +29,6 @@ from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
 
 
-def _read(
-    order: Message, shape: tuple[int, ...], who: str, num_clients: int | None = None
-) -> tuple[Tensor, list[list[messages.ClientTask]]]:
-    """What the server asks for."""
-    try:
-        return messages.read_order(order, shape, num_clients)
-    except ValueError as error:
-        why = f"the server's {messages.ROUND} message makes no sense ({error!s:.99})"
-        raise HostFailed(f"{who}: {why}") from error
-
-
 @dataclass(eq=False)
 class FederatedHost(HostPart):
     """The devices of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2) on one host."""
@@ -47,8 +38,11 @@ class FederatedHost(HostPart):
     path: HostPath = field()
     training: LocalTraining
     begins = messages.ROUND
+    # A round that was aborted, or of which no sum could be opened, comes again.
+    rules = MappingProxyType({messages.ROUND: Rule(most=1000, above={messages.ROUND: 0})})
 
     def __post_init__(self) -> None:
+        self._last = 0, b""
         self._spending = Spending(self.needs.budgets)
 
     @property
@@ -74,15 +68,19 @@ class FederatedHost(HostPart):
     def _charge(self, about: Message, _transport: HostTransport) -> None:
         if self.needs.account is None:
             return
-        try:
-            self.needs.account.begin_round(about.fields)
-        except BadInput:
-            raise
-        except ValueError as error:
-            raise BadInput(f"the server's {CHARGE} message makes no sense: {error}") from error
+        self.needs.account.begin_round(about.fields)
+
+    def _check_again(self, iteration: int, models: Tensor) -> None:
+        """Clients that begin anew train on the same batches again; so the models are the same."""
+        before, self._last = self._last, (iteration, sha256(models.numpy().tobytes()).digest())
+        if before[0] == iteration and before != self._last:
+            raise OutOfTurn(f"it orders the round of iteration {iteration} with other models")
 
     def _train(self, order: Message, transport: HostTransport) -> None:
-        begun_with, lists = _read(order, self.path.form.shape, f"rank(s) {sorted(self.clients)}")
+        with sensible(messages.ROUND):
+            begun_with, lists = messages.read_order(order, self.path.form.shape)
+        if self.needs.settings.begins_anew:
+            self._check_again(order.iteration, begun_with)
         asked = [task for own in lists for task in own]
         tasks = {
             task.client: task._replace(
@@ -155,14 +153,14 @@ class PlacedHost(HostPart):
         self.slots.close()
 
     def _train(self, order: Message, transport: HostTransport) -> None:
-        who = f"rank {self.rank}"
-        models, lists = _read(order, self.slots.shape, who, self.num_clients)
+        with sensible(messages.ROUND):
+            models, lists = messages.read_order(order, self.slots.shape, self.num_clients)
         begin = time.monotonic()
         with self.tracer.span("train"):
             try:
                 work = self.slots.train(lists, models, order.iteration)
             except SlotsDied as error:
-                raise HostFailed(f"{who}: {error}") from error
+                raise HostFailed(f"rank {self.rank}: {error}") from error
         amount = sum(task.load.iterations for tasks in lists for task in tasks)
         if all(lists):  # an idle slot says nothing of what one more is worth
             self.count.note(amount, time.monotonic() - begin, self.slots.bytes_each)

@@ -89,6 +89,10 @@ class GeneratorLearner(Generator):
         """Drops the generated batches that were not learnt from."""
         self._graphs.clear()
 
+    def skip(self) -> None:
+        """Learns nothing from the batches that come next."""
+        self._graphs.popleft()
+
     def backward(self, output_gradient: Tensor) -> None:
         """One backward pass of C, [κ, b, C, H, W], whatever N is (Algorithm 1, lines 37-38)."""
         self.put_gradients(self.gradients(output_gradient))

@@ -31,7 +31,7 @@ from mdgan.families.contract import (
 from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.algorithm import GeneratorLearner
 from mdgan.families.mdgan.arrival import ByArrival
-from mdgan.families.mdgan.host import MDGANHost
+from mdgan.families.mdgan.host import MDGANHost, rules_for
 from mdgan.families.mdgan.server import InStep, MDGANServer, Stepping
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import LearningLater, OneByOne, StackedWorkers, Worker
@@ -85,6 +85,9 @@ class _MDGANBuilder(Builder[MDGANSettings]):
             needs.tracer,
             messages.image_codec(settings),
             Spending(needs.budgets),
+            rules_for(
+                settings.num_workers, by_arrival=settings.by_arrival, masks=path.hides_answers
+            ),
         )
 
     def message_sizes(self, settings: MDGANSettings, models: Models) -> MessageSizes:

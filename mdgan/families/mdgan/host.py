@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from mdgan import messages as engine_messages
+from mdgan.engine.host.protocol import ARRIVED, Per, Rule, sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.families.mdgan import messages
@@ -22,6 +23,19 @@ from mdgan.observe.tracer import Tracer
 from mdgan.privacy.spending import Spending
 from mdgan.transport.base import Lost, Tickets
 from mdgan.transport.host_end import HostTransport
+
+
+def rules_for(
+    workers: int = 1, *, by_arrival: bool = False, masks: bool = False
+) -> dict[str, Rule]:
+    """An iteration is asked for once, and its swap follows it, in a run of so many workers."""
+    many, batches = max(100, 5 * workers), Rule(most=1, above={BATCHES: 1, SWAP: 1})
+    if masks:  # again until a sum can be opened
+        batches = Rule(most=many, above={BATCHES: 0, SWAP: 1})
+    if by_arrival:  # fast workers do the share of slow ones, some already in the next iteration
+        batches = Rule(most=many, above={BATCHES: -1, SWAP: 1})
+    swap, copy = Rule(above={BATCHES: 0, SWAP: 1}), Rule(ARRIVED, many, Per.TEN_MINUTES)
+    return {BATCHES: batches, SWAP: swap, Kind.COPY: copy}
 
 
 class MDGANHost(HostPart):
@@ -38,8 +52,10 @@ class MDGANHost(HostPart):
         tracer: Tracer,
         images: Codec = FP32,
         spending: Spending | None = None,
+        rules: Mapping[str, Rule] | None = None,
     ) -> None:
         self.learners = workers
+        self.rules = rules or rules_for()
         self._group = group
         self.path = path
         self._tracer = tracer
@@ -73,18 +89,20 @@ class MDGANHost(HostPart):
 
     def _answer(self, question: Message, transport: HostTransport) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
-        generated, assignment = messages.read_batches(
-            question, self._images, self.path.form.shape, self._num_classes
-        )
+        with sensible(question.kind):
+            generated, assignment = messages.read_batches(
+                question, self._images, self.path.form.shape, self._num_classes
+            )
+            numbers = question.fields.get("groups", question.fields["judge"])
+            groups = {worker: int(numbers[str(worker)]) for worker in assignment}
+            is_followed = bool(question.fields["swap_follows"] or question.fields["last"])
+            for worker in assignment:
+                self.learners[worker].discriminator.at(question.iteration)
         assignment = {n: own for n, own in assignment.items() if self._spending.lets(n)}
         if not assignment:  # asked before the server knew
             return
         ending = self._spending.ending(dict.fromkeys(assignment, 1))
-        for worker in assignment:
-            self.learners[worker].discriminator.at(question.iteration)
         answers = self._group.answer(generated.to(self._device), assignment)
-        numbers = question.fields.get("groups", question.fields["judge"])
-        groups = {worker: int(numbers[str(worker)]) for worker in assignment}
         with self._tracer.span("send") as span:
             answer = self.path.pack(
                 Leaving(
@@ -93,14 +111,20 @@ class MDGANHost(HostPart):
                     answers.losses,
                     groups,
                     {OUTPUTS: answers.outputs},
-                    about=partial(messages.judged_by_sum, generated, assignment, groups),
+                    about=partial(
+                        messages.asked_by_sum,
+                        generated,
+                        assignment,
+                        groups,
+                        train_on_all=self._group.train_on_all,
+                    ),
                 )
             )
             ending.tell(question.iteration, transport.send)
             span.num_bytes = transport.send(answer)
         self._group.catch_up()
         # Before a swap the discriminator that comes must learn the next real half.
-        self._learns_ahead = not question.fields["swap_follows"] and not question.fields["last"]
+        self._learns_ahead = not is_followed
         self.path.when_free(self._learn_ahead)
 
     def _learn_ahead(self) -> None:
@@ -110,7 +134,6 @@ class MDGANHost(HostPart):
             self._group.learn_real_halves()
 
     def _swap(self, order: Message, transport: HostTransport) -> None:
-        self.path.begin_exchange(order.iteration)
         with self._tracer.span("swap") as span:
             before = _swap_bytes(transport)
             given, taken = carry_out(order, self.learners, transport.exchange, self.path)

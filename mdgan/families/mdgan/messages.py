@@ -121,22 +121,30 @@ def read_batches(
     return Samples(images, labels), assignment
 
 
-def judged_by_sum(
-    generated: Samples, assignment: Mapping[int, Assignment], groups: Mapping[int, int]
+def asked_by_sum(
+    generated: Samples,
+    assignment: Mapping[int, Assignment],
+    groups: Mapping[int, int],
+    *,
+    train_on_all: bool = False,
 ) -> dict[int, bytes]:
-    """By sum, SHA-256 of X^(g) that its workers judge, and its labels.
+    """By sum, SHA-256 of what its workers judge and train on: X^(g), X^(d), and their labels.
+
+    A worker that alone trained on another batch could soon be the only one not to answer 0.
 
     Raises:
-        NotMasked: two workers of one sum judge different batches.
+        NotMasked: two workers of one sum are asked about different batches.
     """
-    digests: dict[int, bytes] = {}
+    about: dict[int, bytes] = {}
     for worker, group in groups.items():
-        judged = generated[assignment[worker].judge]
-        tensors = [judged.images] if judged.labels is None else [judged.images, judged.labels]
-        digest = sha256(b"".join(t.numpy().tobytes() for t in tensors)).digest()
-        if digests.setdefault(group, digest) != digest:
-            raise NotMasked("it has workers of one sum judge different batches")
-    return digests
+        judge, train = assignment[worker]
+        digest = sha256()
+        for samples in (generated[judge], generated if train_on_all else generated[train]):
+            for tensor in (samples.images, samples.labels):
+                digest.update(b"" if tensor is None else tensor.numpy().tobytes())
+        if about.setdefault(group, digest.digest()) != digest.digest():
+            raise NotMasked("it asks workers of one sum about different batches")
+    return about
 
 
 def swap(

@@ -255,10 +255,14 @@ class InStep:
         # 3, 4. Workers train and answer.
         engine.at(i)
         answers = server.path.collect(i, sent.asked, engine)
-        if not answers.losses:  # all workers were lost: the same iteration again, with newcomers
+        again = server.path.hides_answers or not answers.hosts
+        if not answers.losses and again:  # all were lost: the same iteration again, with newcomers
             self._next = None
             server.learner.forget()
             return None
+        if not answers.losses:  # hosts that have answered answer this iteration no more
+            server.learner.skip()
+            return Advance(i, answers.mean_losses())
 
         # 5. One optimizer step from all feedback; most rules need a single backward pass.
         with engine.span("aggregate"):

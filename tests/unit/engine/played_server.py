@@ -43,6 +43,7 @@ class PlayedServer:
         }
         self.hellos: list[Mapping[str, Any]] = []
         self.refuses = ""
+        self.to_server = False
         self.before_connect: Callable[[], None] = lambda: None
         self.waited: list[float] = []
 
@@ -69,6 +70,7 @@ class PlayedServer:
             Timeouts(connect=LONG, patience=patience, swap=10, link=5, farewell=0.1),
             self.folder,
             tracer,
+            to_server=self.to_server,
         )
         self.actor = Actor(self.host.run)
         self.actor.start()

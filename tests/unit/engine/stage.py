@@ -97,6 +97,9 @@ def make_host(
     timeouts: Timeouts,
     folder: Path,
     tracer: Tracer,
+    *,
+    keep: int = 2,
+    to_server: bool = False,
 ) -> Host:
     """A host whose workers hold noise."""
     shards = {int(rank): make_shard(int(rank)) for rank in part.learners}
@@ -106,7 +109,7 @@ def make_host(
         connect,
         timeouts,
         Describer(shards, None, CPU),
-        HostCheckpoints(lambda _run: folder, tracer),
+        HostCheckpoints(lambda _run: folder, tracer, keep, to_server=to_server),
         HostReports(tracer, Fetcher(Range(1, 1), Range(0, 0)), Spending({})),
         HostEncoding(PICTURES, dict),
     )
@@ -268,6 +271,7 @@ class Stage:
             replace(self.timeouts, patience=patience),
             checkpoints or self.run.checkpoints,
             tracer,
+            to_server=self.settings.checkpoints.checkpoint_to_server,
         )
         self.hosts[number] = Actor(made.run)
         self._own.append(made)

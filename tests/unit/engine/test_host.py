@@ -120,7 +120,7 @@ def test_without_patience_it_ends_at_once(server: PlayedServer) -> None:
 
 @pytest.mark.parametrize("wants_states", [False, True])
 def test_asked_to_stop_it_answers_and_leaves(server: PlayedServer, wants_states: bool) -> None:
-    server.welcome["wants_states"] = wants_states
+    server.welcome["wants_states"] = server.to_server = wants_states
     workers = {1: make_worker(1), 2: make_worker(2)}
     server.arrives(workers)
     server.send(question(3, *workers))
@@ -228,6 +228,7 @@ def test_it_finds_its_own_files_of_the_last_checkpoint(server: PlayedServer) -> 
 
 def test_a_checkpoint_is_of_the_moment_it_was_ordered(server: PlayedServer) -> None:
     workers, reference = {1: make_worker(1)}, make_worker(1)
+    server.to_server = True
     server.arrives(workers)
     server.send(question(1, *workers))
     server.send(messages.checkpoint(1, [], to_server=True))

@@ -26,7 +26,9 @@ class Keeper:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "digits-1" / "checkpoints"
         self.messages: list[Message] = []
-        self.saving = HostCheckpoints(lambda told: folder / told["run"] / "checkpoints", Tracer())
+        self.saving = HostCheckpoints(
+            lambda told: folder / told["run"] / "checkpoints", Tracer(), 2
+        )
         assert self.saving.attend({"run": "digits-1"}) == folder / "digits-1"
 
     def order(self, workers: dict[int, Learner], iteration: int = 5, *kept: int) -> None:

@@ -58,6 +58,27 @@ def test_threads_that_have_nothing_to_read_are_told() -> None:
     assert prepare(SMALL).warnings == ()
 
 
+@claim(
+    "join-says",
+    "A host with neither noise nor secure sums, whose server is elsewhere, is told that in a line "
+    "when it starts.",
+)
+@pytest.mark.parametrize("flags", [{}, {"secure_aggregation": True}, {"dp_noise": 2.0}])
+def test_who_takes_part_with_neither_noise_nor_sums_is_told_whom_it_trusts(
+    flags: dict[str, Any], tmp_path: Path
+) -> None:
+    if "dp_noise" in flags:
+        pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+        flags = {**flags, "dp_delta": 1e-4, "dp_ledger": str(tmp_path)}
+    here = {**SMALL, **flags, "world_size": 4}
+    far = {**here, "master_addr": "10.0.0.1", "insecure": True, "ranks": "2"}
+    said = [line for line in prepare(far).warnings if "reconstruct" in line]
+    assert [line.partition(":")[0] for line in said] == [
+        "neither --dp-epsilon nor --secure-aggregation"
+    ] * (not flags)
+    assert not any("reconstruct" in line for line in prepare(here).warnings)
+
+
 @claim("host-settings", "A server sets no setting of a host's machine")
 def test_a_server_says_nothing_to_a_newcomer_of_what_is_the_users_own() -> None:
     own = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan.engine.answers import Answers
-from mdgan.engine.host.loop import HostFailed
+from mdgan.engine.host.protocol import OutOfTurn
 from mdgan.families.federated import messages
 from mdgan.families.federated.averaging import combine_models
 from mdgan.families.federated.concurrency import SlotCount
@@ -221,7 +221,7 @@ def test_a_server_that_sends_nonsense_ends_the_host_with_a_line(name: str) -> No
 
     count = SlotCount(1, small.CPU, "a test")
     host = PlacedHost(4, Slots(SHAPE, lambda _: train), count, 6, Tracer())
-    with pytest.raises(HostFailed, match=r"^rank 4: the server's ROUND message makes no sense .*$"):
+    with pytest.raises(OutOfTurn, match=r"^its ROUND message makes no sense .*$"):
         host.handlers()[ROUND](order_of(**NONSENSE[name]), None)  # type: ignore[arg-type] # unused
 
 

@@ -9,7 +9,7 @@ from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
 from mdgan.engine.stages.contract import HostPath
 from mdgan.families.mdgan.build import make_server
-from mdgan.families.mdgan.host import MDGANHost
+from mdgan.families.mdgan.host import MDGANHost, rules_for
 from mdgan.families.mdgan.messages import COPIED
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Judgement, OneByOne, Worker
@@ -57,7 +57,9 @@ class Stage(EngineStage):
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
         group = OneByOne(workers, tracer.of_worker)
-        return MDGANHost(workers, group, HostPath(self.form), tracer)
+        assert isinstance(self.settings, MDGANSettings)
+        rules = rules_for(by_arrival=self.settings.by_arrival)
+        return MDGANHost(workers, group, HostPath(self.form), tracer, rules=rules)
 
     def bring_worker(self, rank: int) -> Worker:
         return make_worker(rank, local_steps=self.settings.training.local_steps)

@@ -31,7 +31,7 @@ def test_a_host_that_masks_its_answers_gives_no_states_away(server: PlayedServer
     server.send(messages.checkpoint(1, [], to_server=True))
     error = server.actor.over()
     assert isinstance(error, HostFailed)
-    assert "wants states of workers, which tell what each has answered" in str(error)
+    assert "it wants states of workers, and no checkpoint_to_server is set here" in str(error)
 
 
 # With masked answers a newcomer's copy goes through the server, which cannot read it.

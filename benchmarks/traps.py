@@ -1,0 +1,400 @@
+"""Discriminators that are traps, and what a lying server reads from answers through them.
+
+A thief says what the victim is asked, [b, C, H, W] each, what comes in a swap, and what it guesses
+from an answer. See `stolen_samples` for what each trap does.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.families.mdgan.build import make_worker
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.build import Models
+from mdgan.gan.labels import Samples
+
+State = dict[str, Tensor]
+_FROZEN = 1e20
+"""As a second moment: the weight does not move."""
+_TAUGHT = 1e-5
+"""X^(d) that makes moments."""
+_TOLERANCE = 1e-3
+"""How far an answer may be off, relative, that is taken for the victim's."""
+_SLOPE = 0.2
+"""Of LeakyReLU."""
+_CPU = torch.device("cpu")
+
+
+class Question(NamedTuple):
+    """X^(d) and X^(g)."""
+
+    train: Tensor
+    judge: Tensor
+
+
+class Thief(Protocol):
+    """A server that lies to one worker."""
+
+    def ask(self) -> Question:
+        """What the victim gets in the next iteration."""
+
+    def hear(self, feedback: Tensor) -> Tensor:
+        """From its answer to guesses at samples, [n, C, H, W]."""
+
+    def trap(self) -> State:
+        """What the victim gets in a swap: a discriminator with its optimizer's state."""
+
+
+class Known:
+    """Batches of which the thief knows, or guesses, what they are."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.images = torch.zeros(shape)
+
+    def next_batch(self, _batch_size: int) -> Samples:
+        """The batch that is guessed at."""
+        return Samples(self.images)
+
+    def state(self) -> State:
+        """Nothing."""
+        return {}
+
+    def load_state(self, _state: object) -> bool:
+        """Nothing changes."""
+        return True
+
+
+def with_moments(model: nn.Module, weights: State, second: State, steps: float = 1e6) -> State:
+    """A discriminator with Adam's moments: the first are 0, the second are given or `_FROZEN`."""
+    state = {f"model.{name}": tensor for name, tensor in weights.items()}
+    for name, parameter in model.named_parameters():
+        given = second.get(name, torch.full_like(parameter, _FROZEN))
+        state[f"optimizer.{name}.exp_avg"] = torch.zeros_like(parameter)
+        state[f"optimizer.{name}.exp_avg_sq"] = given.detach().clone()
+        state[f"optimizer.{name}.step"] = torch.tensor(float(steps))
+    return {name: tensor.detach().clone() for name, tensor in state.items()}
+
+
+def on_grid(images: Tensor, levels: int) -> Tensor:
+    """The nearest pixels that pictures of so many levels of grey can have."""
+    return ((images.clamp(-1, 1) + 1) * (levels / 2)).round() * (2 / levels) - 1
+
+
+class Shadow:
+    """The victim as the thief knows it: all but its samples.
+
+    It runs the worker's own code. Dropout's masks follow from the run's seed, and are the victim's.
+    """
+
+    def __init__(self, settings: MDGANSettings, models: Models, rank: int) -> None:
+        self.shape = (settings.training.batch_size, *models.shape)
+        self.batches = Known(self.shape)
+        self.worker: Worker = make_worker(rank, settings, models, self.batches, _CPU)  # type: ignore[arg-type] # as much of a shard as a worker uses
+
+    def answer(self, asked: Question, images: Tensor, before: State | None = None) -> Tensor:
+        """F_n if the real samples were these, from now on or from a state on."""
+        if before is not None:
+            self.worker.load_state(before)
+        self.batches.images = images
+        self.worker.learn(Samples(asked.train))
+        return self.worker.feedback(Samples(asked.judge)).feedback
+
+
+class MaskThief:
+    """All ten samples from ten answers, through dropout's masks; of the discriminator of digits.
+
+    Args:
+        levels: of grey, by which guesses become exact, so that later answers can be told apart.
+        own_moments: whether the victim's optimizer keeps its moments in a swap.
+    """
+
+    def __init__(
+        self,
+        settings: MDGANSettings,
+        models: Models,
+        rank: int,
+        levels: int,
+        *,
+        own_moments: bool,
+        tries: int = 8,
+    ) -> None:
+        self.shadow = Shadow(settings, models, rank)
+        self._levels, self._own_moments, self._tries = levels, own_moments, tries
+        self._num_traps, self._num_asked, self._is_set, self._teaches = 0, 0, False, False
+
+    def ask(self) -> Question:
+        """Nothing but zeros, or once what moments are made of."""
+        zeros = torch.zeros(self.shadow.shape)
+        return Question(zeros + _TAUGHT if self._teaches else zeros, zeros)
+
+    def hear(self, feedback: Tensor) -> Tensor:
+        """See `Thief`."""
+        asked, self._teaches = self.ask(), False
+        self._num_asked += 1
+        if not self._is_set:
+            self.shadow.answer(asked, asked.judge)
+            return asked.judge[:0]
+        return self._solve(asked, feedback, self.shadow.worker.state())
+
+    def trap(self) -> State:
+        """See `Thief`."""
+        self._num_traps += 1
+        model = self.shadow.worker.discriminator.model
+        self._is_set = not self._own_moments or self._num_traps > 1
+        weights = open_units(model) if self._is_set else certain(model)
+        state = with_moments(model, weights, {"1.weight": torch.full((256, 64), 1e-10)})
+        self._teaches = not self._is_set
+        if self._own_moments:
+            of_victim: State = self.shadow.worker.discriminator.state().to_dict()
+            if self._num_traps == 1:  # of which the thief knows how old they are alone
+                of_victim = with_moments(model, weights, {}, self._num_asked)
+                of_victim = {n: t * (not n.endswith("_sq")) for n, t in of_victim.items()}
+            state |= {n: t for n, t in of_victim.items() if n.startswith("optimizer.")}
+        self.shadow.worker.load_discriminator(state)
+        return state
+
+    def _solve(self, asked: Question, feedback: Tensor, before: State) -> Tensor:
+        """The batch with which the victim answers so; each pixel of the answer is linear in it."""
+        guess = torch.zeros(self.shadow.shape)
+        base = self.shadow.answer(asked, guess, before)
+        columns = []
+        for place in range(len(guess)):
+            other = guess.index_fill(0, torch.tensor([place]), 1.0)
+            columns.append((self.shadow.answer(asked, other, before) - base).flatten(1).mean(1))
+        matrix = torch.stack(columns, 1).double()
+        inverse, weakest = torch.linalg.pinv(matrix), torch.linalg.svd(matrix)[2][-1]
+        scale = (feedback - base).abs().max()
+        for _ in range(self._tries):
+            left = (feedback - base).flatten(1).double()
+            guess = guess + (inverse @ left).view_as(guess).float()
+            exact = self._along(guess.flatten(1), weakest.float()).view_as(guess)
+            misses = (self.shadow.answer(asked, exact, before) - feedback).abs().max()
+            if misses <= _TOLERANCE * scale:
+                return exact
+            base = self.shadow.answer(asked, guess, before)
+        self.shadow.answer(asked, exact, before)
+        return exact
+
+    def _along(self, guess: Tensor, weakest: Tensor) -> Tensor:
+        """Each pixel's ten values, [b, d], on the grid, moved where the answer says least of it."""
+        steps = torch.linspace(-1, 1, 401).view(-1, 1, 1)
+        moved = guess + steps * weakest[:, None]
+        best = (moved - on_grid(moved, self._levels)).square().sum(1).argmin(0)
+        return on_grid(moved[best, :, torch.arange(guess.shape[1])].T, self._levels)
+
+
+def open_units(model: nn.Module) -> State:
+    """Two layers of which all units are open whatever the sample, and whose masks mix samples."""
+    weights = {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}
+    of_unit, of_output = weights["4.weight"], weights["7.weight"]
+    signs = torch.ones(len(of_unit), 1)
+    signs[len(of_unit) // 2 :] = -1
+    draw = torch.Generator().manual_seed(0)
+    orders = [torch.randperm(len(signs), generator=draw) for _ in range(of_unit.shape[1])]
+    weights["4.weight"] = 0.02 * signs.expand_as(of_unit).gather(0, torch.stack(orders, 1))
+    weights["7.weight"] = torch.full_like(of_output, 1e-4)
+    weights["1.bias"] += 1
+    weights["4.bias"] += 5
+    return weights
+
+
+def certain(model: nn.Module) -> State:
+    """Is so sure that samples are real that only generated ones move its weights, and far."""
+    weights = {name: torch.ones_like(tensor) for name, tensor in model.state_dict().items()}
+    weights["1.weight"] *= 0
+    for name in ("1.bias", "4.bias", "7.weight"):
+        weights[name] *= 1e3
+    return weights
+
+
+class BinThief:
+    """Ten units that open one after another as a sample is brighter, of a layer without dropout.
+
+    What two neighbours' gradients differ in is the sum of the samples between their thresholds. A
+    pixel that is -1 in all samples counts them; where there is one, that is a sample.
+    """
+
+    _height = 0.05
+
+    def __init__(
+        self, settings: MDGANSettings, models: Models, rank: int, levels: int, public: Tensor
+    ) -> None:
+        self.shadow = Shadow(settings, models, rank)
+        self._levels, self._is_set = levels, False
+        bright = public.flatten(1).mean(1).quantile(torch.linspace(0, 1, len(self._zeros()) + 1))
+        bright[0], bright[-1] = -1, 1
+        self._thresholds = bright[:-1]
+        middle = (bright[1:] + bright[:-1]) / 2
+        self._probes = middle.view(-1, 1, 1, 1).expand(self.shadow.shape)
+
+    def _zeros(self) -> Tensor:
+        return torch.zeros(self.shadow.shape)
+
+    def ask(self) -> Question:
+        """What was stolen last, which moves the trap back; and a flat picture in each bin."""
+        return Question(self.shadow.batches.images, self._probes)
+
+    def hear(self, feedback: Tensor) -> Tensor:
+        """See `Thief`."""
+        asked, zeros = self.ask(), self._zeros()
+        if not self._is_set:
+            self.shadow.answer(asked, zeros)
+            return zeros[:0]
+        before = self.shadow.worker.state()
+        base, columns = self.shadow.answer(asked, zeros, before), []
+        for place, probe in enumerate(self._probes):
+            one = torch.cat([probe[None], zeros[1:]])
+            change = (self.shadow.answer(asked, one, before) - base).flatten(1).double()
+            columns.append(change.mean(1) / self._probes[place, 0, 0, 0])
+        left = (feedback - base).flatten(1).double()
+        sums = torch.linalg.solve(torch.stack(columns, 1), left).view(self.shadow.shape)
+        counts = (-sums.flatten(1)[:, 0]).round().clamp(0)
+        means = (sums / counts.clamp(1).view(-1, 1, 1, 1)).float()
+        means = torch.where((counts == 1).view(-1, 1, 1, 1), on_grid(means, self._levels), means)
+        batch = torch.cat([means.repeat_interleave(counts.long(), 0), zeros])[: len(zeros)]
+        self.shadow.answer(asked, batch, before)
+        return means[counts == 1]
+
+    def trap(self) -> State:
+        """See `Thief`."""
+        model, num = self.shadow.worker.discriminator.model, len(self._thresholds)
+        weights = {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}
+        first, outputs = weights["1.weight"], weights["3.weight"]
+        first[:num] = self._height / first.shape[1]
+        weights["1.bias"][:num] = -self._height * self._thresholds
+        outputs[:, :num] = 1e-4
+        second = {"1.weight": torch.full_like(first, 1e-5)}
+        state = with_moments(model, weights, second)
+        self.shadow.worker.load_discriminator(state)
+        self.shadow.batches.images, self._is_set = self._zeros(), True
+        return state
+
+
+class GateThief:
+    """A sample that alone is on one side of a plane, through convolutions; of a DCGAN's D.
+
+    Convolutions pass each pixel on twice, as x and as -x. Half of the channels decide: their logit
+    is high for most samples, whose loss then has no gradient. The other half begin at 0 and become
+    the sum of the others. The plane is another one in each trap.
+
+    Args:
+        patience: how many answers to add up before a guess. 0: guesses from each that is of one
+            sample, as pixels show that are whole levels of grey.
+    """
+
+    _part, _sharpness, _second = 0.07, 60.0, 1e-3
+
+    def __init__(
+        self,
+        settings: MDGANSettings,
+        models: Models,
+        rank: int,
+        levels: int,
+        public: Tensor,
+        patience: int = 0,
+    ) -> None:
+        del rank
+        self._model, self._levels = models.discriminator(), levels
+        self._size, self._policy = (
+            settings.training.batch_size,
+            settings.training.policy("discriminator"),
+        )
+        self._public, self._draw = public, torch.Generator().manual_seed(0)
+        self._since, self._patience = -1, patience
+        self._summed = torch.zeros(public.shape[1:], dtype=torch.double)
+        self._memory = self._first = self._summed
+
+    def ask(self) -> Question:
+        """Zeros, which move nothing, and at which the answer is what the gradients add up to."""
+        zeros = torch.zeros(self._size, *self._public.shape[1:])
+        return Question(zeros, zeros)
+
+    def hear(self, feedback: Tensor) -> Tensor:
+        """See `Thief`."""
+        none = self._public[:0]
+        if self._since < 0:
+            return none
+        beta1, beta2 = self._policy.betas
+        self._since += 1
+        rate = self._policy.learning_rate / (self._second * beta2**self._since) ** 0.5
+        memory = feedback[0].double() * self._size / (-0.5 * _SLOPE)
+        first = (self._memory - memory) / rate
+        gradient = (first - beta1 * self._first) / (1 - beta1)
+        self._memory, self._first = memory, first
+        if self._patience:
+            self._summed += gradient
+            if self._since != self._patience:
+                return none
+            return self._summed[None].float().div(-self._summed.abs().max())
+        found = (gradient / gradient.flatten()[0].clamp(1e-9)).float().neg()
+        exact = on_grid(found, self._levels)
+        single = gradient.flatten()[0] > 0.02 and (found - exact).abs().max() < 0.25 / self._levels
+        return exact[None] if single else none
+
+    def trap(self) -> State:
+        """See `Thief`."""
+        weights = {n: torch.zeros_like(t) for n, t in self._model.state_dict().items()}
+        first, last = weights
+        plane = torch.randn(self._public.shape[1:], generator=self._draw)
+        plane.view(-1)[0] = 0  # as bright in all samples, so that it takes the place of a bias
+        heights = (self._public.abs() * plane).flatten(1).sum(1)
+        plane.view(-1)[0] = -heights.quantile(self._part)
+        plane *= self._sharpness / heights.std()
+        second = torch.full_like(weights[last], _FROZEN)
+        for offset in range(4):
+            row, column = divmod(offset, 2)
+            for half, sign in ((0, 1.0), (4, -1.0)):
+                weights[first][half + offset, 0, row + 1, column + 1] = sign
+                weights[first][8 + half + offset, 0, row + 1, column + 1] = sign
+                weights[last][0, 8 + half + offset] = plane[0, row::2, column::2]
+                second[0, half + offset] = self._second
+        self._since, self._summed = 0, torch.zeros_like(self._summed)
+        self._memory = self._first = self._summed
+        return with_moments(self._model, weights, {last: second})
+
+
+class SwapThief:
+    """A worker that gives another one a trap, and gets it back: it sees weights alone.
+
+    It knows the batches that all workers get (κ = 2), and when the other one was asked. Each real
+    sample moved the first layer by an outer product of which masks give one factor.
+    """
+
+    def __init__(self, settings: MDGANSettings, models: Models, rank: int, levels: int) -> None:
+        self._shadow, self._levels = Shadow(settings, models, rank), levels
+        self._policy = settings.training.policy("discriminator")
+        self._factors: list[Tensor] = []
+        layer = self._shadow.worker.discriminator.model.get_submodule("1")
+        layer.register_full_backward_pre_hook(self._note)
+
+    def _note(self, _layer: nn.Module, factors: Sequence[Tensor] | Tensor) -> None:
+        """Of each sample, [b, 256]: of the real batch, then of X^(d), then of X^(g)."""
+        self._factors.append(factors[0].detach().double())
+
+    def trap(self) -> State:
+        """See `Thief`."""
+        model, self._factors = self._shadow.worker.discriminator.model, []
+        second = {"1.weight": torch.full_like(model.get_parameter("1.weight"), 1e-10)}
+        state = with_moments(model, open_units(model), second)
+        self._shadow.worker.load_discriminator(state)
+        return state
+
+    def iteration(self, asked: Question) -> None:
+        """The other worker is asked something."""
+        self._shadow.answer(asked, torch.zeros(self._shadow.shape))
+
+    def look(self, weights: Tensor) -> Tensor:
+        """From the first layer that has come back to guesses at all samples since, [n, C, H, W]."""
+        own = self._shadow.worker.discriminator.model.get_parameter("1.weight").detach()
+        reals = self._factors[::3]
+        rate, (beta1, beta2) = self._policy.learning_rate / 1e-5, self._policy.betas
+        columns = []
+        for number, factors in enumerate(reals):
+            later = range(len(reals) - number)
+            moved = sum(beta1**n / beta2 ** ((number + 1 + n) / 2) for n in later)
+            columns.append(-rate * (1 - beta1) * moved * factors.T)
+        found = torch.linalg.lstsq(torch.cat(columns, 1), (weights - own).double()).solution
+        return on_grid(found.float(), self._levels).view(-1, *self._shadow.shape[1:])
