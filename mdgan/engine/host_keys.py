@@ -47,20 +47,14 @@ class NotMasked(RuntimeError):
 
 
 class SignedKey(msgspec.Struct, frozen=True):
-    """What a host tells of its key.
-
-    Attributes:
-        key: the public half, in hexadecimal.
-        chain: PEM of its certificate and those between that and the authority; or empty.
-        signature: in hexadecimal, over `statement`; or empty.
-        least: with how many hosts it takes part in a sum, or more; not signed, as it is the
-            server alone that heeds it.
-    """
+    """What a host tells of its key."""
 
     workers: Annotated[list[int], msgspec.Meta(min_length=1)]
-    key: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
-    chain: str = ""
-    signature: str = ""
+    key: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]  # the public half, in hexadecimal
+    chain: str = ""  # PEM of its certificate and those between that and the authority; or empty
+    signature: str = ""  # in hexadecimal, over `statement`; or empty
+    # With how many hosts it takes part in a sum, or more; not signed, as it is the server alone
+    # that heeds it.
     least: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)] = 0
 
     def statement(self, run: bytes) -> bytes:

@@ -24,47 +24,33 @@ if TYPE_CHECKING:
 ServerHandler = Callable[["Engine", int, Message], None]
 """Takes in a message that a host, given by its number, has sent on its own."""
 
-HostHandler = Callable[[Message, HostTransport], None]
-"""Carries out one message of the server."""
+HostHandler = Callable[[Message, HostTransport], None]  # carries out one message of the server
 
 
 class Advance(NamedTuple):
-    """How far training has got.
+    """How far training has got."""
 
-    Attributes:
-        iteration: i, the last that is done.
-        losses: float32 [N, 2], J_disc and J_gen of every worker that answered.
-        workers: in the same order; none where one role does everything.
-        measures: what else the algorithm records: name in the row → worker → JSON value.
-    """
-
-    iteration: int
-    losses: Tensor
-    workers: Sequence[int] = ()
+    iteration: int  # i, the last that is done
+    losses: Tensor  # float32 [N, 2], J_disc and J_gen of every worker that answered
+    workers: Sequence[int] = ()  # in the same order; none where one role does everything
+    # What else the algorithm records: name in the row → worker → JSON value.
     measures: Mapping[str, Mapping[int, Any]] = MappingProxyType({})
 
 
 class ServerPart(ABC):
-    """The server's share of an algorithm.
+    """The server's share of an algorithm."""
 
-    Attributes:
-        form: how hosts answer; see `forms` where there are several kinds of question.
-        path: on which answers may be masked; None if the algorithm knows no such answers.
-        device: the one that answers are moved to.
-        discriminator: D, if the server has one itself.
-        counts_busy: whether workers that are busy with an earlier question count where a quorum
-            must answer.
-        copied: the prefix of those tensors of a worker's state that others may have a copy of, to
-            begin with; None if newcomers need no copy, since the next question brings everything.
-        role: what timelines call the process; another name than `server` means that it is alone.
-    """
-
-    form: AnswerForm
+    form: AnswerForm  # how hosts answer; see `forms` where there are several kinds of question
+    # On which answers may be masked; None if the algorithm knows no such answers.
     path: ServerPath | None = None
-    device: torch.device = torch.device("cpu")
-    discriminator: nn.Module | None = None
+    device: torch.device = torch.device("cpu")  # the one that answers are moved to
+    discriminator: nn.Module | None = None  # D, if the server has one itself
+    # Whether workers that are busy with an earlier question count where a quorum must answer.
     counts_busy: bool = True
+    # The prefix of those tensors of a worker's state that others may have a copy of, to begin with;
+    # None if newcomers need no copy, since the next question brings everything.
     copied: str | None = None
+    # What timelines call the process; another name than `server` means that it is alone.
     role: str = "server"
 
     @property
@@ -153,8 +139,7 @@ class ServerPart(ABC):
         """Hosts are gone: the algorithm stops waiting for messages of theirs."""
 
 
-_AVERAGE = "ema."
-"""Before the names of the generator's average in a checkpoint."""
+_AVERAGE = "ema."  # before the names of the generator's average in a checkpoint
 
 
 @dataclass(frozen=True)
@@ -163,8 +148,7 @@ class Trainer:
 
     part: ServerPart
     average: GeneratorAverage | None = None
-    fetcher: Fetcher | None = None
-    """Reads samples ahead, if the part has the data itself."""
+    fetcher: Fetcher | None = None  # reads samples ahead, if the part has the data itself
 
     @property
     def shown(self) -> nn.Module:
@@ -201,17 +185,12 @@ class Learner(Protocol):
 
 
 class HostPart(ABC):
-    """The workers' share of an algorithm, for all workers of one host.
+    """The workers' share of an algorithm, for all workers of one host."""
 
-    Attributes:
-        begins: the kind of message that an iteration or a round begins with.
-        path: on which answers leave, where they may be masked.
-        rules: when the kinds of message that it handles may come; see `ENGINE`.
-    """
-
-    begins: str
+    begins: str  # the kind of message that an iteration or a round begins with
+    # When the kinds of message that it handles may come; see `ENGINE`.
     rules: Mapping[str, Rule] = {}
-    path: HostPath = HostPath()
+    path: HostPath = HostPath()  # on which answers leave, where they may be masked
 
     @property
     @abstractmethod

@@ -33,8 +33,7 @@ class DeadlineRule(NamedTuple):
     """When the server goes on without the answers that are missing; one of the two numbers is 0."""
 
     seconds: float
-    factor: float
-    """Of the median time of an answer."""
+    factor: float  # of the median time of an answer
 
     def __str__(self) -> str:
         """As the command line has it."""

@@ -51,41 +51,31 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prepared:
-    """A checked run, with what this machine has to know.
-
-    Attributes:
-        task: set if another program has started this process beside others of the run.
-        extractor: the network that scores use; see `extractor_identity`.
-        launched: when the user started it, by the machine's monotonic clock.
-        continues: the run to go on with.
-        resumes_or_starts: whether to go on with the run in `--out` if there is one.
-        ray: the cluster on which all ranks run.
-        is_rehearsed: whether the data are noise, of which nothing is secret.
-        beginning: what training begins with instead of weights from the seed.
-        sockets: those of a running server of this machine that this worker joins.
-        clients: the shards of placed clients.
-        own_identity: gives what this machine shows to others, and whom it trusts, as its files say
-            now; None without TLS.
-    """
+    """A checked run, with what this machine has to know."""
 
     settings: RunSettings
     launch: LaunchSettings
     dataset: DatasetFile
     ranks: LocalRanks
     holdings: Holdings
+    # Set if another program has started this process beside others of the run.
     task: LaunchedTask | None
-    extractor: str
-    launched: float
+    extractor: str  # the network that scores use; see `extractor_identity`
+    launched: float  # when the user started it, by the machine's monotonic clock
     warnings: tuple[str, ...] = ()
-    continues: Path | None = None
-    resumes_or_starts: bool = False
-    ray: RayCluster | None = None
-    is_rehearsed: bool = False
+    continues: Path | None = None  # the run to go on with
+    resumes_or_starts: bool = False  # whether to go on with the run in `--out` if there is one
+    ray: RayCluster | None = None  # the cluster on which all ranks run
+    is_rehearsed: bool = False  # whether the data are noise, of which nothing is secret
     faults: Planned = field(default_factory=Planned)
+    # Gives what this machine shows to others, and whom it trusts, as its files say now; None
+    # without TLS.
     own_identity: OwnIdentity | None = field(default=None, repr=False)
+    # What training begins with instead of weights from the seed.
     beginning: Beginning | None = field(default=None, repr=False)
+    # Those of a running server of this machine that this worker joins.
     sockets: Sockets | None = None
-    clients: ClientShards | None = None
+    clients: ClientShards | None = None  # the shards of placed clients
     contents: Mapping[int, Contents] = field(default_factory=dict, repr=False)
 
     @property

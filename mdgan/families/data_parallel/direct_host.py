@@ -23,16 +23,10 @@ class DirectHost:
     """A host as a member of the group.
 
     The networks of its first worker have optimizers, and the other workers follow them.
-
-    Attributes:
-        replicas: by worker, at least one.
-        policies: how each network is optimized.
-        losses: with the gradients that were found last, by worker, float32 [2].
-        found: these gradients, until they have been used.
     """
 
-    replicas: Mapping[int, Replica]
-    policies: Mapping[str, Policy]
+    replicas: Mapping[int, Replica]  # by worker, at least one
+    policies: Mapping[str, Policy]  # how each network is optimized
     device: torch.device
     tracer: Tracer
 
@@ -43,7 +37,8 @@ class DirectHost:
         self._collective: Collective | None = None
         self._reduction: Reduction | None = None
         self._mean: Tensor | None = None
-        self.found: Mapping[int, Tensor] = {}
+        self.found: Mapping[int, Tensor] = {}  # these gradients, until they have been used
+        # With the gradients that were found last, by worker, float32 [2].
         self.losses: Mapping[int, Tensor] = {}
 
     def handlers(self) -> Mapping[str, HostHandler]:
