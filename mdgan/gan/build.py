@@ -45,11 +45,7 @@ def num_parameters(model: nn.Module) -> int:
 
 
 def judging_operations(models: Models, batch_size: int) -> float:
-    """Floating-point operations of D's forward pass on b samples, counted without doing them.
-
-    Returns:
-        0 or more; infinite if the model cannot be run without numbers.
-    """
+    """Floating-point operations of D's forward pass on b samples; infinite if it cannot run."""
     from torch.utils.flop_counter import FlopCounterMode  # takes half a second to import
 
     with RandomState(0, torch.device("cpu")).in_place(), torch.device("meta"), torch.no_grad():
@@ -112,11 +108,7 @@ def make_discriminator_learner(
     model: nn.Module | None = None,
     real_half: RealHalf | None = None,
 ) -> Learner:
-    """What one rank trains D with. All begin with the same θ (Hardy et al. 2019, section IV-A).
-
-    Args:
-        rank: whose random numbers it draws; of `stream` as well, such as a round.
-    """
+    """What a rank trains D with; all begin with the same θ (Hardy et al. 2019, section IV-A)."""
     model = model or make_model(build, "discriminator", settings, device)
     policy = settings.policy("discriminator")
     return kind(

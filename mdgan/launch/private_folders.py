@@ -50,12 +50,7 @@ def check_above(path: Path) -> None:
 
 
 def check_socket(place: str) -> None:
-    """Checks that a socket, `unix:` and a path, is this user's, and that it will be as long.
-
-    Raises:
-        NotPrivate: it may be another user's.
-        OSError: it is not there, or this user may not see it.
-    """
+    """Raises `NotPrivate` unless a `unix:` socket is this user's, and will stay so."""
     socket = Path(place.removeprefix("unix:"))
     folder, status = socket.parent.lstat(), socket.stat()
     if socket.parent != socket.parent.resolve():

@@ -103,12 +103,7 @@ class ReplicaServer(ServerPart):
 
 
 class DataParallelServer(ReplicaServer):
-    """Every worker trains both networks.
-
-    Args:
-        together: meets the hosts that share this process's memory, if there may be any.
-        direct: meets hosts that add up gradients among themselves, if they may.
-    """
+    """Every worker trains both networks; hosts may meet in memory, or in a group of their own."""
 
     def __init__(
         self,
