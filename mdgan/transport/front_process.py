@@ -21,6 +21,7 @@ import struct
 import time
 from collections import Counter, OrderedDict
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from mdgan.transport.tunnel import End, join
@@ -265,7 +266,7 @@ def _to_server(name: str) -> socket.socket | None:
     server.setblocking(False)
     try:
         server.bind(name)
-        os.unlink(name)
+        Path(name).unlink()
         server.connect(SERVER)
     except OSError:
         server.close()
@@ -299,5 +300,5 @@ def main(listening: int, folder: str) -> None:
     os.chdir(folder)
     asyncio.run(_run(listening))
     with contextlib.suppress(OSError):
-        os.unlink(SERVER)
-        os.rmdir(folder)
+        Path(SERVER).unlink()
+        Path(folder).rmdir()

@@ -54,7 +54,7 @@ class End(asyncio.Protocol):
         elif not self._other._is_full:
             self._transport.resume_reading()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _exc: Exception | None) -> None:
         """The other socket gets what waits for it; then it is closed, too."""
         self._other._transport.close()
         asyncio.get_running_loop().call_later(_LAST_SECONDS, self._other._transport.abort)
