@@ -90,10 +90,12 @@ class Front:
             time.sleep(_RESTART_SECONDS)
             if self._is_closing:
                 break
-            self._process = self._started()
+            before, self._process = self._process, self._started()
+            assert before.stdin is not None
+            before.stdin.close()
 
     def _say(self, order: str, peer: str) -> None:
         name = unquote(peer).removeprefix("unix:")
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it is gone, and the connection with it
+        with contextlib.suppress(OSError, ValueError):  # it is gone, and the connection with it
             os.write(self._process.stdin.fileno(), f"{order} {name}\n".encode())
