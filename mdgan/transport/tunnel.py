@@ -83,12 +83,12 @@ async def join(
     Returns:
         The client's end.
     """
-    ends = End(most_bytes, on_end), End(inf, on_end)
-    ends[0]._other, ends[1]._other = ends[1], ends[0]
+    first, second = End(most_bytes, on_end), End(inf, on_end)
+    first._other, second._other = second, first
     loop = asyncio.get_running_loop()
-    for end, its in zip(ends, (client, server), strict=True):
-        await loop.create_connection(lambda end=end: end, sock=its)
-    ends[1]._transport.write(said)
-    for end in ends:
+    await loop.create_connection(lambda: first, sock=client)
+    await loop.create_connection(lambda: second, sock=server)
+    second._transport.write(said)
+    for end in (first, second):
         end.allow(end._left)
-    return ends[0]
+    return first
