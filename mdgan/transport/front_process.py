@@ -49,7 +49,8 @@ _STRANGER_BYTES = 1 << 16
 _MOST_ADDRESSES = 4096
 _ACCEPTS_AT_ONCE = 32
 _LOOK_SECONDS = 0.25
-_SPARE_FILES, _MOST_FILES = 64, 1 << 15
+_MOST_FILES, _SPARE_FILES = 1 << 14, 256
+"""How many files a process has open at most, and how many of them are no connections to it."""
 _TLS, _HEADER_BYTES, _MOST_RECORD_BYTES = b"\x16", 5, 1 << 14
 _PLAIN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _SITE_BYTES = 8
@@ -122,7 +123,7 @@ class FrontProcess:
         self._waiting, self._trying, self._known = (dict[str, _Caller]() for _ in range(3))
         self._addresses: OrderedDict[str | bytes, _Address] = OrderedDict()
         self._failures, self._counted = _FAILURES_IN_A_ROW, time.monotonic()
-        self._most = _most_connections()
+        self._most = most_connections() // 2  # each has two files
 
     async def run(self) -> None:
         """Until the server is gone."""
@@ -274,13 +275,20 @@ def _to_server(name: str) -> socket.socket | None:
     return server
 
 
-def _most_connections() -> int:
-    """As many as this process may have files: two for each."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = _MOST_FILES if most == resource.RLIM_INFINITY else min(most, _MOST_FILES)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
-    return (limit - _SPARE_FILES) // 2
+def most_connections() -> int:
+    """How many connections others may hold here, so that this process can still open its files.
+
+    The system lets a process raise its own limit of open files up to another one.
+    """
+    limit, most = (
+        _MOST_FILES if found == resource.RLIM_INFINITY else found
+        for found in resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
+    if limit < (wanted := min(most, _MOST_FILES)):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+            limit = wanted
+    return max(min(limit, _MOST_FILES) - _SPARE_FILES, limit // 2)
 
 
 async def _run(listening: int) -> None:

@@ -3,11 +3,9 @@
 gRPC does not survive a fork, so only processes that fork no more may import this module.
 """
 
-import contextlib
 import ipaddress
 import logging
 import re
-import resource
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +20,7 @@ from mdgan.errors import one_line
 from mdgan.timeouts import Timeouts
 from mdgan.transport.frames import PIECE_BYTES, Frame
 from mdgan.transport.front import Front
+from mdgan.transport.front_process import most_connections
 
 # What a stranger sends to gRPC is no reason for a traceback on the terminal.
 logging.getLogger("grpc").setLevel(logging.CRITICAL + 1)
@@ -45,8 +44,6 @@ _MOST_STREAMS = 64
 """Calls of one connection at a time; a client of gRPC waits with further ones."""
 _HANDSHAKE_MS = 5000
 """Until a connection ends that has not shown its certificate, or on which nothing is called."""
-_MOST_FILES, _SPARE_FILES = 1 << 14, 256
-"""How many files a process has open at most, and how many of them are no connections to it."""
 _PLACE = re.compile(r"(?:([0-9.]{7,15})|\[([0-9a-fA-F:.]{2,45})\]):([0-9]{1,5})")
 _MOST_PORT = 65_535
 
@@ -62,7 +59,7 @@ def options(timeouts: Timeouts, num_places: int = 0) -> list[tuple[str, Any]]:
     ask_after_ms = max(_LEAST_PING_MS, silence_ms // 4)
     answer_within_ms = max(_LEAST_PING_MS, silence_ms - ask_after_ms)
     serving = [
-        ("grpc.max_allowed_incoming_connections", _most_connections() // max(1, num_places)),
+        ("grpc.max_allowed_incoming_connections", most_connections() // max(1, num_places)),
         ("grpc.max_connection_idle_ms", _HANDSHAKE_MS),
         ("grpc.max_concurrent_streams", _MOST_STREAMS),
     ]
@@ -84,22 +81,6 @@ def options(timeouts: Timeouts, num_places: int = 0) -> list[tuple[str, Any]]:
         ("grpc.http2.max_ping_strikes", _MOST_PING_STRIKES),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _LEAST_PING_MS // 2),
     ]
-
-
-def _most_connections() -> int:
-    """How many connections others may hold here, so that this process can still open its files.
-
-    The system lets a process raise its own limit of open files up to another one.
-    """
-    limit, most = (
-        _MOST_FILES if found == resource.RLIM_INFINITY else found
-        for found in resource.getrlimit(resource.RLIMIT_NOFILE)
-    )
-    if limit < (wanted := min(most, _MOST_FILES)):
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-            limit = wanted
-    return max(min(limit, _MOST_FILES) - _SPARE_FILES, limit // 2)
 
 
 def open_channel(

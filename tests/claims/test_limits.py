@@ -31,7 +31,7 @@ def test_connections(num_places: int) -> None:
     options = dict(streams.options(Timeouts(), num_places))
     assert options["grpc.server_handshake_timeout_ms"] == 5000
     assert options["grpc.max_connection_idle_ms"] == 5000
-    assert (streams._MOST_FILES, streams._SPARE_FILES) == (16_384, 256)
+    assert (front_process._MOST_FILES, front_process._SPARE_FILES) == (16_384, 256)
     assert options["grpc.max_concurrent_streams"] == 64
     assert (front_process.MOST_STRANGERS, front_process._MOST_TRYING) == (256, 64)
     assert front_process._FAILURES_A_SECOND == 50
