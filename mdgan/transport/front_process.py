@@ -308,5 +308,5 @@ def main(listening: int, folder: str) -> None:
     os.chdir(folder)
     asyncio.run(_run(listening))
     with contextlib.suppress(OSError):
-        Path(SERVER).unlink()
+        Path(SERVER).unlink(missing_ok=True)
         Path(folder).rmdir()

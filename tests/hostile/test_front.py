@@ -157,8 +157,10 @@ def test_the_front_is_started_again() -> None:
     first.send_signal(signal.SIGKILL)
     wait_until(lambda: [front.pid for front in fronts()] not in ([], [first.pid]), "a new one")
     assert ask_at(network.place, identity=credentials()) == {"generation": 1}
+    (second,) = fronts()
+    folder = Path(second.cwd())
     network.close()
-    wait_until(lambda: not fronts(), "it is gone")
+    wait_until(lambda: not (fronts() or folder.exists()), "it is gone, and its folder")
 
 
 SERVER = """
