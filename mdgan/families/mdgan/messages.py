@@ -39,6 +39,7 @@ def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> Answe
         # The other rules need every answer by itself, and so do a step and a score for each.
         sums=rule.name == "mean" and not settings.by_arrival and not settings.shut_out_free_riders,
         beside={OUTPUTS: (batch_size,)} if rule.needs_verdicts else {},
+        most_usual=settings.longest_answer,
     )
 
 

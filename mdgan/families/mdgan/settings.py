@@ -7,6 +7,7 @@ from math import ceil, inf
 from typing import Any
 
 from mdgan.engine.settings import RunSettings, num_participants
+from mdgan.engine.stages.cut import MOST_USUAL
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, ClassCounts, updates_setting
 from mdgan.families.mdgan.shown import SHOWN
@@ -194,6 +195,16 @@ class MDGANSettings(RunSettings):
         "Shut out workers whose feedback shows that they do not train; then no host adds up what "
         "its workers answer.",
         switch(),
+        group="faults",
+    )
+    longest_answer: float = setting(
+        MOST_USUAL,
+        "How many times the usual norm of its iteration a worker's feedback may have; what is "
+        "longer is shortened to that, and feedback of a worker that opposes the others for long "
+        "does not count. 0: any feedback counts as it is.",
+        number(lambda factor: factor == 0 or 1 <= factor < inf, "must be 1 or more, or 0 for any"),
+        metavar="FACTOR",
+        has_flag=False,
         group="faults",
     )
     vectorize: bool = own_setting(
