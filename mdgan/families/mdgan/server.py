@@ -1,7 +1,7 @@
 """The server's share of MD-GAN: iterations of Algorithm 1 (Hardy et al. 2019), and swaps."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from mdgan.families.mdgan.messages import COPIED, OUTPUTS, SWAPPED, batches, ima
 from mdgan.families.mdgan.opposition import Opposition
 from mdgan.families.mdgan.server_swaps import Holders, ServerSwaps
 from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.exact_sum import PartialSum
 from mdgan.gan.labels import label_counts
 from mdgan.gan.model_state import part_of, under
 
@@ -227,15 +228,28 @@ class MDGANServer(ServerPart):
     def score(
         self, i: int, sent: Sent, answers: Answers, engine: Engine
     ) -> Mapping[str, Mapping[int, float]]:
-        """Scores workers by their answers; what opposes the others does not count any more."""
-        riders, opposition = self._free_riders, self._opposition
-        feedbacks, swap_follows = answers.singles, self.swap_follows(i)
-        riders.look(sent.generated, sent.assignment, feedbacks, swap_follows=swap_follows)
-        found = {n: ("a free rider", riders.why(n)) for n in riders.guilty()}
+        """Scores workers by their answers, and drops the answers of attackers."""
+        riders, feedbacks = self._free_riders, answers.singles
+        riders.look(sent.generated, sent.assignment, feedbacks, swap_follows=self.swap_follows(i))
+        self._tell({n: ("a free rider", riders.why(n)) for n in riders.guilty()}, engine)
+        left_out = self.find_attackers(feedbacks, answers.sums, engine)
+        for worker in left_out if answers.losses.keys() - left_out else ():
+            answers.drop(worker)
+        scores = {"riding": riders.scores, "opposing": self._opposition.scores}
+        return {key: {n: round(s, 2) for n, s in own.items()} for key, own in scores.items()}
+
+    def find_attackers(
+        self, feedbacks: Mapping[int, Tensor], sums: Sequence[PartialSum], engine: Engine
+    ) -> set[int]:
+        """The workers whose answers do not count, since they oppose the others."""
         if self._settings.longest_answer:
-            opposition.look(feedbacks, answers.sums, engine.peers.host_of())
-            why = "its feedback opposes that of the others, and does not count any more"
-            found |= {n: ("an attacker", why) for n in opposition.guilty}
+            self._opposition.look(feedbacks, sums, engine.peers.host_of())
+            reason = "an attacker", "its feedback opposes that of the others, and does not count"
+            self._tell(dict.fromkeys(self._opposition.guilty, reason), engine)
+        return self._opposition.left_out
+
+    def _tell(self, found: Mapping[int, tuple[str, str]], engine: Engine) -> None:
+        """Tells once what workers look like, and why; shuts them out if the user wants that."""
         for worker in found.keys() - self._noted:
             self._noted.add(worker)
             what, reason = found[worker]
@@ -246,11 +260,6 @@ class MDGANServer(ServerPart):
                 hint = "; with --shut-out-free-riders it would be shut out"
                 hint = "" if self.path.hides_answers else hint
                 engine.note(f"rank {worker} looks like {what}: {reason}{hint}")
-        if answers.losses.keys() - opposition.left_out:
-            for worker in opposition.left_out:
-                answers.drop(worker)
-        scores = {"riding": riders.scores, "opposing": opposition.scores}
-        return {key: {n: round(s, 2) for n, s in own.items()} for key, own in scores.items()}
 
 
 class InStep:

@@ -192,8 +192,8 @@ class MDGANSettings(RunSettings):
     )
     shut_out_free_riders: bool = setting(
         False,
-        "Shut out workers whose feedback shows that they do not train; then no host adds up what "
-        "its workers answer.",
+        "Shut out workers whose feedback shows that they do not train, or that opposes that of the "
+        "others; then no host adds up what its workers answer.",
         switch(),
         group="faults",
     )

@@ -3,7 +3,7 @@
 from mdgan.records.declared import WorkerNumbers
 
 GUILTY = 8.0
-"""The score from which on a worker rides for free, or opposes the others, in standard deviations."""
+"""The score from which on a worker is taken for what it looks like, in standard deviations."""
 
 SHOWN = (
     WorkerNumbers(
