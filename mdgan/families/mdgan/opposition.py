@@ -113,7 +113,7 @@ class Opposition:
         self.left_out |= self.guilty
 
     def _take(self, parts: Sequence[PartialSum], host_of: Mapping[int, int]) -> None:
-        figures, agreement = _figures(parts)
+        figures, agreement = _figures(parts, lengthens=not self._of_sums)
         if agreement < _LEAST_AGREEMENT:
             return
         gap = _GAP
@@ -140,15 +140,23 @@ class Opposition:
             self._evidence[n] = max(0.0, min(evidence, most, _MOST))
 
 
-def _figures(parts: Sequence[PartialSum]) -> tuple[list[float], float]:
+def _figures(parts: Sequence[PartialSum], *, lengthens: bool) -> tuple[list[float], float]:
     """The figure of each part, and how far parts agree.
 
     That is the median of each one's cosine with the nearer half of the others, the least of these.
+
+    Args:
+        lengthens: whether short ones count as long as the usual: one whose discriminator hardly
+            minds does not oppose the others. In a sum, to be short may mean that.
     """
     means = [part.total.mean(dim=0).flatten().double() / len(part.workers) for part in parts]
     rows: _Floats = torch.stack(means).cpu().numpy()
     middle = np.median(rows, axis=0)
-    figures: list[float] = (rows @ middle / max(middle @ middle, _TINY)).tolist()
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True).clip(_TINY)
+    shares = rows @ middle / max(middle @ middle, _TINY)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True).clip(_TINY)
+    rows /= lengths
+    if lengthens:
+        shares *= np.maximum(1.0, np.median(lengths) / lengths[:, 0])
     cosines = np.sort(rows @ rows.T, axis=1)[:, ::-1]  # the first is that with itself
+    figures: list[float] = shares.tolist()
     return figures, float(np.median(cosines[:, len(parts) // 2]))
