@@ -66,7 +66,7 @@ def test_who_opposes_the_others_is_named_alone(tmp_path: Path, lie: str) -> None
     assert max(s for row in scores for n, s in row.items() if n != str(RANK)) < 8
 
 
-@claim("cut", "Feedback more than four times as long as usual is cut to that.")
+@claim("long-feedback", "Feedback more than four times as long as usual is cut to that.")
 def test_what_is_far_longer_than_usual_is_cut_and_may_be_let(tmp_path: Path) -> None:
     run_with("scaled", tmp_path, "--iterations", "30")
     (row,) = read_events(tmp_path / "scaled", "attendance")
@@ -88,7 +88,11 @@ def test_an_honest_run_keeps_its_bits(tmp_path: Path, flags: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize("lie", ["scaled", "reversed"])
-@claim("opposing-in-sums", "with nine hosts or more that holds in secure sums, too")
+@claim(
+    "opposing-in-sums",
+    "With nine hosts or more a host that opposes the others for long is named, and not asked for"
+    " feedback again.",
+)
 def test_in_secure_sums_it_is_named_alone_and_asked_no_more(tmp_path: Path, lie: str) -> None:
     flags = ("--world-size", "10", "--secure-aggregation", "--iterations", "120")
     ran = run_with(lie, tmp_path, *flags)
