@@ -92,11 +92,14 @@ class Opposition:
         host_of: Mapping[int, int],
     ) -> None:
         """Looks at the answers of an iteration, F_n by worker and sums of them, [b, C, H, W]."""
-        parts = [PartialSum((n,), feedbacks[n]) for n in sorted(feedbacks)] + [*sums]
+        workers = [(n,) for n in sorted(feedbacks)] + [part.workers for part in sums]
         self._num_seen += 1
         self.left_out = set()
-        if len(parts) >= LEAST_WORKERS:
-            self._take(parts, host_of)
+        if len(workers) >= LEAST_WORKERS:
+            means = [part.total.mean(dim=0).float() / len(part.workers) for part in sums]
+            if feedbacks:
+                means = [*torch.stack([feedbacks[n] for n in sorted(feedbacks)]).mean(1), *means]
+            self._take(workers, torch.stack(means).flatten(1).cpu().double().numpy(), host_of)
         sure = {n for n, evidence in self._evidence.items() if evidence >= _ENOUGH}
         if not self._of_sums:
             self.guilty = sure if 2 * len(sure) < len(self._evidence) else set()
@@ -109,19 +112,21 @@ class Opposition:
             found = first if len({host_of.get(n, n) for n in first}) == 1 else set()
             if found or self._num_seen >= self._search_ends:
                 self.divides, self._evidence = False, {}
-                self.guilty |= found
+                if 2 * len(found | self.guilty) < len(host_of):
+                    self.guilty |= found
         self.left_out |= self.guilty
 
-    def _take(self, parts: Sequence[PartialSum], host_of: Mapping[int, int]) -> None:
-        figures, agreement = _figures(parts, lengthens=not self._of_sums)
+    def _take(
+        self, parts: Sequence[tuple[int, ...]], rows: _Floats, host_of: Mapping[int, int]
+    ) -> None:
+        """Takes in the mean answer, a row each, of some workers or groups of them."""
+        figures, agreement = _figures(rows, lengthens=not self._of_sums)
         if agreement < _LEAST_AGREEMENT:
             return
         gap = _GAP
         if self._of_sums:  # of m hosts one that opposes the others takes 2/m away
-            gap = min(gap, 2 / max(len({host_of.get(n, n) for n in own.workers}) for own in parts))
-        by_worker = {
-            n: figure for own, figure in zip(parts, figures, strict=True) for n in own.workers
-        }
+            gap = min(gap, 2 / max(len({host_of.get(n, n) for n in own}) for own in parts))
+        by_worker = {n: figure for own, figure in zip(parts, figures, strict=True) for n in own}
         if self.divides:
             self.left_out = {n for n, figure in by_worker.items() if figure < 0}
         usual = median(by_worker.values())
@@ -140,8 +145,8 @@ class Opposition:
             self._evidence[n] = max(0.0, min(evidence, most, _MOST))
 
 
-def _figures(parts: Sequence[PartialSum], *, lengthens: bool) -> tuple[list[float], float]:
-    """The figure of each part, and how far parts agree.
+def _figures(rows: _Floats, *, lengthens: bool) -> tuple[list[float], float]:
+    """The figure of each row, and how far rows agree.
 
     That is the median of each one's cosine with the nearer half of the others, the least of these.
 
@@ -149,14 +154,13 @@ def _figures(parts: Sequence[PartialSum], *, lengthens: bool) -> tuple[list[floa
         lengthens: whether short ones count as long as the usual: one whose discriminator hardly
             minds does not oppose the others. In a sum, to be short may mean that.
     """
-    means = [part.total.mean(dim=0).flatten().double() / len(part.workers) for part in parts]
-    rows: _Floats = torch.stack(means).cpu().numpy()
-    middle = np.median(rows, axis=0)
-    shares = rows @ middle / max(middle @ middle, _TINY)
+    in_order, number = np.sort(rows, axis=0), len(rows)
+    middle = (in_order[(number - 1) // 2] + in_order[number // 2]) / 2
+    shares = rows @ middle / (float(middle @ middle) + _TINY)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True).clip(_TINY)
-    rows /= lengths
+    rows = rows / lengths
     if lengthens:
         shares *= np.maximum(1.0, np.median(lengths) / lengths[:, 0])
     cosines = np.sort(rows @ rows.T, axis=1)[:, ::-1]  # the first is that with itself
     figures: list[float] = shares.tolist()
-    return figures, float(np.median(cosines[:, len(parts) // 2]))
+    return figures, float(np.median(cosines[:, number // 2]))
