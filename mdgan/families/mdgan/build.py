@@ -244,6 +244,7 @@ def make_worker(
         real_half=half,
     )
     worker.rules = replace(worker.rules, batch_size=settings.num_reals)
+    worker.discriminator.moves_moments = settings.swaps.swap_state == "all"
     return worker
 
 

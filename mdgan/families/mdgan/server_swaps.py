@@ -21,6 +21,9 @@ from mdgan.messages import Message
 from mdgan.records.values import in_words
 
 _WITNESSES = 2
+_NUM_HOLDERS = 3
+"""Workers before its giver that may have spoilt a discriminator; others have healed it since."""
+_NEARLY_ALL = 0.8
 
 
 Moves = dict[int, int]
@@ -141,16 +144,24 @@ class Holders:
 
 
 class Handovers:
-    """Counts, for each worker, the hosts that took from it what it had just been given.
+    """Counts, for each worker, the hosts that took from it what is no discriminator that learns.
 
     A worker that trains gives away something else than it took in its swap before. What it took is
     what its giver says, and what it gave is what its taker says: a free rider's own word is not
     needed. One host could say anything, so the others are counted that tell the same of a worker.
+
+    What a taker has tried and refuses may have been spoilt by any of those who held it last. The
+    one that nearly all that was refused has in common is to blame, and nobody else.
     """
 
     def __init__(self) -> None:
         self._took: dict[int, str] = {}
         self._witnesses: defaultdict[int, set[Hashable]] = defaultdict(set)
+        # By worker, who held its discriminator before, the last one first.
+        self._holders: dict[int, tuple[int, ...]] = {}
+        # By giver and the host that took from it last, who may have spoilt what that refused.
+        self._refusals: dict[tuple[int, Hashable], tuple[int, ...]] = {}
+        self._spoilt: tuple[int, int] = (0, 0)
 
     def note(
         self,
@@ -158,26 +169,61 @@ class Handovers:
         given: Mapping[int, str],
         taken: Mapping[int, str],
         owner_of: Mapping[int, Hashable],
+        refused: Collection[int] = (),
     ) -> None:
         """Takes in one swap: its moves, what givers and takers report, each worker's owner.
 
-        Where most workers hand on what they took, none is blamed.
+        Where most workers hand on what they took, or most refuse it, none is blamed.
         """
+        others = {g: t for g, t in moves.items() if owner_of[g] != owner_of[t]}
         handed_on = {
             giver: owner_of[taker]
-            for giver, taker in moves.items()
-            if owner_of[giver] != owner_of[taker]
-            and giver in self._took
-            and taken.get(taker) == self._took[giver]
+            for giver, taker in others.items()
+            if giver in self._took and taken.get(taker) == self._took[giver]
         }
         if 2 * len(handed_on) < len(moves):
             for giver, witness in handed_on.items():
                 self._witnesses[giver].add(witness)
         self._took |= {taker: given[giver] for giver, taker in moves.items() if giver in given}
 
+        holders = {giver: (giver, *self._holders.get(giver, ())) for giver in moves}
+        is_usual = 2 * len(set(moves.values()).intersection(refused)) >= len(moves)
+        for giver, taker in others.items():
+            if taker in refused and not is_usual:
+                self._refusals[giver, owner_of[taker]] = holders[giver]
+            elif taker in taken and taker not in refused:
+                self._refusals.pop((giver, owner_of[taker]), None)
+        self._holders |= {
+            taker: holders[giver][:_NUM_HOLDERS]
+            for giver, taker in moves.items()
+            if taker not in refused
+        }
+        self._spoilt = self._most_common_holder(owner_of)
+
     def num_witnesses(self, worker: int) -> int:
         """How many other hosts took from a worker what it had just been given."""
         return len(self._witnesses.get(worker, ()))
+
+    def num_refusing(self, worker: int) -> int:
+        """How many other hosts refused what a worker has spoilt."""
+        spoiler, num_refusing = self._spoilt
+        return num_refusing if worker == spoiler else 0
+
+    def accused(self) -> set[int]:
+        """The workers of which any host has told such a thing."""
+        return self._witnesses.keys() | ({self._spoilt[0]} - {0})
+
+    def _most_common_holder(self, owner_of: Mapping[int, Hashable]) -> tuple[int, int]:
+        """The worker that refused discriminators have in common, and how many hosts refuse them."""
+        shares, witnesses = dict[int, float](), dict[int, int]()
+        for worker in {holder for holders in self._refusals.values() for holder in holders}:
+            told = {k: v for k, v in self._refusals.items() if k[1] != owner_of.get(worker)}
+            against = [owner for (_, owner), holders in told.items() if worker in holders]
+            shares[worker] = len(against) / max(1, len(told))
+            witnesses[worker] = len(set(against))
+        most = max(shares.values(), default=0.0)
+        found = [worker for worker, share in shares.items() if share == most >= _NEARLY_ALL]
+        return (found[0], witnesses[found[0]]) if len(found) == 1 else (0, 0)
 
 
 class ServerSwaps:
@@ -266,7 +312,9 @@ class ServerSwaps:
                 engine.event("swap", iteration, **record.content())
                 self._tell_failed(engine, iteration, record)
                 owner_of = {n: engine.peers.identity(host) for n, host in record.host_of.items()}
-                self.handovers.note(record.moves, record.given, record.taken, owner_of)
+                self.handovers.note(
+                    record.moves, record.given, record.taken, owner_of, record.refused
+                )
                 del self._records[iteration]
 
     def _tell_failed(self, engine: Engine, iteration: int, record: "_SwapRecord") -> None:
@@ -291,6 +339,7 @@ class _SwapRecord:
     means: bool
     given: dict[int, str] = field(default_factory=dict)
     taken: dict[int, str] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -300,6 +349,8 @@ class _SwapRecord:
         for known, name in (self.given, "given"), (self.taken, "taken"):
             digests = {int(n): str(digest) for n, digest in message.fields[name].items()}
             known.update({n: d for n, d in digests.items() if self.host_of.get(n) == host})
+        told = {int(n) for n in message.fields["refused"]}
+        self.refused |= {n for n in told if self.host_of.get(n) == host}
         self.silent = {worker for worker in self.silent if self.host_of[worker] != host}
 
     def givers_of(self, host: int) -> set[int]:
@@ -323,6 +374,7 @@ class _SwapRecord:
             "sits_out": sorted(self.host_of.keys() - self.moves.keys()),
             "given": self.given,
             "taken": self.taken,
+            "refused": sorted(self.refused),
             "lost": sorted(self.lost),
             "exact": all(arrived),
         }

@@ -138,6 +138,13 @@ class SwapSettings(Settings):
         one_of("pairs", MEANS, "derangement"),
         has_flag=False,
     )
+    swap_state: str = setting(
+        "all",
+        "What moves in a swap: all of a discriminator, with its optimizer's state, or weights and "
+        "buffers alone, so that each worker keeps its own moments.",
+        one_of("all", "weights"),
+        has_flag=False,
+    )
 
 
 class MDGANSettings(RunSettings):

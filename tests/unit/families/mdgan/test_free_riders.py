@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.free_riders import FreeRiders
-from mdgan.families.mdgan.server_swaps import Handovers
+from mdgan.families.mdgan.server_swaps import Handovers, Moves, draw_swap
 from mdgan.families.mdgan.shown import GUILTY
 
 SHAPE = (8, 1, 4, 4)
@@ -18,10 +18,14 @@ WORKERS = (1, 2, 3, 4, 5)
 KAPPA = 2
 EVERY = 10
 ASSIGNMENT = assign(WORKERS, KAPPA)
-MOVES = {1: 2, 2: 1, 3: 4, 4: 3}
 
 Answer = Callable[[int, Tensor, int], Tensor]
 """From a worker, its batch and the iteration to its feedback."""
+
+
+def moves_after(i: int) -> Moves:
+    """Who gives to whom in the swap after iteration i."""
+    return draw_swap("pairs", 1, i // EVERY - 1, WORKERS)
 
 
 class Game:
@@ -45,7 +49,7 @@ class Game:
             swaps = i % EVERY == 0
             self.played.append((generated, feedbacks, swaps))
             if swaps:
-                self.held |= {taker: self.held[giver] for giver, taker in MOVES.items()}
+                self.held |= {t: self.held[giver] for giver, t in moves_after(i).items()}
         return self.played
 
     def feedback(self, worker: int, judged: Tensor, i: int) -> Tensor:
@@ -59,10 +63,10 @@ class Game:
 
 def scored(played: Sequence[tuple[Tensor, dict[int, Tensor], bool]]) -> FreeRiders:
     scores = FreeRiders(SHAPE[0], Handovers())
-    for generated, feedbacks, swaps in played:
+    for i, (generated, feedbacks, swaps) in enumerate(played, start=1):
         scores.look(generated, ASSIGNMENT, feedbacks, swap_follows=swaps)
         if swaps:
-            scores.swapped(MOVES)
+            scores.swapped(moves_after(i))
     return scores
 
 
@@ -83,7 +87,7 @@ LIES: Mapping[str, Answer] = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_a_free_rider_is_found_and_no_honest_worker(lie: str) -> None:
-    found = scored(Game({3: LIES[lie]}).play(150))
+    found = scored(Game({3: LIES[lie]}).play(250))
     assert found.guilty() == {3}
     assert found.scores[3] >= GUILTY
     assert max(score for worker, score in found.scores.items() if worker != 3) < GUILTY / 2
@@ -183,6 +187,8 @@ class Reference:
     def __init__(self) -> None:
         self.of: dict[tuple[str, int], float] = {}
         self.most: dict[tuple[str, int], float] = {}
+        self.origin: dict[tuple[str, int], int] = {}
+        self.parts: dict[tuple[str, int], dict[int, float]] = {}
         self.usual: dict[str, list[float]] = {"heed": [], "motion": []}
         self.deviations: dict[str, list[float]] = {"heed": [], "motion": []}
 
@@ -213,8 +219,28 @@ class Reference:
             # ln N(below; gap, variance) − ln N(below; 0, variance)
             ratio = (below**2 - (below - gap) ** 2) / (2 * variance)
             key = (name, worker)
-            found = max(0.0, self.of.get(key, 0.0) + min(ratio, most))
-            self.of[key] = min(found, self.most.get(key, 1e9))
+            before = self.of.get(key, 0.0)
+            found = min(max(0.0, before + min(ratio, most)), self.most.get(key, 1e9))
+            self.of[key], parts = found, self.parts.setdefault(key, {})
+            for origin in parts if found < before else ():
+                parts[origin] *= found / before
+            if found > before:
+                origin = self.origin.get(key, worker)
+                parts[origin] = parts.get(origin, 0.0) + found - before
+
+    def swapped(self, moves: Mapping[int, int]) -> None:
+        """Whoever has had more evidence since it got one passes on where that came from."""
+        for kind in ("heed", "motion"):
+            spoilt = [n for n in moves if self.of.get((kind, n), 0.0) > self.began(kind, n)]
+            self.origin |= {
+                (kind, taker): self.origin.get((kind, giver), giver) if giver in spoilt else giver
+                for giver, taker in moves.items()
+            }
+            for key in [(kind, taker) for taker in moves.values()]:
+                self.most[key] = self.of.get(key, 0.0) + 8.0
+
+    def began(self, kind: str, worker: int) -> float:
+        return self.most.get((kind, worker), 8.0) - 8.0
 
     def mean(self, values: Sequence[float]) -> float:
         """The mean of the first 25, from then on with a memory of 25."""
@@ -224,7 +250,11 @@ class Reference:
         return mean
 
     def scores(self) -> dict[int, float]:
-        both = {n: max(self.of[kind, n] for kind in ("heed", "motion")) for n in WORKERS}
+        """Evidence, less what the discriminators of a single other worker account for."""
+        both = dict.fromkeys(WORKERS, 0.0)
+        for (_, n), parts in self.parts.items():
+            excused = max([0.0, *(part for origin, part in parts.items() if origin != n)])
+            both[n] = max(both[n], sum(parts.values()) - excused)
         return {n: sqrt(2 * found) for n, found in both.items()}
 
 
@@ -242,8 +272,8 @@ def test_scores_are_those_of_a_reference() -> None:
             if place:
                 reference.take("motion", motions)
             then = {n: [f] for n, f in feedbacks.items()}
-            for giver, taker in MOVES.items():
+            moves = moves_after(place + 1)
+            for giver, taker in moves.items():
                 then[taker].append(feedbacks[giver])
-            for key in [(kind, taker) for kind in ("heed", "motion") for taker in MOVES.values()]:
-                reference.most[key] = reference.of.get(key, 0.0) + 8.0
+            reference.swapped(moves)
     assert scored(played).scores == pytest.approx(reference.scores(), rel=1e-4, abs=1e-4)

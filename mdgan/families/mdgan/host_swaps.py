@@ -1,0 +1,206 @@
+"""The workers' side of swaps: they give discriminators, and try what others give to them.
+
+What a worker is given is tried before it is believed. It must rate real samples above generated
+ones if the worker's own clearly does, and no weights or moments may be much larger or smaller than
+the worker's own. Under differential privacy no sample is used without being counted, so there these
+alone are looked at.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from mdgan.engine.stages.contract import HostPath
+from mdgan.families.mdgan.messages import DISCRIMINATORS
+from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.labels import Samples
+from mdgan.gan.model_state import digest_of, is_finite, part_of
+from mdgan.gan.optimizers import SLOW
+from mdgan.messages import Message, of_workers
+from mdgan.transport.base import Lost, Tickets
+
+_log = logging.getLogger(__name__)
+
+_CLEARLY = 3.0
+"""Standard errors by which a worker's own discriminator rates real samples above generated ones."""
+_WEIGHTS = 2.0
+"""Between the mean sizes of the same weights of two honest discriminators; 1.4 on digits."""
+_SQUARES = 10.0
+"""As for weights; 3.6 on digits."""
+_OF_ROOTS = 32.0
+"""A first moment is at most 19 times the root of the second one, with β1 = 0.5 and β2 = 0.999."""
+_OTHERS = 100.0
+_UNLEARNT, _UNLEARNT_BIAS = 0.01, 1.0
+"""Is added to mean sizes of weights: those of a few numbers, which may begin at 0, differ by
+chance."""
+
+Exchange = Callable[
+    [int, Mapping[int, Message], Collection[int], Mapping[int, Any], Tickets],
+    Mapping[int, Message | Lost],
+]
+"""`HostTransport.exchange`."""
+
+State = Mapping[str, Tensor]
+
+
+class Swapped(NamedTuple):
+    """SHA-256 of what each worker here gave, and of what each got; who refuses what it got."""
+
+    given: dict[int, str]
+    taken: dict[int, str]
+    refused: list[int]
+
+
+def carry_out(
+    order: Message,
+    workers: Mapping[int, Worker],
+    exchange: Exchange,
+    path: HostPath,
+    judged: Mapping[int, Samples],
+) -> Swapped:
+    """Gives and takes discriminators; a worker that gets none that it can use keeps its own.
+
+    If the order asks for means, a worker that gives goes on with that of its own and of what it
+    got. `judged` are the generated samples that workers try by what they get.
+    """
+    moves = {giver: taker for giver, _, taker, _ in order.fields["moves"]}
+    for rank in workers.keys() & {*moves, *moves.values()}:
+        workers[rank].undo_real_half()  # what a host that has just come back has learnt early
+    own = {giver: workers[giver].discriminator.moving() for giver in moves if giver in workers}
+    swapped = Swapped({giver: digest_of(state) for giver, state in own.items()}, {}, [])
+    arrived = _from_others(order, own, workers, exchange, path)
+    for giver, taker in moves.items():
+        state = own.get(giver) or arrived.get(taker)
+        if taker not in workers or not state:
+            continue
+        mean = order.fields["means"] and taker in moves
+        try:
+            _take(workers[taker], own.get(taker), state, judged.get(taker), mean=mean)
+        except (KeyError, RuntimeError) as error:  # broken, or not of this architecture
+            _log.info("rank %d keeps its own discriminator: %s", taker, error)
+            swapped.refused.append(taker)
+        else:
+            swapped.taken[taker] = swapped.given.get(giver) or digest_of(state)
+    return swapped
+
+
+def _take(
+    worker: Worker, own: State | None, given: State, judged: Samples | None, *, mean: bool
+) -> None:
+    """Has a worker take what it was given, or keep its own.
+
+    One that gives nothing, since what it has is old or broken, has nothing to compare with.
+
+    Raises:
+        RuntimeError, KeyError: it keeps its own.
+    """
+    if own is None or judged is None or not is_finite(own):
+        worker.take(given, mean=mean)
+        return
+    _check_weights(worker, own, given)
+    _check_moments(worker, own, given)
+    worker.take(given)
+    may_be_good = worker.told_apart(judged) > 0
+    has_buffers = any(True for _ in worker.discriminator.model.buffers())
+    if not may_be_good or mean or has_buffers:  # which trying has changed
+        worker.take(own)
+        if not may_be_good and worker.told_apart(judged) > _CLEARLY:
+            worker.take(own)
+            raise RuntimeError("it does not rate real samples above generated ones")
+        worker.take(given, mean=mean)
+
+
+def _check_weights(worker: Worker, own: State, given: State) -> None:
+    """Refuses, by RuntimeError, weights that are much larger or smaller than a worker's own."""
+    buffers = {f"model.{name}" for name, _ in worker.discriminator.model.named_buffers()}
+    for name in (own.keys() & given.keys()) - buffers:
+        if name.startswith("model.") or name.endswith(f".{SLOW}"):
+            least = _UNLEARNT if own[name].dim() > 1 else _UNLEARNT_BIAS
+            _check_ratio(name, *(least + _size(each[name]) for each in (own, given)), most=_WEIGHTS)
+
+
+def _check_moments(worker: Worker, own: State, given: State) -> None:
+    """Refuses, by RuntimeError, moments after which the worker would hardly learn, or leap."""
+    squares, squares_given = (_squares(worker, state) for state in (own, given))
+    for parameter in squares.keys() & squares_given.keys():
+        _check_ratio(parameter, squares[parameter], squares_given[parameter], most=_SQUARES)
+    usual: dict[str, float] = {}
+    for name, tensor in own.items():
+        kind = name.rpartition(".")[2]
+        if tensor.is_floating_point():
+            usual[kind] = max(usual.get(kind, 0.0), _size(tensor))
+    for name, tensor in given.items():
+        parameter, _, kind = name.rpartition(".")
+        if name.startswith("optimizer.") and tensor.is_floating_point():
+            follows = _OF_ROOTS * math.sqrt(squares_given.get(parameter, 0.0))
+            most = follows if kind == "exp_avg" and follows else _OTHERS * usual.get(kind, math.inf)
+            if not _size(tensor) <= most:
+                raise RuntimeError(f"{name} is much larger than usual")
+
+
+def _squares(worker: Worker, state: State) -> dict[str, float]:
+    """By parameter, the mean square of its gradients as Adam and LAMB estimate it."""
+    group = worker.discriminator.optimizer.param_groups[0]
+    found = {}
+    for name, tensor in state.items():
+        if name.endswith(".exp_avg_sq"):
+            parameter = name.removesuffix(".exp_avg_sq")
+            steps = state.get(f"{parameter}.step", state.get("optimizer..step"))
+            seen = 1.0 if steps is None else 1.0 - group["betas"][1] ** max(1.0, float(steps))
+            found[parameter] = _size(tensor) / seen
+    return found
+
+
+def _size(tensor: Tensor) -> float:
+    return float(tensor.abs().mean())
+
+
+def _check_ratio(name: str, own: float, given: float, *, most: float) -> None:
+    if not own / most <= given <= own * most:
+        raise RuntimeError(f"{name} is much larger or smaller than usual")
+
+
+def _from_others(
+    order: Message,
+    own: Mapping[int, State],
+    workers: Mapping[int, Worker],
+    exchange: Exchange,
+    path: HostPath,
+) -> dict[int, State]:
+    """Exchanges with other hosts; what has arrived, by the worker here that takes it."""
+    away: dict[int, dict[int, State]] = {}
+    from_hosts: dict[int, int] = {}
+    for giver, givers_host, taker, takers_host in order.fields["moves"]:
+        if giver in own and taker not in workers:
+            away.setdefault(takers_host, {})[taker] = own[giver]
+        elif giver not in own and taker in workers:
+            from_hosts[taker] = givers_host
+    outgoing = {}
+    for host, states in away.items():
+        message = Message(DISCRIMINATORS, order.iteration, {}, of_workers(states))
+        if (parcel := path.parcel(host, message)) is not None:
+            outgoing[host] = parcel
+    addresses, gives, takes = (
+        {int(host): told for host, told in order.fields[name].items()}
+        for name in ("addresses", "gives", "takes")
+    )
+    tickets, givers = Tickets(gives, takes), set(from_hosts.values())
+    incoming = exchange(order.iteration, outgoing, givers, addresses, tickets)
+    opened = {
+        host: _opened(host, order.iteration, parcel, path)
+        for host, parcel in incoming.items()
+        if isinstance(parcel, Message)
+    }
+    return {n: part_of(opened[host], f"{n}/") for n, host in from_hosts.items() if host in opened}
+
+
+def _opened(host: int, iteration: int, parcel: Message, path: HostPath) -> State:
+    """What another host has given; nothing if it was changed on the way."""
+    try:
+        return path.opened(host, DISCRIMINATORS, iteration, parcel)
+    except ValueError as error:
+        _log.warning("a discriminator in the swap of iteration %d is refused: %s", iteration, error)
+        return {}
