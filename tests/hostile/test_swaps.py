@@ -52,6 +52,7 @@ LIES: dict[str, Lie] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
+@claim("tried", "What a swap brings is tried before it is taken.")
 def test_a_discriminator_that_was_spoilt_is_not_taken(tmp_path: Path, lie: str) -> None:
     flags = ["--iterations", "16", "--swap-interval", "6"]
     ran = hostile_run(tmp_path, Hostile(DISCRIMINATORS, LIES[lie]), flags=flags)

@@ -277,12 +277,13 @@ class FreeRiders:
         told = self._handovers
         return {
             "its feedback does not depend on the samples that it judges": self._heed.of(worker),
-            "its feedback does not change as that of a discriminator that learns": self._motion.of(
-                worker
+            "its feedback does not change as that of a discriminator that learns": (
+                self._motion.of(worker)
             ),
             "it gives away discriminators as they came": _MOST_OF_ONE * told.num_witnesses(worker),
-            "those that take its discriminators refuse them": _MOST_OF_ONE
-            * told.num_refusing(worker),
+            "others refuse the discriminators that it has had": (
+                _MOST_OF_ONE * told.num_refusing(worker)
+            ),
         }
 
 

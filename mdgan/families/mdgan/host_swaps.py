@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from mdgan.engine.stages.contract import HostPath
@@ -30,9 +31,7 @@ _WEIGHTS = 2.0
 """Between the mean sizes of the same weights of two honest discriminators; 1.4 on digits."""
 _SQUARES = 10.0
 """As for weights; 3.6 on digits."""
-_OF_ROOTS = 32.0
-"""A first moment is at most 19 times the root of the second one, with β1 = 0.5 and β2 = 0.999."""
-_OTHERS = 100.0
+_ROUNDING, _TINY = 1.1, 1e-12
 _UNLEARNT, _UNLEARNT_BIAS = 0.01, 1.0
 """Is added to mean sizes of weights: those of a few numbers, which may begin at 0, differ by
 chance."""
@@ -119,48 +118,38 @@ def _check_weights(worker: Worker, own: State, given: State) -> None:
     for name in (own.keys() & given.keys()) - buffers:
         if name.startswith("model.") or name.endswith(f".{SLOW}"):
             least = _UNLEARNT if own[name].dim() > 1 else _UNLEARNT_BIAS
-            _check_ratio(name, *(least + _size(each[name]) for each in (own, given)), most=_WEIGHTS)
+            before, size = (least + _size(each[name]) for each in (own, given))
+            if not before / _WEIGHTS <= size <= before * _WEIGHTS:
+                raise RuntimeError(f"{name} is much larger or smaller than its own")
 
 
 def _check_moments(worker: Worker, own: State, given: State) -> None:
-    """Refuses, by RuntimeError, moments after which the worker would hardly learn, or leap."""
-    squares, squares_given = (_squares(worker, state) for state in (own, given))
-    for parameter in squares.keys() & squares_given.keys():
-        _check_ratio(parameter, squares[parameter], squares_given[parameter], most=_SQUARES)
-    usual: dict[str, float] = {}
-    for name, tensor in own.items():
-        kind = name.rpartition(".")[2]
-        if tensor.is_floating_point():
-            usual[kind] = max(usual.get(kind, 0.0), _size(tensor))
-    for name, tensor in given.items():
-        parameter, _, kind = name.rpartition(".")
-        if name.startswith("optimizer.") and tensor.is_floating_point():
-            follows = _OF_ROOTS * math.sqrt(squares_given.get(parameter, 0.0))
-            most = follows if kind == "exp_avg" and follows else _OTHERS * usual.get(kind, math.inf)
-            if not _size(tensor) <= most:
-                raise RuntimeError(f"{name} is much larger than usual")
+    """Refuses, by RuntimeError, moments of Adam and LAMB after which D hardly learns, or leaps."""
+    usual, found = (_mean_squares(worker, state) for state in (own, given))
+    beta1, beta2 = worker.discriminator.optimizer.param_groups[0].get("betas", (0.0, 0.0))
+    # The most that a first moment can be, beside the root of the second (Cauchy and Schwarz).
+    most = (1 - beta1) / math.sqrt(max(_TINY, (1 - beta2) * (1 - beta1**2 / max(_TINY, beta2))))
+    for parameter in usual.keys() & found.keys():
+        size, first = found[parameter], given.get(f"{parameter}.exp_avg", torch.zeros(1))
+        if not usual[parameter] / _SQUARES <= size <= usual[parameter] * _SQUARES:
+            raise RuntimeError(f"squares of {parameter} are much larger or smaller than its own")
+        if not _size(first) <= _ROUNDING * most * math.sqrt(size):
+            raise RuntimeError(f"no gradients make moments of {parameter} so large")
 
 
-def _squares(worker: Worker, state: State) -> dict[str, float]:
-    """By parameter, the mean square of its gradients as Adam and LAMB estimate it."""
-    group = worker.discriminator.optimizer.param_groups[0]
+def _mean_squares(worker: Worker, state: State) -> dict[str, float]:
+    """By parameter, the mean of its squared gradients, without what the first steps take away."""
+    _, beta = worker.discriminator.optimizer.param_groups[0].get("betas", (0.0, 0.0))
     found = {}
-    for name, tensor in state.items():
-        if name.endswith(".exp_avg_sq"):
-            parameter = name.removesuffix(".exp_avg_sq")
-            steps = state.get(f"{parameter}.step", state.get("optimizer..step"))
-            seen = 1.0 if steps is None else 1.0 - group["betas"][1] ** max(1.0, float(steps))
-            found[parameter] = _size(tensor) / seen
+    for name in (name for name in state if name.endswith(".exp_avg_sq")):
+        parameter = name.removesuffix(".exp_avg_sq")
+        steps = state.get(f"{parameter}.step", state.get("optimizer..step", torch.tensor(math.inf)))
+        found[parameter] = _size(state[name]) / (1.0 - beta ** max(1.0, float(steps)))
     return found
 
 
 def _size(tensor: Tensor) -> float:
     return float(tensor.abs().mean())
-
-
-def _check_ratio(name: str, own: float, given: float, *, most: float) -> None:
-    if not own / most <= given <= own * most:
-        raise RuntimeError(f"{name} is much larger or smaller than usual")
 
 
 def _from_others(

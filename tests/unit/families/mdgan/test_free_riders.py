@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import assign
-from mdgan.families.mdgan.free_riders import FreeRiders
+from mdgan.families.mdgan.free_riders import Evidence, FreeRiders
 from mdgan.families.mdgan.server_swaps import Handovers, Moves, draw_swap
 from mdgan.families.mdgan.shown import GUILTY
+from tests.claims.registry import claim
 
 SHAPE = (8, 1, 4, 4)
 WORKERS = (1, 2, 3, 4, 5)
@@ -129,6 +130,59 @@ def test_where_no_discriminator_changes_none_is_blamed() -> None:
     handovers = Handovers()
     swap_digests(handovers, {1, 2, 3, 4, 5, 6}, swaps=6)
     assert not any(map(handovers.num_witnesses, WORKERS))
+
+
+def refusals(handovers: Handovers, spoiler: int, *, found_by: int) -> None:
+    """Takers refuse what a worker has spoilt: the first that gets it, or only a later one."""
+    workers = range(1, 9)
+    spoilt_for = dict.fromkeys(workers, 0)
+    for number in range(30):
+        moves = draw_swap("pairs", 3, number, workers)
+        after = {
+            t: 1 if g == spoiler else spoilt_for[g] and spoilt_for[g] + 1 for g, t in moves.items()
+        }
+        refused = {taker for taker, swaps in after.items() if swaps == found_by}
+        spoilt_for = {n: 0 if n in refused else after[n] for n in workers}
+        given = {giver: f"{giver} in {number}" for giver in moves}
+        taken = {taker: given[giver] for giver, taker in moves.items() if taker not in refused}
+        handovers.note(moves, given, taken, {n: n for n in workers}, refused)
+
+
+@pytest.mark.parametrize("found_by", [1, 2])
+@claim(
+    "spoiler",
+    "A worker that has held nearly all that was refused is named once four hosts have refused it, "
+    "and nobody else is",
+)
+def test_who_spoils_discriminators_is_found_and_none_that_handed_them_on(found_by: int) -> None:
+    handovers = Handovers()
+    refusals(handovers, 5, found_by=found_by)
+    assert {n for n in range(1, 9) if handovers.num_refusing(n)} == {5}
+    scores = FreeRiders(SHAPE[0], handovers)
+    scores.look(torch.zeros(1), {}, {}, swap_follows=False)  # as with secure sums
+    assert scores.guilty() == {5}
+    assert scores.why(5) == "others refuse the discriminators that it has had"
+
+
+def test_who_refuses_whatever_it_is_given_has_nobody_blamed() -> None:
+    handovers = Handovers()
+    for number in range(30):
+        moves = draw_swap("pairs", 3, number, range(1, 9))
+        handovers.note(moves, {}, {n: "" for n in moves if n != 5}, {n: n for n in moves}, {5})
+    assert max(handovers.num_refusing(n) for n in range(1, 9)) <= 1
+
+
+@pytest.mark.parametrize(("givers", "is_guilty"), [((5,) * 8, False), ((1, 2, 4, 5) * 2, True)])
+def test_what_one_other_worker_gives_has_nobody_blamed(
+    givers: Sequence[int], is_guilty: bool
+) -> None:
+    """Eight times worker 3 gets a discriminator of which it makes nothing."""
+    evidence = Evidence(1.0, 0.1, 2.0)
+    for giver in givers:
+        evidence.moved({giver: 3})
+        for _ in range(10):
+            evidence.take({1: 1.0, 2: 1.0, 3: 0.0, 4: 1.0, 5: 1.0})
+    assert (sqrt(2 * evidence.of(3)) >= GUILTY) is is_guilty
 
 
 def test_why_it_is_accused_is_said() -> None:
