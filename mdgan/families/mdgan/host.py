@@ -60,7 +60,7 @@ class MDGANHost(HostPart):
         """See `HostPart`; with a copy of a live worker's weights the optimizer begins anew."""
         worker = self.learners[rank]
         if all(name.startswith(COPIED) for name in state):
-            worker.load_discriminator(part_of(state, "discriminator."))
+            worker.take(part_of(state, "discriminator."))
         else:
             worker.load_state(state)
 

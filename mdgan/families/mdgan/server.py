@@ -231,8 +231,7 @@ class MDGANServer(ServerPart):
                 engine.handle_losses()
             else:
                 engine.note(
-                    f"rank {worker} looks like a free rider: {reason}; with "
-                    "--shut-out-free-riders it would be shut out"
+                    f"rank {worker} looks like a free rider: {reason} (see --shut-out-free-riders)"
                 )
         return riders.scores
 

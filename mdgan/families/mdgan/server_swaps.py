@@ -187,7 +187,7 @@ class Handovers:
         self._took |= {taker: given[giver] for giver, taker in moves.items() if giver in given}
 
         holders = {giver: (giver, *self._holders.get(giver, ())) for giver in moves}
-        is_usual = 2 * len(set(moves.values()).intersection(refused)) >= len(moves)
+        is_usual = 2 * len(refused) > len(moves)
         for giver, taker in others.items():
             if taker in refused and not is_usual:
                 self._refusals[giver, owner_of[taker]] = holders[giver]
@@ -350,7 +350,8 @@ class _SwapRecord:
             digests = {int(n): str(digest) for n, digest in message.fields[name].items()}
             known.update({n: d for n, d in digests.items() if self.host_of.get(n) == host})
         told = {int(n) for n in message.fields["refused"]}
-        self.refused |= {n for n in told if self.host_of.get(n) == host}
+        takers = set(self.moves.values())
+        self.refused |= {n for n in told & takers if self.host_of.get(n) == host}
         self.silent = {worker for worker in self.silent if self.host_of[worker] != host}
 
     def givers_of(self, host: int) -> set[int]:

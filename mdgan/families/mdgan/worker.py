@@ -106,28 +106,16 @@ class Worker(DiscriminatorLearner):
         error = sum(rated.var() / len(rated) for rated in ratings) ** 0.5
         return float((ratings[0].mean() - ratings[1].mean()) / (error + _TINY))
 
-    def load_discriminator(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over a discriminator with its optimizer's state; data and random state stay.
+    def take(self, given: Mapping[str, Tensor], *, mean: bool = False) -> None:
+        """Takes over a discriminator, as in a swap; data, random state and counts stay.
 
         A real half that is already learnt is undone, with its batch and random numbers, so that it
-        does not matter whether it was learnt early. Without its moments the optimizer begins anew.
+        does not matter whether it was learnt early. With `mean` it goes on with the mean of its own
+        and of the other one, of the same bits for both workers of a pair; if its own is broken,
+        with the other one.
 
         Raises:
-            KeyError, RuntimeError: the state does not fit, or is not `is_finite`; nothing changed.
-        """
-        if not is_finite(state):
-            raise RuntimeError("a discriminator with NaN or Inf, or that soon has them")
-        self.discriminator.load_state(state)
-        self._undo_real_half()
-
-    def take(self, given: Mapping[str, Tensor], *, mean: bool = False) -> None:
-        """Takes over what another worker gave in a swap; data, random state and counts stay.
-
-        With `mean` it goes on with the mean of its own and of what it got, of the same bits for
-        both workers of a pair; if its own is broken, with the other one.
-
-        Raises:
-            KeyError, RuntimeError: as `load_discriminator`.
+            KeyError, RuntimeError: it does not fit, or is not `is_finite`; nothing changed.
         """
         if not is_finite(given):
             raise RuntimeError("a discriminator with NaN or Inf, or that soon has them")

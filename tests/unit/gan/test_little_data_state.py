@@ -117,7 +117,7 @@ def adapted(steps: int) -> Worker:
 def test_what_ada_knows_is_kept_with_the_worker_and_does_not_move(steps: int) -> None:
     worker, other = adapted(steps), make_worker("ada", 2)
     assert (p_of(worker) > 0) is (steps >= 4)
-    other.load_discriminator(worker.discriminator.state())
+    other.take(worker.discriminator.state())
     assert p_of(other) == 0
     assert other.load_state(stateful.through_bytes(worker.state()))
     assert p_of(other) == p_of(worker)

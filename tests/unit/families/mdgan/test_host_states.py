@@ -279,7 +279,7 @@ def test_a_real_half_learnt_early_does_not_change_what_follows(learnt_early: boo
     workers[1].take(workers[2].discriminator.moving())
     assert all(p.grad is None for p in workers[1].discriminator.parameters)
     reference = make_workers(1, 2)
-    reference[1].load_discriminator(reference[2].discriminator.state())
+    reference[1].take(reference[2].discriminator.state())
     for n in (0, 1):
         found, wanted = (w[1].learn(Samples(small.images(n))) for w in (workers, reference))
         assert torch.equal(found, wanted)
