@@ -99,3 +99,15 @@ def test_a_server_that_goes_on_blames_no_worker_for_what_it_was_given(tmp_path: 
     assert result.status == 0, result
     assert "(no strike: it may be what it was given)" in result.errors
     assert not ran.ranks("shut out")
+
+
+@pytest.mark.slow
+def test_who_spoils_discriminators_is_shut_out_and_nobody_else(tmp_path: Path) -> None:
+    lie = LIES["squares after which nothing is learnt"]
+    flags = ["--world-size", "9", "--iterations", "60", "--swap-interval", "3"]
+    flags += ["--shut-out-free-riders"]
+    ran = hostile_run(tmp_path, Hostile(DISCRIMINATORS, lie), flags=flags)
+    assert not ran.harm
+    (event,) = read_events(ran.folder, "shut out")
+    assert event["workers"] == [RANK]
+    assert "others refuse the discriminators that it has had" in event["reason"]

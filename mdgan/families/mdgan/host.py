@@ -12,7 +12,7 @@ from mdgan.families.mdgan import host_swaps, messages
 from mdgan.families.mdgan.messages import BATCHES, COPIED, DISCRIMINATORS, OUTPUTS, SWAP
 from mdgan.families.mdgan.worker import OneByOne, Worker
 from mdgan.gan.codecs import FP32, Codec
-from mdgan.gan.labels import Samples, num_classes_of
+from mdgan.gan.labels import num_classes_of
 from mdgan.gan.model_state import part_of
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
@@ -42,7 +42,7 @@ class MDGANHost(HostPart):
         self._images = images
         self._spending = spending or Spending({})
         self._learns_ahead = False
-        self._judged: dict[int, Samples] = {}
+        self._answered: dict[int, host_swaps.Answered] = {}
         discriminator = next(iter(workers.values())).discriminator
         self._device = discriminator.device
         self._num_classes = num_classes_of(discriminator.model)
@@ -81,7 +81,9 @@ class MDGANHost(HostPart):
             self.learners[worker].discriminator.at(question.iteration)
         generated_here = generated.to(self._device)
         answers = self._group.answer(generated_here, assignment)
-        self._judged |= {worker: generated_here[own.judge] for worker, own in assignment.items()}
+        for worker, feedback in answers.feedbacks.items():
+            judged = generated_here[assignment[worker].judge]
+            self._answered[worker] = judged, feedback
         numbers = question.fields.get("groups", question.fields["judge"])
         groups = {worker: int(numbers[str(worker)]) for worker in assignment}
         with self._tracer.span("send") as span:
@@ -113,7 +115,7 @@ class MDGANHost(HostPart):
         with self._tracer.span("swap") as span:
             before = _swap_bytes(transport)
             swapped = host_swaps.carry_out(
-                order, self.learners, transport.exchange, self.path, self._judged
+                order, self.learners, transport.exchange, self.path, self._answered
             )
             self._tracer.reach("swapped")
             slow = transport.slow_givers

@@ -1,9 +1,9 @@
 """The workers' side of swaps: they give discriminators, and try what others give to them.
 
-What a worker is given is tried before it is believed. It must rate real samples above generated
-ones if the worker's own clearly does, and no weights or moments may be much larger or smaller than
-the worker's own. Under differential privacy no sample is used without being counted, so there these
-alone are looked at.
+What another host has given is tried before it is believed. No weights or moments may be much larger
+or smaller than the worker's own. If its feedback on what the worker judged last does not go along
+with the worker's own, it must tell real samples from generated ones, where the worker's own clearly
+does. Under differential privacy no sample is used without being counted, so there only sizes count.
 """
 
 import logging
@@ -25,8 +25,11 @@ from mdgan.transport.base import Lost, Tickets
 
 _log = logging.getLogger(__name__)
 
-_CLEARLY = 3.0
-"""Standard errors by which a worker's own discriminator rates real samples above generated ones."""
+_ALONG = 0.1
+"""The part of its own feedback that a worker must find in another one's: 0.11 to 1.6 on digits, and
+up to 0.09 for noise."""
+_HARDLY, _CLEARLY = 2.0, 3.0
+"""Standard errors by which a discriminator rates real samples above generated ones."""
 _WEIGHTS = 2.0
 """Between the mean sizes of the same weights of two honest discriminators; 1.4 on digits."""
 _SQUARES = 10.0
@@ -43,6 +46,8 @@ Exchange = Callable[
 """`HostTransport.exchange`."""
 
 State = Mapping[str, Tensor]
+Answered = tuple[Samples, Tensor]
+"""A batch that a worker has judged, and its feedback, [b, C, H, W] each."""
 
 
 class Swapped(NamedTuple):
@@ -58,12 +63,12 @@ def carry_out(
     workers: Mapping[int, Worker],
     exchange: Exchange,
     path: HostPath,
-    judged: Mapping[int, Samples],
+    answered: Mapping[int, Answered],
 ) -> Swapped:
     """Gives and takes discriminators; a worker that gets none that it can use keeps its own.
 
     If the order asks for means, a worker that gives goes on with that of its own and of what it
-    got. `judged` are the generated samples that workers try by what they get.
+    got. By what it has `answered` last a worker tries what comes from other hosts.
     """
     moves = {giver: taker for giver, _, taker, _ in order.fields["moves"]}
     for rank in workers.keys() & {*moves, *moves.values()}:
@@ -77,7 +82,9 @@ def carry_out(
             continue
         mean = order.fields["means"] and taker in moves
         try:
-            _take(workers[taker], own.get(taker), state, judged.get(taker), mean=mean)
+            if giver not in own and taker in own and taker in answered:
+                _try(workers[taker], own[taker], state, answered[taker])
+            workers[taker].take(state, mean=mean)
         except (KeyError, RuntimeError) as error:  # broken, or not of this architecture
             _log.info("rank %d keeps its own discriminator: %s", taker, error)
             swapped.refused.append(taker)
@@ -86,30 +93,30 @@ def carry_out(
     return swapped
 
 
-def _take(
-    worker: Worker, own: State | None, given: State, judged: Samples | None, *, mean: bool
-) -> None:
-    """Has a worker take what it was given, or keep its own.
-
-    One that gives nothing, since what it has is old or broken, has nothing to compare with.
+def _try(worker: Worker, own: State, given: State, answered: Answered) -> None:
+    """Tries what a worker was given, and leaves the worker as it is.
 
     Raises:
-        RuntimeError, KeyError: it keeps its own.
+        RuntimeError, KeyError: the worker should keep its own.
     """
-    if own is None or judged is None or not is_finite(own):
-        worker.take(given, mean=mean)
+    if not is_finite(own):  # there is nothing to compare with
         return
     _check_weights(worker, own, given)
     _check_moments(worker, own, given)
-    worker.take(given)
-    may_be_good = worker.told_apart(judged) > 0
-    has_buffers = any(True for _ in worker.discriminator.model.buffers())
-    if not may_be_good or mean or has_buffers:  # which trying has changed
+    judged, feedback = answered
+    random = worker.random_state.tensors()
+    try:
+        worker.take(given)
+        found = worker.feedback(judged).feedback
+        worker.random_state.restore(random)
+        goes_along = bool((found * feedback).sum() >= _ALONG * feedback.square().sum())
+        if goes_along or worker.told_apart(judged) >= _HARDLY:
+            return
         worker.take(own)
-        if not may_be_good and worker.told_apart(judged) > _CLEARLY:
-            worker.take(own)
-            raise RuntimeError("it does not rate real samples above generated ones")
-        worker.take(given, mean=mean)
+        if worker.told_apart(judged) > _CLEARLY:
+            raise RuntimeError("it does not tell real samples from generated ones")
+    finally:
+        worker.take(own)
 
 
 def _check_weights(worker: Worker, own: State, given: State) -> None:

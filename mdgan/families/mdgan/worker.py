@@ -98,13 +98,17 @@ class Worker(DiscriminatorLearner):
         with torch.no_grad(), self.random_state.in_place():
             if self.rules.merges_halves:
                 both = self.judge(real.and_then(generated)).logits.flatten()
-                ratings = both.split([len(real), len(generated)])
+                ratings = both[: len(real)], both[len(real) :]
             else:
-                ratings = tuple(self.judge(kind).logits.flatten() for kind in (real, generated))
+                ratings = (
+                    self.judge(real).logits.flatten(),
+                    self.judge(generated).logits.flatten(),
+                )
         self.random_state.restore(random)
         self._real = None
-        error = sum(rated.var() / len(rated) for rated in ratings) ** 0.5
-        return float((ratings[0].mean() - ratings[1].mean()) / (error + _TINY))
+        of_real, of_generated = ratings
+        error = of_real.var() / len(of_real) + of_generated.var() / len(of_generated)
+        return float((of_real.mean() - of_generated.mean()) / (error.sqrt() + _TINY))
 
     def take(self, given: Mapping[str, Tensor], *, mean: bool = False) -> None:
         """Takes over a discriminator, as in a swap; data, random state and counts stay.

@@ -164,8 +164,11 @@ def swap(
 
     return {
         host: carry_out(
-            *(order_for(host, moves, host_of, means=means), workers),
-            *(exchange_of(host), HostPath(), {}),
+            order_for(host, moves, host_of, means=means),
+            workers,
+            exchange_of(host),
+            HostPath(),
+            {},
         )
         for host, workers in hosts.items()
     }
