@@ -282,7 +282,7 @@ class FreeRiders:
             ),
             "it gives away discriminators as they came": _MOST_OF_ONE * told.num_witnesses(worker),
             "others refuse the discriminators that it has had": (
-                _MOST_OF_ONE * told.num_refusing(worker)
+                _MOST_OF_ONE * told.spoilers.get(worker, 0)
             ),
         }
 

@@ -24,6 +24,8 @@ _WITNESSES = 2
 _NUM_HOLDERS = 3
 """Workers before its giver that may have spoilt a discriminator; others have healed it since."""
 _NEARLY_ALL = 0.8
+_ENOUGH = 4
+"""Hosts that have refused what a worker has held; from then on it gives nothing."""
 
 
 Moves = dict[int, int]
@@ -161,7 +163,8 @@ class Handovers:
         self._holders: dict[int, tuple[int, ...]] = {}
         # By giver and the host that took from it last, who may have spoilt what that refused.
         self._refusals: dict[tuple[int, Hashable], tuple[int, ...]] = {}
-        self._spoilt: tuple[int, int] = (0, 0)
+        self.spoilers: dict[int, int] = {}
+        """By worker that has spoilt discriminators, how many hosts refused them."""
 
     def note(
         self,
@@ -198,32 +201,29 @@ class Handovers:
             for giver, taker in moves.items()
             if taker not in refused
         }
-        self._spoilt = self._most_common_holder(owner_of)
+        self._look_for_spoiler(owner_of)
 
     def num_witnesses(self, worker: int) -> int:
         """How many other hosts took from a worker what it had just been given."""
         return len(self._witnesses.get(worker, ()))
 
-    def num_refusing(self, worker: int) -> int:
-        """How many other hosts refused what a worker has spoilt."""
-        spoiler, num_refusing = self._spoilt
-        return num_refusing if worker == spoiler else 0
-
     def accused(self) -> set[int]:
         """The workers of which any host has told such a thing."""
-        return self._witnesses.keys() | ({self._spoilt[0]} - {0})
+        return self._witnesses.keys() | self.spoilers.keys()
 
-    def _most_common_holder(self, owner_of: Mapping[int, Hashable]) -> tuple[int, int]:
-        """The worker that refused discriminators have in common, and how many hosts refuse them."""
-        shares, witnesses = dict[int, float](), dict[int, int]()
-        for worker in {holder for holders in self._refusals.values() for holder in holders}:
-            told = {k: v for k, v in self._refusals.items() if k[1] != owner_of.get(worker)}
-            against = [owner for (_, owner), holders in told.items() if worker in holders]
-            shares[worker] = len(against) / max(1, len(told))
-            witnesses[worker] = len(set(against))
-        most = max(shares.values(), default=0.0)
-        found = [worker for worker, share in shares.items() if share == most >= _NEARLY_ALL]
-        return (found[0], witnesses[found[0]]) if len(found) == 1 else (0, 0)
+    def _look_for_spoiler(self, owner_of: Mapping[int, Hashable]) -> None:
+        """Looks for what refused discriminators have in common that no known spoiler has had."""
+        open_ = {k: v for k, v in self._refusals.items() if not self.spoilers.keys() & set(v)}
+        witnesses = {
+            worker: {host for (_, host), v in open_.items() if worker in v} - {owner_of[worker]}
+            for worker in owner_of
+        }
+        first, second = sorted(witnesses, key=lambda n: (-len(witnesses[n]), n))[:2]
+        others = [v for (_, host), v in open_.items() if host != owner_of[first]]
+        share = sum(first in v for v in others) / max(1, len(others))
+        num_refusing = len(witnesses[first])
+        if num_refusing >= max(_ENOUGH, 1 + len(witnesses[second])) and share >= _NEARLY_ALL:
+            self.spoilers[first] = num_refusing
 
 
 class ServerSwaps:
@@ -250,11 +250,12 @@ class ServerSwaps:
 
         Only `holders`, if given, have a discriminator to give. A worker whose last answer could not
         be used gives nothing: what it has may be broken. It is not to blame for what it is given.
+        Nor does one that has spoilt discriminators.
         """
         free = engine.peers.free()
         workers = sorted(worker for carried in free.values() for worker in carried)
         moves = draw_swap(self._form, self._seed, self.num_swaps, workers)
-        broken = engine.peers.strikes.unusable
+        broken = engine.peers.strikes.unusable | self.handovers.spoilers.keys()
         host_of, addresses = engine.peers.host_of(), engine.peers.addresses()
         moves = {
             giver: taker

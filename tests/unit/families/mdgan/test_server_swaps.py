@@ -182,6 +182,8 @@ def test_whose_answer_could_not_be_used_takes_but_does_not_give(stage: MakeStage
         assert [row[::2] for row in host.take(SWAP).fields["moves"]] == [[1, 2]]
     engine.peers.strikes.accept(2)
     assert swaps.order(5, engine) == {1: 2, 2: 1}
+    swaps.handovers.spoilers[2] = 4
+    assert swaps.order(6, engine) == {1: 2}
 
 
 def test_takers_are_excused_until_they_answer_well(stage: MakeStage) -> None:
