@@ -31,7 +31,7 @@ from torch import Tensor
 from benchmarks.hostile import Hostile, SignFlipper
 from benchmarks.picture_sources import write
 from mdgan.engine.stages.contract import HostPath
-from mdgan.families.mdgan import build, host
+from mdgan.families.mdgan import build, host_swaps
 from mdgan.families.mdgan.messages import DISCRIMINATORS
 from mdgan.families.mdgan.worker import Judgement, Worker
 from mdgan.gan.labels import Samples
@@ -47,7 +47,7 @@ COMMON = (
     *("--batch-size", "10", "--threads", "1", "--iterations", str(SCORED[-1])),
     *("--eval-interval", "500", "--sample-interval", "0", "--checkpoint-interval", "0"),
 )
-_NAMED = re.compile(r"rank\(?s?\)? (\d+) (?:looks like|is shut out|gives away)")
+_NAMED = re.compile(r"rank\(?s?\)? (\d+) (?:looks like|is shut out)")
 
 Parcel = Mapping[str, Tensor]
 
@@ -153,11 +153,11 @@ def _make_worker(case: Case, true: Callable[..., Worker], rank: int, *rest: Any)
 def _carry_out(
     case: Case, true: Callable[..., Any], given: list[int], order: Message, workers: Any, *rest: Any
 ) -> Any:
-    exchange, path = rest
+    exchange, path, *others = rest
     if case.attacker in workers and len(given) < case.parcels:
         given.append(order.iteration)
         path = Opened(path, PARCELS[case.act])
-    return true(order, workers, exchange, path)
+    return true(order, workers, exchange, path, *others)
 
 
 def run(case: Case) -> Outcome:
@@ -174,8 +174,8 @@ def run(case: Case) -> Outcome:
             make = partial(_make_worker, case, build.make_worker)
             patches.enter_context(patch.object(build, "make_worker", make))
         elif case.act != HONEST:
-            carry_out = partial(_carry_out, case, host.carry_out, [])
-            patches.enter_context(patch.object(host, "carry_out", carry_out))
+            carry_out = partial(_carry_out, case, host_swaps.carry_out, [])
+            patches.enter_context(patch.object(host_swaps, "carry_out", carry_out))
         ended = run_here(*flags, cwd=folder)
         if ended.status:
             raise SystemExit(str(ended))

@@ -172,11 +172,14 @@ def swapped(
     iteration: int,
     given: Mapping[int, str],
     taken: Mapping[int, str],
+    refused: Iterable[int] = (),
+    *,
     slow_givers: Iterable[int] = (),
 ) -> Message:
-    """Host → server: SHA-256 of the discriminators that its workers gave and got, by worker.
+    """Host → server: SHA-256 of the discriminators that its workers gave and took, by worker.
 
-    A worker whose partner was lost is not in `taken`. `slow` givers kept this host waiting.
+    Not in `taken` are workers whose partner was lost, and those that `refused` what they got and
+    keep their own. `slow` givers kept this host waiting.
     """
     return Message(
         SWAPPED,
@@ -184,6 +187,7 @@ def swapped(
         fields={
             "given": {str(worker): digest for worker, digest in given.items()},
             "taken": {str(worker): digest for worker, digest in taken.items()},
+            "refused": sorted(refused),
             "slow": sorted(slow_givers),
         },
     )

@@ -257,8 +257,7 @@ class MDGANServer(ServerPart):
                 engine.peers.shut_out(worker, f"{what}: {reason}")
                 engine.handle_losses()
             else:
-                hint = "; with --shut-out-free-riders it would be shut out"
-                hint = "" if self.path.hides_answers else hint
+                hint = "" if self.path.hides_answers else " (see --shut-out-free-riders)"
                 engine.note(f"rank {worker} looks like {what}: {reason}{hint}")
 
 
