@@ -21,7 +21,9 @@ from mdgan.messages import Message
 from mdgan.records.values import in_words
 
 _WITNESSES = 2
-_NUM_HOLDERS = 3
+_NEWEST = 12
+"""Swaps of which it counts what was refused, so that chance does not add up."""
+_NUM_HOLDERS = 2
 """Workers before its giver that may have spoilt a discriminator; others have healed it since."""
 _NEARLY_ALL = 0.8
 _ENOUGH = 4
@@ -161,8 +163,10 @@ class Handovers:
         self._witnesses: defaultdict[int, set[Hashable]] = defaultdict(set)
         # By worker, who held its discriminator before, the last one first.
         self._holders: dict[int, tuple[int, ...]] = {}
-        # By giver and the host that took from it last, who may have spoilt what that refused.
-        self._refusals: dict[tuple[int, Hashable], tuple[int, ...]] = {}
+        # By giver and the host that took from it last: who may have spoilt what that refused, and
+        # after how many swaps.
+        self._refusals: dict[tuple[int, Hashable], tuple[tuple[int, ...], int]] = {}
+        self._num_swaps = 0
         self.spoilers: dict[int, int] = {}
         """By worker that has spoilt discriminators, how many hosts refused them."""
 
@@ -189,11 +193,12 @@ class Handovers:
                 self._witnesses[giver].add(witness)
         self._took |= {taker: given[giver] for giver, taker in moves.items() if giver in given}
 
+        self._num_swaps += 1
         holders = {giver: (giver, *self._holders.get(giver, ())) for giver in moves}
         is_usual = 2 * len(refused) > len(moves)
         for giver, taker in others.items():
             if taker in refused and not is_usual:
-                self._refusals[giver, owner_of[taker]] = holders[giver]
+                self._refusals[giver, owner_of[taker]] = holders[giver], self._num_swaps
             elif taker in taken and taker not in refused:
                 self._refusals.pop((giver, owner_of[taker]), None)
         self._holders |= {
@@ -213,7 +218,11 @@ class Handovers:
 
     def _look_for_spoiler(self, owner_of: Mapping[int, Hashable]) -> None:
         """Looks for what refused discriminators have in common that no known spoiler has had."""
-        open_ = {k: v for k, v in self._refusals.items() if not self.spoilers.keys() & set(v)}
+        open_ = {
+            key: holders
+            for key, (holders, number) in self._refusals.items()
+            if not self.spoilers.keys() & set(holders) and number > self._num_swaps - _NEWEST
+        }
         witnesses = {
             worker: {host for (_, host), v in open_.items() if worker in v} - {owner_of[worker]}
             for worker in owner_of
