@@ -164,7 +164,7 @@ def rob(own: Bench, thief: Thief, iterations: int, moments: str = "given") -> Lo
                 kept: State = own.victim.discriminator.state().to_dict()
                 given = {n: t for n, t in given.items() if n.startswith("model.")}
                 given |= {n: t for n, t in kept.items() if n.startswith("optimizer.")}
-            own.victim.load_discriminator(given)
+            own.victim.take(given)
     return loot
 
 
@@ -182,7 +182,7 @@ def rob_by_swaps(own: Bench, iterations: int) -> Loot:
             if has_trap:
                 loot.add(thief.look(own.victim.discriminator.state()["model.1.weight"]))
             else:
-                own.victim.load_discriminator(thief.trap())
+                own.victim.take(thief.trap())
             has_trap = not has_trap
     return loot
 

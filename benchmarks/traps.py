@@ -153,7 +153,7 @@ class MaskThief:
                 of_victim = with_moments(model, weights, {}, self._num_asked)
                 of_victim = {n: t * (not n.endswith("_sq")) for n, t in of_victim.items()}
             state |= {n: t for n, t in of_victim.items() if n.startswith("optimizer.")}
-        self.shadow.worker.load_discriminator(state)
+        self.shadow.worker.take(state)
         return state
 
     def _solve(self, asked: Question, feedback: Tensor, before: State) -> Tensor:
@@ -268,7 +268,7 @@ class BinThief:
         outputs[:, :num] = 1e-4
         second = {"1.weight": torch.full_like(first, 1e-5)}
         state = with_moments(model, weights, second)
-        self.shadow.worker.load_discriminator(state)
+        self.shadow.worker.take(state)
         self.shadow.batches.images, self._is_set = self._zeros(), True
         return state
 
@@ -379,7 +379,7 @@ class SwapThief:
         model, self._factors = self._shadow.worker.discriminator.model, []
         second = {"1.weight": torch.full_like(model.get_parameter("1.weight"), 1e-10)}
         state = with_moments(model, open_units(model), second)
-        self._shadow.worker.load_discriminator(state)
+        self._shadow.worker.take(state)
         return state
 
     def iteration(self, asked: Question) -> None:

@@ -34,6 +34,8 @@ class AnswerForm:
             is another for each worker, there are no sums.
         most_norm: no answer is longer than that, if it is known: then what is usual does not
             matter, and whether an answer is used depends on it alone.
+        most_usual: how many times the usual norm an answer may have; one that is longer is cut to
+            that. 0: any.
     """
 
     kind: str
@@ -43,6 +45,7 @@ class AnswerForm:
     beside: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     arithmetic: FixedPoint = FEEDBACK
     most_norm: float | None = None
+    most_usual: float = 0.0
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What moves in a swap: a discriminator's weights and buffers, and its optimizer's state."""
+"""A discriminator: a model with its optimizer, and what of both moves in a swap."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,6 @@ from mdgan.gan.labels import num_classes_of
 from mdgan.gan.model_state import (
     check_names,
     digest_of,
-    is_finite,
     load_model,
     optimizer_tensors,
     part_of,
@@ -22,6 +21,9 @@ from mdgan.gan.optimizers import TrainedModel
 
 class Discriminator(TrainedModel):
     """D with its optimizer over θ; `is_conditional` if it takes labels."""
+
+    moves_moments = True
+    """Whether all that the optimizer keeps moves in a swap; else each worker keeps its own."""
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, policy: Policy | None = None
@@ -39,7 +41,7 @@ class Discriminator(TrainedModel):
         return [p.grad for p in self.parameters if p.grad is not None]
 
     def state(self) -> TensorDict:
-        """A copy of everything that moves, by flat names, on the model's device."""
+        """A copy of everything, by flat names, on the model's device."""
         state: TensorDict = TensorDict(self._tensors()).detach().clone()
         return state
 
@@ -47,26 +49,17 @@ class Discriminator(TrainedModel):
         """SHA-256 of everything: names, shapes, types and bits."""
         return digest_of(self._tensors())
 
-    def is_finite(self) -> bool:
-        """Whether nothing of `state` is NaN or Inf."""
-        return is_finite(self._tensors())
-
-    @torch.no_grad()
-    def average_with(self, other: "Discriminator") -> bool:
-        """Both become the mean of both, but keep counts; False if one alone has moments yet."""
-        ours, theirs = self._tensors(), other._tensors()
-        if ours.keys() != theirs.keys():
-            return False
-        names = [name for name, tensor in ours.items() if tensor.is_floating_point()]
-        means, others = [ours[name] for name in names], [theirs[name] for name in names]
-        torch._foreach_add_(means, others)
-        torch._foreach_mul_(means, 0.5)
-        torch._foreach_copy_(others, means)
-        return True
+    def moving(self) -> dict[str, Tensor]:
+        """A copy of what moves in a swap: weights and buffers, and moments if `moves_moments`."""
+        moving = self._tensors() if self.moves_moments else self._weights()
+        return {name: tensor.detach().clone() for name, tensor in moving.items()}
 
     def _tensors(self) -> dict[str, Tensor]:
         moments = optimizer_tensors(self.model, self.optimizer)
-        return {**under("model.", self.model.state_dict()), **under("optimizer.", moments)}
+        return {**self._weights(), **under("optimizer.", moments)}
+
+    def _weights(self) -> dict[str, Tensor]:
+        return under("model.", self.model.state_dict())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Copies `state` of a discriminator of the same architecture in, as `load_model` does."""
@@ -74,3 +67,11 @@ class Discriminator(TrainedModel):
         load_model(
             self.model, self.optimizer, part_of(state, "model."), part_of(state, "optimizer.")
         )
+
+    def load_moving(self, moving: Mapping[str, Tensor]) -> None:
+        """Copies `moving` of another one in; moments that do not move stay. See `load_model`."""
+        if self.moves_moments:
+            self.load_state(moving)
+            return
+        check_names(moving, "model.")
+        load_model(self.model, self.optimizer, part_of(moving, "model."), None)

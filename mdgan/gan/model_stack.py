@@ -82,16 +82,6 @@ class ModelStack:
             for name, buffer in owner.model.named_buffers():
                 buffer.data = self._buffers[name][row]
 
-    def arrange(self, owners: Sequence[TrainedModel]) -> None:
-        """Puts the rows of the same owners in another order, and adopts."""
-        if self._owners == list(owners):
-            return
-        place = {owner: row for row, owner in enumerate(self._owners)}
-        order = torch.tensor([place[owner] for owner in owners]).to(self.device)
-        self._parameters, self._buffers = self._parameters[order], self._buffers[order]
-        self._owners = list(owners)
-        self.adopt()
-
     def step(self, rows: Sequence[int], scale: float) -> None:
         """One step of these models' own optimizers, computed at once.
 

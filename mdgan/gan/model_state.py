@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mdgan.gan.optimizers import COUNTS, NUMBERS, SLOW, kept_of, within
+from mdgan.gan.optimizers import COUNTS, NUMBERS, SLOW, kept_of, weights_replaced, within
 
 _NEVER_NEGATIVE = (".exp_avg_sq", ".exp_avg_var", ".running_var", ".step")
 _MISFIT = "the optimizer state is incomplete, or of another model"
@@ -85,12 +85,13 @@ def load_model(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     weights: Mapping[str, Tensor],
-    moments: Mapping[str, Tensor],
+    moments: Mapping[str, Tensor] | None,
 ) -> None:
     """Copies weights and moments in; keeps no reference to the given tensors.
 
-    A run may go on with another optimizer. Its state then begins anew, unless both keep the same
-    things, as with and without Lookahead.
+    With None moments stay, and a Lookahead window begins anew. A run may go on with another
+    optimizer. Its state then begins anew, unless both keep the same things, as with and without
+    Lookahead.
 
     Raises:
         KeyError, RuntimeError: a tensor is missing or has another shape or type; nothing changed.
@@ -101,8 +102,11 @@ def load_model(
     for name, tensor in expected.items():
         if weights[name].shape != tensor.shape or weights[name].dtype != tensor.dtype:
             raise RuntimeError(f"{name} is {_kind(weights[name])}, not {_kind(tensor)}")
-    load_moments(model, optimizer, moments)
+    if moments is not None:
+        load_moments(model, optimizer, moments)
     model.load_state_dict(weights)
+    if moments is None:
+        weights_replaced(optimizer)
 
 
 @torch.no_grad()

@@ -68,13 +68,6 @@ class StackedLearners:
         """Makes every discriminator's weights views of the stack."""
         self._models.adopt()
 
-    def arrange(self) -> None:
-        """Puts the rows into the learners' order again, which swaps by reference mix up.
-
-        Otherwise dropout masks would depend on all earlier swaps, which a resumed run forgets.
-        """
-        self._models.arrange([learner.discriminator for learner in self._learners])
-
     def learn(self, rows: Sequence[int], fake: Samples) -> Tensor:
         """L local steps on [R, b, C, H, W]; returns J_disc before the last, [R]."""
         losses_before = torch.zeros(len(rows))

@@ -8,6 +8,8 @@ from mdgan.observe.run_observer import RunObserver
 from mdgan.records.values import in_words
 
 _WORTH_TELLING_SECONDS = 1.0
+_OFTEN = 16
+"""From so many answers on that were shortened, it is told at the 16th, 32nd, 64th, …"""
 
 
 class Attendance:
@@ -73,6 +75,16 @@ class Attendance:
             counted = f"strike {strikes}" if strikes else "no strike: it may be what it was given"
             self._observer.note(f"feedback of rank {worker} refused: {reason} ({counted})")
 
+    def cut(self, workers: Iterable[int]) -> None:
+        """Answers of workers were far longer than usual, and were shortened."""
+        for worker in workers:
+            self._count("cut", [worker])
+            if (times := self._counts[worker]["cut"]) >= _OFTEN and times.bit_count() == 1:
+                self._observer.note(
+                    f"feedback of rank {worker} was far longer than usual {times} times, and was "
+                    "shortened"
+                )
+
     def lost(self, workers: Collection[int], reason: str, num_left: int) -> None:
         """The link to the host of some workers is gone."""
         self._count("lost", workers)
@@ -85,7 +97,7 @@ class Attendance:
         self._known_absent.intersection_update(live)
 
     def tell_counts(self, iteration: int) -> None:
-        """Records how often each worker answered, was late, refused and lost."""
+        """Records how often each worker answered, was late, refused, cut and lost."""
         counts = {str(worker): dict(own) for worker, own in sorted(self._counts.items())}
         self._observer.event("attendance", iteration, workers=counts)
 

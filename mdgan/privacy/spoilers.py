@@ -54,6 +54,10 @@ class SpoilerSearch:
         """Whether hosts are to be divided."""
         return self._size > 0
 
+    def begin(self, least: int) -> None:
+        """The next sums are of as few hosts as it takes."""
+        self._num_calm, self._size = 0, least
+
     def pause(self) -> None:
         """The next sums are of all hosts."""
         self._size = 0

@@ -35,7 +35,6 @@ class Gone(NamedTuple):
 
 GONE = {
     "join_token": Gone(None, "give credentials instead (`mdgan credentials new FILE` makes them)"),
-    "swap_state": Gone("all", "the state of optimizers always moves with a discriminator"),
     "relay": Gone("auto", "discriminators go through the server where it cannot be helped"),
     "tune": Gone(False, "add --vectorize if `mdgan plan` says that it pays"),
     "dp_repeatable": Gone(False, "noise is never repeatable; --dp-noise 0 adds none"),

@@ -75,7 +75,7 @@ class GrpcHostTransport(HostTransport):
         self._service = ParcelService.of_host(self._parcels, access)
         said = {**hello, "purpose": "join", "listens": None}
         if accepts_from_hosts and parcels_at is not None:
-            said["listens"] = self._service.serve(parcels_at, identity, timeouts)
+            said["listens"] = self._service.serve(parcels_at, timeouts)
         self._outbox = Outbox()
         self._outbox.put(encode(Message(Kind.HELLO, 0, said)))
         self._way: Outbox | PlainSocket = self._outbox  # to the server

@@ -37,7 +37,7 @@ from mdgan.transport.streams import (
     GIVES_BACK,
     Outbox,
     Threads,
-    listen,
+    address_of,
     may_be_tried,
     open_channel,
     options,
@@ -141,7 +141,7 @@ class GrpcServerTransport(ServerTransport):
             options=options(timeouts, len(places)),
             maximum_concurrent_rpcs=2 * MOST_CALLS,
         )
-        self.places = [listen(self._server, place, access.identity) for place in places]
+        self.places = [self._guard.listen(self._server, place) for place in places]
         self._server.start()
 
     def receive(self, timeout_seconds: float) -> ServerEvent | None:
@@ -164,6 +164,7 @@ class GrpcServerTransport(ServerTransport):
             ended.set()
         farewell = self._timeouts.farewell
         self._server.stop(farewell).wait(farewell + CLOSE_SECONDS)
+        self._guard.close()
 
     def lose(self, guest: Guest, reason: str, *, lied: bool = False) -> None:
         """A host is gone, and so are the parcels that it would have laid out here."""
@@ -217,14 +218,13 @@ class GrpcServerTransport(ServerTransport):
             self._watchers.discard(ended)
 
     def _take_part(self, pieces: Iterator[Piece], context: grpc.ServicerContext) -> Iterator[bytes]:
-        peer = context.peer()
         newcomer = self._newcomer(pieces, context)
         relayed = newcomer.told["listens"] == RELAY
         most_bytes = max((most.held_bytes for most in newcomer.accepts.values()), default=0)
         welcome: dict[str, Any] = {**newcomer.welcome, "relayed": relayed}
         outbox: Outbox | PlainSocket = Outbox()
         come: Callable[[Mapping[str, Most]], Iterator[Frame]] = partial(frames_of, pieces)
-        if not peer.startswith("unix:"):
+        if address_of(context.peer()) is not None:
             outbox.put(encode(Message(Kind.WELCOME, 0, welcome)))
         else:
             (place,) = [place for place in self.places if place.startswith("unix:")]
@@ -348,7 +348,7 @@ class GrpcServerTransport(ServerTransport):
         if not isinstance(place, str):
             return RELAY
         if place.startswith("unix:"):
-            return place if peer.startswith("unix:") else RELAY
+            return place if address_of(peer) is None else RELAY
         return place if may_be_tried(place, peer) and self._reaches(place) else RELAY
 
     def _reaches(self, place: str) -> bool:

@@ -22,7 +22,8 @@ from mdgan.credentials.permit import Permit, permit_of
 from mdgan.credentials.revocations import Revocations
 from mdgan.transport.base import Visitor
 from mdgan.transport.frames import Most
-from mdgan.transport.streams import address_of
+from mdgan.transport.front import Front
+from mdgan.transport.streams import address_of, listen
 
 MOST_CALLS = 2048
 """Calls at a time; beyond them, the caller with the most loses its newest."""
@@ -30,6 +31,8 @@ AT_ONCE, OF_A_RANK = 8, 2
 """Calls of a kind at a time: so many, and so many for each rank that the caller may have."""
 A_SECOND, IN_A_ROW = 20.0, 20
 """Calls of a kind a second, on average; and at once, as many again for each rank."""
+REFUSALS_A_SECOND, REFUSALS_IN_A_ROW = 1.0, 64
+"""Refused calls, of whatever kind; beyond them the connection ends with the call."""
 _JOINS_A_SECOND = 0.5
 """Each that is let in leaves some lines in the run's records."""
 _SMALL_BYTES = 1 << 12
@@ -155,9 +158,21 @@ class Guard(grpc.ServerInterceptor):
         self._shared = None if own is None else own.fingerprint
         self._access = access
         self._tell = tell
+        self._front: Front | None = None
         self._lock = threading.Lock()  # guards what follows
         self._open: dict[str, dict[Any, _Call]] = {}
         self._buckets: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
+
+    def listen(self, server: grpc.Server, place: str) -> str:
+        """See `streams.listen`."""
+        place, front = listen(server, place, self._access.identity)
+        self._front = front or self._front
+        return place
+
+    def close(self) -> None:
+        """Nobody is let in any more."""
+        if self._front is not None:
+            self._front.close()
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         """Puts itself before what answers a call.
@@ -167,7 +182,7 @@ class Guard(grpc.ServerInterceptor):
         """
         handler = continuation(details)
         if handler is None:
-            return None
+            return grpc.stream_stream_rpc_method_handler(partial(self._answers, "unknown", None))
         read = handler.request_deserializer
         return grpc.stream_stream_rpc_method_handler(
             partial(self._answers, details.method.rpartition("/")[2], handler),
@@ -203,7 +218,12 @@ class Guard(grpc.ServerInterceptor):
         reason: str,
         code: grpc.StatusCode = grpc.StatusCode.PERMISSION_DENIED,
     ) -> NoReturn:
-        """Ends a call, and tells so."""
+        """Ends a call, and tells so; ends the connection of one that is refused all the time."""
+        with self._lock:
+            bucket = self._bucket(caller, "refused", REFUSALS_IN_A_ROW, REFUSALS_A_SECOND)
+            is_abuse = not bucket.take()
+        if self._front is not None and (is_abuse or self.why_outdated(caller)):
+            self._front.end(context.peer())
         self._tell(caller.as_visitor("call"), f"{caller.shown}: {reason}")
         context.abort(code, reason)
         raise AssertionError("gRPC has not ended the call")
@@ -222,6 +242,8 @@ class Guard(grpc.ServerInterceptor):
         for call in calls:
             if self.why_outdated(call.caller):
                 call.context.cancel()
+                if self._front is not None:
+                    self._front.end(call.context.peer())
 
     def why_outdated(self, caller: Caller) -> str:
         """Why a caller's certificate counts no more; empty if it does."""
@@ -244,6 +266,11 @@ class Guard(grpc.ServerInterceptor):
         if refusal := self._enter(caller, kind, context):
             self.refuse(caller, context, refusal, grpc.StatusCode.RESOURCE_EXHAUSTED)
         try:
+            if handler is None:
+                reason = "it asks for what is not here"
+                self.refuse(caller, context, reason, grpc.StatusCode.UNIMPLEMENTED)
+            if self._front is not None:
+                self._front.let(context.peer())
             first = self._first(caller, requests, context)
             if handler.request_streaming:
                 yield from handler.stream_stream(chain((first,), requests), context)
@@ -275,12 +302,8 @@ class Guard(grpc.ServerInterceptor):
         most = AT_ONCE + OF_A_RANK * caller.num_ranks
         victim = None
         with self._lock:
-            bucket = self._buckets.pop((caller.identity, kind), None)
             a_second = _JOINS_A_SECOND if kind == "TakePart" else A_SECOND
-            bucket = bucket or Bucket(IN_A_ROW * (1 + caller.num_ranks), a_second)
-            self._buckets[caller.identity, kind] = bucket
-            if len(self._buckets) > MOST_REMEMBERED:
-                self._buckets.popitem(last=False)
+            bucket = self._bucket(caller, kind, IN_A_ROW * (1 + caller.num_ranks), a_second)
             if not bucket.take():
                 return f"its {kind} calls come too often"
             own = self._open.setdefault(caller.identity, {})
@@ -292,6 +315,14 @@ class Guard(grpc.ServerInterceptor):
         if victim is not None:
             victim.cancel()
         return ""
+
+    def _bucket(self, caller: Caller, kind: str, in_a_row: float, a_second: float) -> Bucket:
+        """How often a caller may do something; the lock is held."""
+        bucket = self._buckets.pop((caller.identity, kind), None) or Bucket(in_a_row, a_second)
+        self._buckets[caller.identity, kind] = bucket
+        if len(self._buckets) > MOST_REMEMBERED:
+            self._buckets.popitem(last=False)
+        return bucket
 
 
 def _read_small(read: Callable[[bytes], Any], data: bytes) -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 
 import grpc
 
-from mdgan.credentials.identity import OwnIdentity
 from mdgan.errors import Folded
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Visitor
@@ -14,7 +13,7 @@ from mdgan.transport.frames import Frame, Most, WireError, next_frame
 from mdgan.transport.guard import MOST_CALLS, Access, Guard
 from mdgan.transport.links_pb2 import Order, Piece
 from mdgan.transport.parcels import NothingThere, Parcels
-from mdgan.transport.streams import CLOSE_SECONDS, FETCH, Threads, listen, options, reason_of
+from mdgan.transport.streams import CLOSE_SECONDS, FETCH, Threads, options, reason_of
 
 _log = logging.getLogger(__name__)
 
@@ -38,8 +37,8 @@ class ParcelService:
 
         return cls(parcels, Guard(access, tell))
 
-    def serve(self, place: str, identity: OwnIdentity | None, timeouts: Timeouts) -> str:
-        """Opens a port, or a socket, for parcels alone; see `listen`."""
+    def serve(self, place: str, timeouts: Timeouts) -> str:
+        """Opens a port, or a socket, for parcels alone; see `Guard.listen`."""
         self._server = grpc.server(
             Threads(),
             handlers=[self.handler()],
@@ -47,7 +46,7 @@ class ParcelService:
             options=options(timeouts, 1),
             maximum_concurrent_rpcs=2 * MOST_CALLS,
         )
-        found = listen(self._server, place, identity)
+        found = self._guard.listen(self._server, place)
         self._server.start()
         return found
 
@@ -55,6 +54,7 @@ class ParcelService:
         """Closes that; what is being fetched has a moment."""
         if self._server is not None:
             self._server.stop(grace_seconds).wait(grace_seconds + CLOSE_SECONDS)
+            self._guard.close()
 
     def handler(self) -> grpc.GenericRpcHandler:
         """For a gRPC server."""

@@ -3,11 +3,9 @@
 gRPC does not survive a fork, so only processes that fork no more may import this module.
 """
 
-import contextlib
 import ipaddress
 import logging
 import re
-import resource
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +19,8 @@ from mdgan.credentials.identity import Identity, OwnIdentity
 from mdgan.errors import one_line
 from mdgan.timeouts import Timeouts
 from mdgan.transport.frames import PIECE_BYTES, Frame
+from mdgan.transport.front import Front
+from mdgan.transport.front_process import most_connections
 
 # What a stranger sends to gRPC is no reason for a traceback on the terminal.
 logging.getLogger("grpc").setLevel(logging.CRITICAL + 1)
@@ -39,11 +39,11 @@ MOST_UNSENT_BYTES = 1 << 30
 """What may wait for a peer that takes nothing in; then it counts as gone."""
 _WINDOW_BYTES = 1 << 22
 _PIECE_MARGIN_BYTES = 1 << 16
-_LEAST_PING_MS = 20
+_LEAST_PING_MS, _MOST_PING_STRIKES = 20, 1000
+_MOST_STREAMS = 64
+"""Calls of one connection at a time; a client of gRPC waits with further ones."""
 _HANDSHAKE_MS = 5000
 """Until a connection ends that has not shown its certificate, or on which nothing is called."""
-_MOST_FILES, _SPARE_FILES = 1 << 14, 256
-"""How many files a process has open at most, and how many of them are no connections to it."""
 _PLACE = re.compile(r"(?:([0-9.]{7,15})|\[([0-9a-fA-F:.]{2,45})\]):([0-9]{1,5})")
 _MOST_PORT = 65_535
 
@@ -59,8 +59,9 @@ def options(timeouts: Timeouts, num_places: int = 0) -> list[tuple[str, Any]]:
     ask_after_ms = max(_LEAST_PING_MS, silence_ms // 4)
     answer_within_ms = max(_LEAST_PING_MS, silence_ms - ask_after_ms)
     serving = [
-        ("grpc.max_allowed_incoming_connections", _most_connections() // max(1, num_places)),
+        ("grpc.max_allowed_incoming_connections", most_connections() // max(1, num_places)),
         ("grpc.max_connection_idle_ms", _HANDSHAKE_MS),
+        ("grpc.max_concurrent_streams", _MOST_STREAMS),
     ]
     return [
         *(serving if num_places else ()),
@@ -77,25 +78,9 @@ def options(timeouts: Timeouts, num_places: int = 0) -> list[tuple[str, Any]]:
         ("grpc.http2.ping_timeout_ms", answer_within_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.http2.max_ping_strikes", _MOST_PING_STRIKES),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _LEAST_PING_MS // 2),
     ]
-
-
-def _most_connections() -> int:
-    """How many connections others may hold here, so that this process can still open its files.
-
-    The system lets a process raise its own limit of open files up to another one.
-    """
-    limit, most = (
-        _MOST_FILES if found == resource.RLIM_INFINITY else found
-        for found in resource.getrlimit(resource.RLIMIT_NOFILE)
-    )
-    if limit < (wanted := min(most, _MOST_FILES)):
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-            limit = wanted
-    return max(min(limit, _MOST_FILES) - _SPARE_FILES, limit // 2)
 
 
 def open_channel(
@@ -149,8 +134,10 @@ class CannotListen(RuntimeError):
     """gRPC cannot listen at a place; the text is that place."""
 
 
-def listen(server: grpc.Server, place: str, identity: OwnIdentity | None) -> str:
-    """Opens a place for a gRPC server that has not started yet.
+def listen(
+    server: grpc.Server, place: str, identity: OwnIdentity | None
+) -> tuple[str, Front | None]:
+    """Opens a place for a gRPC server.
 
     Args:
         place: `unix:` and a path, or address and port; 0 for a free one.
@@ -158,7 +145,7 @@ def listen(server: grpc.Server, place: str, identity: OwnIdentity | None) -> str
             folder needs none.
 
     Returns:
-        The place, with the port that it got.
+        The place, with the port that it got, and what stands before a port.
 
     Raises:
         CannotListen: it is taken, or not this machine's.
@@ -166,14 +153,16 @@ def listen(server: grpc.Server, place: str, identity: OwnIdentity | None) -> str
     try:
         if place.startswith("unix:"):
             server.add_insecure_port(place)
-            return place
+            return place, None
+        front = Front(place)
         if identity is None:
-            port = server.add_insecure_port(place)
+            server.add_insecure_port(front.behind)
         else:
-            port = server.add_secure_port(place, _shown_to_clients(identity))
-    except RuntimeError as error:
+            server.add_secure_port(front.behind, _shown_to_clients(identity))
+    except (OSError, RuntimeError) as error:
         raise CannotListen(place) from error
-    return f"{place.rpartition(':')[0]}:{port}"
+    front.start()
+    return front.place, front
 
 
 def _shown_to_clients(identity: OwnIdentity) -> grpc.ServerCredentials:
@@ -223,14 +212,17 @@ def may_be_tried(place: str, peer: str) -> bool:
 
 
 def address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The IP address of a peer as gRPC names it; None of a socket of this machine."""
-    family, _, rest = unquote(peer).partition(":")
+    """The IP address of a peer as gRPC names it; None of another process of this machine.
+
+    Of a connection that has come by the front, it is the name of a Unix socket.
+    """
+    rest = unquote(peer).partition(":")[2]
     try:
         found = ipaddress.ip_address(rest.rpartition(":")[0].strip("[]"))
     except ValueError:
         return None
     mapped = getattr(found, "ipv4_mapped", None)  # of a server that listens for both families
-    return mapped or found if family in ("ipv4", "ipv6") else None
+    return mapped or found
 
 
 def reason_of(error: grpc.RpcError) -> str:

@@ -23,7 +23,9 @@ LISTENS = re.compile(
     r"|TCPStore|init_process_group)\(|\bProcessGroup[A-Z]\w+"
 )
 OPENS_PORTS = {
-    "mdgan/transport/streams.py": "the ports and sockets of the page's table",
+    "mdgan/transport/streams.py": "the sockets of the page's table, and behind its ports",
+    "mdgan/transport/front.py": "the ports of the page's table",
+    "mdgan/transport/front_process.py": "names its sockets towards the server",
     "mdgan/transport/plain_socket.py": "a socket in the private folder",
     "mdgan/families/data_parallel/collective.py": "gloo, with `--all-reduce direct`",
     "mdgan/report/live.py": "`mdgan report --serve`, on loopback",

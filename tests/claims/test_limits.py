@@ -11,7 +11,7 @@ from mdgan.engine import hello, message_sizes
 from mdgan.engine.server import admission, collecting, newcomers
 from mdgan.observe import timelines
 from mdgan.timeouts import Timeouts
-from mdgan.transport import frames, grpc_server, guard, parcels, server_end, streams
+from mdgan.transport import frames, front_process, grpc_server, guard, parcels, server_end, streams
 from mdgan.transport.links_pb2 import Nothing, Welcome
 from mdgan.transport.streams import WATCH, open_channel
 from tests.claims.registry import claim
@@ -21,15 +21,21 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 @pytest.mark.parametrize("num_places", [1, 2])
-@claim("limit-handshake", "a connection that does not end its TLS handshake | 5 s")
+@claim("limit-handshake", "does not end its TLS handshake | 5 s; 1 s while others wait")
 @claim("limit-idle", "a connection on which nothing is called | 5 s")
 @claim("limit-connections", "up to 16,384) leaves when 256 are kept for files")
+@claim("limit-strangers", "256 at a port; 64 of them reach the server, 50 a second for nothing.")
+@claim("limit-streams", "64; further ones are refused before they are read")
 def test_connections(num_places: int) -> None:
     assert streams._HANDSHAKE_MS == 5000
     options = dict(streams.options(Timeouts(), num_places))
     assert options["grpc.server_handshake_timeout_ms"] == 5000
     assert options["grpc.max_connection_idle_ms"] == 5000
-    assert (streams._MOST_FILES, streams._SPARE_FILES) == (16_384, 256)
+    assert (front_process._MOST_FILES, front_process._SPARE_FILES) == (16_384, 256)
+    assert options["grpc.max_concurrent_streams"] == 64
+    assert (front_process.MOST_STRANGERS, front_process._MOST_TRYING) == (256, 64)
+    assert front_process._FAILURES_A_SECOND == 50
+    assert (front_process._PATIENCE_SECONDS, front_process._IMPATIENCE_SECONDS) == (5.0, 1.0)
 
 
 @claim("limit-question", "time until a call says what it wants | 5 s; a question has at most 4 KiB")
@@ -41,11 +47,18 @@ def test_connections(num_places: int) -> None:
     "20 at once and 20 for each rank that the caller may have, and one in two seconds after that",
 )
 @claim("limit-hello", "four are read at a time")
+@claim(
+    "limit-refused",
+    "calls of one caller that are refused, unknown ones among them | 64 at once, and one a second "
+    "after that; then its connection ends, and its address waits 2 s for the next",
+)
 def test_calls() -> None:
     assert (guard._FIRST_SECONDS, guard._SMALL_BYTES) == (5.0, 4 * KIB)
     assert (guard.AT_ONCE, guard.OF_A_RANK) == (8, 2)
     assert (guard.A_SECOND, guard.IN_A_ROW) == (20.0, 20)
     assert (guard.MOST_CALLS, guard._JOINS_A_SECOND) == (2048, 0.5)
+    assert (guard.REFUSALS_IN_A_ROW, guard.REFUSALS_A_SECOND) == (64, 1.0)
+    assert front_process._BLOCKED_SECONDS == 2.0
     assert grpc_server._ADMITTED_AT_ONCE == 4
 
 

@@ -241,7 +241,8 @@ class Attacker:
         for _ in range(draws.choice((0, 1, 20, 300))):
             if draws.random() < 0.1:
                 yield self._piece().SerializeToString()
-            names = ("holds", "reason", "rows", "files", "losses", "slow", "given", "taken", "told")
+            names = ["holds", "reason", "rows", "files", "losses", "slow", "given", "told"]
+            names += ["taken", "refused"]
             fields = {draws.choice(names): draws.choice(VALUES) for _ in range(3)}
             kind = draws.choice([kind for kind in KINDS if kind.isupper() and len(kind) <= 16])
             message = Message(kind, draws.randrange(-1, 500), fields)

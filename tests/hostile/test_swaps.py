@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from mdgan.families.mdgan.messages import DISCRIMINATORS, SWAPPED
 from mdgan.messages import Message
@@ -17,12 +18,12 @@ from tests.processes import read_events, run_here
 Lie = Callable[[Message], Message]
 
 
-def scalars_for(ending: str) -> Lie:
-    """Some tensors become single numbers."""
+def tensors_for(ending: str, make: Callable[[Tensor], Tensor]) -> Lie:
+    """Some tensors become others."""
 
     def change(message: Message) -> Message:
         tensors = {
-            name: torch.tensor(0.5) if name.endswith(ending) else tensor
+            name: make(tensor) if name.endswith(ending) else tensor
             for name, tensor in message.tensors.items()
         }
         return replace(message, tensors=tensors)
@@ -39,20 +40,25 @@ def everything(value: float) -> Lie:
 
 LIES: dict[str, Lie] = {
     "NaN": everything(nan),
-    "moments without a shape": scalars_for("exp_avg"),
+    "absurd": everything(3e38),
+    "moments without a shape": tensors_for("exp_avg", lambda _: torch.tensor(0.5)),
+    "squares after which nothing is learnt": tensors_for("exp_avg_sq", lambda t: t * 0 + 3e38),
+    "squares that are too small": tensors_for("exp_avg_sq", lambda t: t / 1000),
+    "a leap": tensors_for("exp_avg", lambda t: t * 1e4),
+    "large weights": tensors_for("weight", lambda t: t * 3),
+    "no weights": tensors_for("weight", lambda t: t * 0),
+    "weights that say the opposite": tensors_for("7.weight", lambda t: -t),
 }
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_discriminator_that_is_none_is_not_taken(tmp_path: Path, lie: str) -> None:
-    assert not hostile_run(tmp_path, Hostile(DISCRIMINATORS, LIES[lie])).harm
-
-
-def test_who_takes_an_absurd_discriminator_is_not_blamed(tmp_path: Path) -> None:
-    ran = hostile_run(tmp_path, Hostile(DISCRIMINATORS, everything(3e38)), spoils_answers=True)
+@claim("tried", "What a swap brings is tried before it is taken.")
+def test_a_discriminator_that_was_spoilt_is_not_taken(tmp_path: Path, lie: str) -> None:
+    flags = ["--iterations", "16", "--swap-interval", "6"]
+    ran = hostile_run(tmp_path, Hostile(DISCRIMINATORS, LIES[lie]), flags=flags)
     assert not ran.harm
-    refused = {rank: count.get("refused", 0) for rank, count in ran.attendance().items()}
-    assert 0 < sum(refused.values()) <= 7, refused  # until the next swap, of one or two workers
+    refused = [set(swap["refused"]) for swap in read_events(ran.folder, "swap")]
+    assert all(refused)
 
 
 @claim(
@@ -93,3 +99,15 @@ def test_a_server_that_goes_on_blames_no_worker_for_what_it_was_given(tmp_path: 
     assert result.status == 0, result
     assert "(no strike: it may be what it was given)" in result.errors
     assert not ran.ranks("shut out")
+
+
+@pytest.mark.slow
+def test_who_spoils_discriminators_is_shut_out_and_nobody_else(tmp_path: Path) -> None:
+    lie = LIES["squares after which nothing is learnt"]
+    flags = ["--world-size", "9", "--iterations", "60", "--swap-interval", "3"]
+    flags += ["--shut-out-free-riders"]
+    ran = hostile_run(tmp_path, Hostile(DISCRIMINATORS, lie), flags=flags)
+    assert not ran.harm
+    (event,) = read_events(ran.folder, "shut out")
+    assert event["workers"] == [RANK]
+    assert "others refuse the discriminators that it has had" in event["reason"]

@@ -46,7 +46,7 @@ PRIVATE = ["--dp-noise", "1.5", "--dp-delta", "0.0001"]
 @claim(
     "secure-same-bits",
     "The generator is, bit for bit, that of the same run without, if κ is the same and no"
-    " host or sum is left out.",
+    " host or sum is left out or cut.",
 )
 def test_the_generator_is_the_same(tmp_path: Path, family: str) -> None:
     found = []

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from mdgan.engine.answers import ANSWERS, AnswerForm, Answers
 from mdgan.engine.server.hosts import HostAnswer, Hosts, workers_of
 from mdgan.engine.settings import DeadlineRule, RunSettings
-from mdgan.engine.stages.screen import LEAST_VOTES, AnswerChecks, Screening
+from mdgan.engine.stages.cut import LEAST_VOTES
+from mdgan.engine.stages.screen import AnswerChecks, Screening
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Received
@@ -275,6 +276,7 @@ class Collector:
                 if (since := self._since.pop(answer.host, None)) is not None:
                     self._deadline.times.append(time.monotonic() - since)
                 self._take_in(answer, checks)
+                checks.cut()
                 self._peers.answered(checks.answers.losses)
                 waiting.num_bytes = answer.num_bytes
         return checks.answers

@@ -36,7 +36,7 @@ class Peers:
         mean_shard_size: m, in samples; known once training begins.
         learnt: the digest of what all sites have counted; see `Statement`.
         carried, owner: see `Admission`.
-        answered, late, back, tell_of_absent, tell_counts: see `Attendance`.
+        answered, late, back, cut, tell_of_absent, tell_counts: see `Attendance`.
     """
 
     admission: Admission
@@ -57,6 +57,7 @@ class Peers:
             counts_answers=not (privacy.hides_clients and privacy.keeps_ledger),
         )
         self.answered, self.late, self.back = attendance.answered, attendance.late, attendance.back
+        self.cut = attendance.cut
         self.tell_of_absent = attendance.tell_of_absent
         self.tell_counts = attendance.tell_counts
         self._members: dict[int, Member] = {}

@@ -139,6 +139,9 @@ class ServerPath:
         """Those of some hosts that the next question can be for."""
         return hosts
 
+    def look_closer(self) -> None:
+        """Some answers do not fit the others: the next sums are of few hosts, drawn anew."""
+
     def gives_up_search(self) -> bool:
         """Takes all hosts next time, since those of `able` do not do; False if these were all."""
         return False

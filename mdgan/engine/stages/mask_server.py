@@ -21,6 +21,7 @@ from mdgan.engine.server.engine import AllWorkersLost, Engine
 from mdgan.engine.server.hosts import Hosts
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
+from mdgan.engine.stages.cut import limit_of
 from mdgan.engine.stages.mask import (
     CODE_BYTES,
     LOSS_STEPS,
@@ -143,6 +144,10 @@ class ServerMask(ServerPath):
             self._parts = self._search.sums_of(owners, least)
             able = {host: 0 for part in self._parts for host in part}
         return {host: hosts[host] for host in sorted(able)}
+
+    def look_closer(self) -> None:
+        """See `ServerPath`."""
+        self._search.begin(LEAST_PARTIES)
 
     def gives_up_search(self) -> bool:
         """See `ServerPath`."""
@@ -298,10 +303,14 @@ class ServerMask(ServerPath):
                 answers[sum_] = answer
                 norms[sum_] = float(torch.linalg.vector_norm(answer)) / (weight or 1.0)
         absurd = self._usual.setdefault(form.kind, UsualSums()).absurd(norms)
+        limit = limit_of(norms.values(), form.most_usual)
         for sum_, answer in answers.items():
             total = totals[sum_]
             if sum_ not in absurd and total is not None:
-                found.sums.append(PartialSum(sum_.workers, answer.view(form.shape)))
+                part = PartialSum(sum_.workers, answer.view(form.shape))
+                if norms[sum_] > limit:
+                    part = part._replace(total=part.total * (limit / norms[sum_]))
+                found.sums.append(part)
                 mean = (total[-NUM_LOSSES:].double() / LOSS_STEPS / len(sum_.workers)).float()
                 found.losses.update(dict.fromkeys(sum_.workers, mean))
         return found, [sum_ for sum_ in totals if sum_ not in answers or sum_ in absurd]

@@ -26,6 +26,7 @@ from torch import Tensor
 from mdgan.engine.answers import AnswerForm, Answers, of_kind, read_answers
 from mdgan.engine.server.hosts import HostAnswer, Strikes
 from mdgan.engine.server.peers import Peers
+from mdgan.engine.stages.cut import LEAST_VOTES, cut, limit_of
 from mdgan.engine.stages.mask import NUM_LOSSES
 from mdgan.messages import Message
 
@@ -38,17 +39,19 @@ step, wrong for thousands of iterations. Norms between these are for `--aggregat
 _ROUNDED = 1.001
 """By how much rounding may lengthen an answer that is as long as it may be, at the very most."""
 
-LEAST_VOTES = 3
-"""With fewer votes the server cannot tell which norm is usual, and refuses none."""
-
 
 @dataclass
 class Screening:
-    """Refuses unusable answers, and counts strikes; all workers vote if no voters are given."""
+    """Refuses unusable answers, and counts strikes; all workers vote if no voters are given.
+
+    Attributes:
+        norms: by worker, of its newest answer that could be used.
+    """
 
     form: AnswerForm
     conduct: Strikes
     voters: Collection[int] | None = None
+    norms: dict[int, float] = field(default_factory=dict, init=False)
     _largest: dict[int, float] = field(default_factory=dict, init=False)
     _votes: list[float] = field(default_factory=list, init=False)  # of `_largest`, sorted
     _on_trust: dict[int, float] = field(default_factory=dict, init=False)
@@ -86,7 +89,20 @@ class Screening:
         reasons = {worker: reason or self._judge(worker, norm) for worker in workers}
         for worker in (worker for worker in workers if reasons[worker] is None):
             self.conduct.accept(worker)
+            self.norms[worker] = norm
         return self._refused(reasons)
+
+    def cut(self, answers: Answers, live: Collection[int]) -> list[int]:
+        """Shortens answers that are far longer than usual; the workers whose answers were."""
+        now = {n: norm for n, norm in self.norms.items() if n in answers.losses}
+        usual = now if self._votes_of(now) else {n: self.norms[n] for n in live if n in self.norms}
+        return cut(answers, now, limit_of(self._votes_of(usual), self.form.most_usual))
+
+    def _votes_of(self, norms: Mapping[int, float]) -> list[float]:
+        """Those of workers that have a vote; none if they are too few."""
+        voters = norms if self.voters is None else self.voters
+        votes = [norm for n, norm in norms.items() if n in voters]
+        return votes if len(votes) >= LEAST_VOTES else []
 
     def look_back(self) -> dict[int, str]:
         """Judges what was taken on trust, once an iteration's answers are all in.
@@ -191,6 +207,13 @@ class AnswerChecks:
         forms = self.forms or {0: self.form}
         for kind in {form.kind: None for form in forms.values()}:
             self._drop(self.screenings[kind].look_back())
+        self.cut()
+
+    def cut(self) -> None:
+        """Shortens answers that are far longer than usual; only where answers have one form."""
+        if self.form.most_usual and not self.forms:
+            screening = self.screenings[self.form.kind]
+            self.peers.cut(screening.cut(self.answers, self.peers.workers()))
 
     def _take_in_masked(self, answer: HostAnswer, read: Callable[[Message], Any]) -> None:
         """Keeps masked sums until those of all hosts are there; only their form can be judged."""

@@ -26,7 +26,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mdgan.engine.stages.screen import ABSURD_FACTOR, LEAST_VOTES
+from mdgan.engine.stages.cut import LEAST_VOTES
+from mdgan.engine.stages.screen import ABSURD_FACTOR
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Reduction
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
 

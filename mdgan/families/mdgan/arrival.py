@@ -1,5 +1,6 @@
 """MD-GAN without a barrier (Hardy et al. 2019, VII.1): a step for each answer that comes."""
 
+from collections.abc import Collection
 from math import sqrt
 from statistics import fmean
 from typing import NamedTuple
@@ -26,6 +27,7 @@ class _Used(NamedTuple):
     """An answer that was used, and how many steps G had taken since it made the batches."""
 
     worker: int
+    feedback: Tensor
     losses: Tensor
     staleness: int
 
@@ -52,6 +54,7 @@ class ByArrival:
     def __init__(self) -> None:
         self._open: dict[int, _OpenQuestion] = {}
         self._num_steps = 0
+        self._left_out: Collection[int] = ()
 
     def advance(self, i: int, server: MDGANServer, engine: Engine) -> Advance | None:
         """See `Stepping`."""
@@ -63,6 +66,8 @@ class ByArrival:
             self._use(i, engine.next_answer(i), used, server, engine)
         if not used:  # all workers were lost: the same iteration again, with newcomers
             return None
+        feedbacks = {each.worker: each.feedback for each in used}
+        self._left_out = server.find_attackers(feedbacks, (), engine)
         if server.swap_follows(i):
             server.swap(i, engine)
         workers = sorted({each.worker for each in used})
@@ -98,15 +103,21 @@ class ByArrival:
         learner = server.learner
         for worker in sorted(answers.singles):
             question = self._open.pop(worker)
+            used.append(
+                _Used(
+                    *(worker, answers.singles[worker], answers.losses[worker]),
+                    self._num_steps - question.num_steps,
+                )
+            )
+            if worker in self._left_out:
+                continue
             learner.put_first(question.graph)
-            staleness = self._num_steps - question.num_steps
             with engine.span("aggregate"):
                 feedback = {worker: answers.singles[worker]}
                 server.aggregation.update_gradient(
                     learner, feedback, question.sent.assignment, question.sent.kappa
                 )
             with engine.span("step"):
-                learner.at(i, rate_scale(staleness))
+                learner.at(i, rate_scale(used[-1].staleness))
                 learner.step()
             self._num_steps += 1
-            used.append(_Used(worker, answers.losses[worker], staleness))

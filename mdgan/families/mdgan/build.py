@@ -142,6 +142,8 @@ class _MDGANBuilder(Builder[MDGANSettings]):
         weights = num_parameters(discriminator)
         worker_bytes = training_bytes((discriminator, settings.training.policy("discriminator")))
         thing = worker_bytes - _FLOAT_BYTES * weights  # it goes without its gradients
+        if settings.swaps.swap_state == "weights":
+            thing = sum(tensor.nbytes for tensor in discriminator.state_dict().values())
         share = num_judges / settings.num_workers
         swap = Exchange(
             "swap",
@@ -247,6 +249,7 @@ def make_worker(
         real_half=half,
     )
     worker.rules = replace(worker.rules, batch_size=settings.num_reals)
+    worker.discriminator.moves_moments = settings.swaps.swap_state == "all"
     return worker
 
 

@@ -14,8 +14,13 @@ that it does not help to ignore swaps. A frozen discriminator, or a formula in i
 as far as the generator makes it. So WEF-Defense (Chen et al. 2022) looks at how weights evolve, and
 STD-DAGMM (Fraboni et al. 2021) at the spread of an update.
 
-Besides, discriminators that a worker gives away as they came have not learnt with it; see
-`Handovers`. Each host that says so counts as much as one discriminator does.
+Besides, discriminators that a worker gives away as they came have not learnt with it, and those
+that others refuse it has spoilt; see `Handovers`. Each host that says so counts as much as one
+discriminator does.
+
+A discriminator that a worker was given may be why its figures are low. So evidence is kept by the
+worker that a discriminator came from (through the hands of those whose figures it made low, too),
+and what came from any single other worker does not count.
 
 For each figure the server counts evidence: how much likelier a worker's figures are if it rides for
 free than if it is as the others, as a logarithm, and never below 0 (CUSUM, Page 1954). The usual
@@ -24,7 +29,8 @@ figure is the median over all workers: fewer than half of them cannot move it.
 
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -51,7 +57,9 @@ _MEMORY = 25
 """Figures of how many iterations say what is usual, and how far honest workers differ."""
 _MOST_OF_ONE = 8.0
 """Evidence that one discriminator gives against a worker that was given it, a quarter of what it
-takes: to have another one blamed, a worker must give away broken ones again and again."""
+takes."""
+_SERVER = 0
+"""Whom the copy comes from that a newcomer begins with."""
 _LEAST_DEVIATION = 0.3
 """Of motions, which are logarithms."""
 
@@ -70,8 +78,11 @@ class Evidence:
         self._most_at_once = most_at_once
         self._usual = self._variance = 0.0
         self._num_seen = 0
-        self._evidence: dict[int, float] = {}
-        self._most: dict[int, float] = {}
+        # By worker: evidence by whom the discriminator came from that gave it; from whom it has the
+        # one that it holds, or itself; and how much evidence there was when it was given that.
+        self._by_origin: defaultdict[int, dict[int, float]] = defaultdict(dict)
+        self._origin: dict[int, int] = {}
+        self._before: dict[int, float] = {}
 
     def take(self, figures: Mapping[int, float]) -> None:
         """Takes in one figure of every worker that has one; at least of `LEAST_WORKERS`."""
@@ -86,16 +97,37 @@ class Evidence:
         for worker, figure in figures.items():
             # The logarithm of the ratio of two normal densities, whose means are `gap` apart.
             ratio = strength * (min(usual - figure, 2 * gap) - gap / 2)
-            evidence = max(0.0, self.of(worker) + min(ratio, self._most_at_once))
-            self._evidence[worker] = min(evidence, self._most.get(worker, math.inf))
+            evidence = max(0.0, self._all(worker) + min(ratio, self._most_at_once))
+            most = self._before.get(worker, math.inf) + _MOST_OF_ONE
+            self._put(worker, min(evidence, most))
 
-    def given(self, worker: int) -> None:
-        """A worker was given a discriminator by another one."""
-        self._most[worker] = self.of(worker) + _MOST_OF_ONE
+    def moved(self, moves: Mapping[int, int]) -> None:
+        """Discriminators were handed on, giver → taker."""
+        origins = {
+            taker: self._origin.get(giver, giver)
+            if self._all(giver) > self._before.get(giver, 0.0)
+            else giver
+            for giver, taker in moves.items()
+        }
+        self._origin |= origins
+        self._before |= {taker: self._all(taker) for taker in origins}
 
     def of(self, worker: int) -> float:
-        """The logarithm of a ratio of likelihoods, at least 0."""
-        return self._evidence.get(worker, 0.0)
+        """The logarithm of a ratio of likelihoods, at least 0, less what one other one explains."""
+        parts = self._by_origin.get(worker, {})
+        return self._all(worker) - max((p for n, p in parts.items() if n != worker), default=0.0)
+
+    def _all(self, worker: int) -> float:
+        return sum(self._by_origin.get(worker, {}).values())
+
+    def _put(self, worker: int, evidence: float) -> None:
+        """More evidence comes from what the worker holds; less is less of all."""
+        parts, before = self._by_origin[worker], self._all(worker)
+        if evidence < before:
+            parts |= {n: part * evidence / before for n, part in parts.items()}
+        else:
+            origin = self._origin.get(worker, worker)
+            parts[origin] = parts.get(origin, 0.0) + evidence - before
 
 
 class _Look(NamedTuple):
@@ -144,10 +176,24 @@ class FreeRiders:
         """Looks at the answers of one iteration, F_n by worker, to X, [κ, b, C, H, W]."""
         if self._batch_size < LEAST_SAMPLES or len(feedbacks) < LEAST_WORKERS:
             self._last, self._since, self._num_since = None, {}, _LONGEST
-            return
+        else:
+            self._look(generated, assignment, feedbacks, swap_follows=swap_follows)
+        workers = sorted(self._known | self._handovers.accused())
+        against = {n: max(self._against(n).values()) for n in workers}
+        self.scores = {n: math.sqrt(2 * evidence) for n, evidence in against.items()}
+
+    def _look(
+        self,
+        generated: Tensor,
+        assignment: Mapping[int, Assignment],
+        feedbacks: Mapping[int, Tensor],
+        *,
+        swap_follows: bool,
+    ) -> None:
         if feedbacks.keys() != self._known:
             if self._known:  # those that come later begin with a copy of another's discriminator
-                self._was_given(feedbacks.keys() - self._known)
+                for newcomer in feedbacks.keys() - self._known:
+                    self._moved({_SERVER: newcomer})
             self._known |= feedbacks.keys()
             self._since = {n: row for n, row in self._since.items() if n in feedbacks}
         self._num_since += 1
@@ -166,12 +212,10 @@ class FreeRiders:
             self._heed.take(dict(zip(workers, heeds, strict=True)))
         if may_move:
             self._look_at_motion(workers, answers)
-        against = {n: max(self._against(n)) for n in sorted(self._known)}
-        self.scores = {n: math.sqrt(2 * evidence) for n, evidence in against.items()}
 
     def swapped(self, moves: Mapping[int, int]) -> None:
         """Discriminators are swapped, giver → taker, after the iteration looked at last."""
-        self._was_given(moves.values())
+        self._moved(moves)
         if self._last is not None:
             rows = self._last.rows
             given = {taker: rows[giver] for giver, taker in moves.items() if giver in rows}
@@ -183,17 +227,12 @@ class FreeRiders:
 
     def why(self, worker: int) -> str:
         """What is found against a worker, in words."""
-        heed, motion, handovers = self._against(worker)
-        if handovers > max(heed, motion):
-            return "it gives away discriminators as they came"
-        if heed >= motion:
-            return "its feedback does not depend on the samples that it judges"
-        return "its feedback does not change as that of a discriminator that learns"
+        against = self._against(worker)
+        return max(against, key=against.__getitem__)
 
-    def _was_given(self, workers: Iterable[int]) -> None:
-        for worker in workers:
-            self._heed.given(worker)
-            self._motion.given(worker)
+    def _moved(self, moves: Mapping[int, int]) -> None:
+        self._heed.moved(moves)
+        self._motion.moved(moves)
 
     def _heeds(self, generated: Tensor, answers: Tensor, batches: Sequence[int]) -> list[float]:
         """How far each answer, [N, b, C·H·W], heeds its batch, one of [κ, b, C·H·W]."""
@@ -233,9 +272,19 @@ class FreeRiders:
             self._last, self._since = now, dict(now.rows)
         self._num_since = 0
 
-    def _against(self, worker: int) -> tuple[float, float, float]:
-        handovers = _MOST_OF_ONE * self._handovers.num_witnesses(worker)
-        return self._heed.of(worker), self._motion.of(worker), handovers
+    def _against(self, worker: int) -> dict[str, float]:
+        """By what is found, the evidence of it."""
+        told = self._handovers
+        return {
+            "its feedback does not depend on the samples that it judges": self._heed.of(worker),
+            "its feedback does not change as that of a discriminator that learns": (
+                self._motion.of(worker)
+            ),
+            "it gives away discriminators as they came": _MOST_OF_ONE * told.num_witnesses(worker),
+            "others refuse the discriminators that it has had": (
+                _MOST_OF_ONE * told.spoilers.get(worker, 0)
+            ),
+        }
 
 
 def _motion(then: _Look, rows_then: Sequence[int], now: _Look, rows_now: Sequence[int]) -> _Floats:

@@ -39,6 +39,7 @@ def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> Answe
         # The other rules need every answer by itself, and so do a step and a score for each.
         sums=rule.name == "mean" and not settings.by_arrival and not settings.shut_out_free_riders,
         beside={OUTPUTS: (batch_size,)} if rule.needs_verdicts else {},
+        most_usual=settings.longest_answer,
     )
 
 
@@ -179,11 +180,14 @@ def swapped(
     iteration: int,
     given: Mapping[int, str],
     taken: Mapping[int, str],
+    refused: Iterable[int] = (),
+    *,
     slow_givers: Iterable[int] = (),
 ) -> Message:
-    """Host → server: SHA-256 of the discriminators that its workers gave and got, by worker.
+    """Host → server: SHA-256 of the discriminators that its workers gave and took, by worker.
 
-    A worker whose partner was lost is not in `taken`. `slow` givers kept this host waiting.
+    Not in `taken` are workers whose partner was lost, and those that `refused` what they got and
+    keep their own. `slow` givers kept this host waiting.
     """
     return Message(
         SWAPPED,
@@ -191,6 +195,7 @@ def swapped(
         fields={
             "given": {str(worker): digest for worker, digest in given.items()},
             "taken": {str(worker): digest for worker, digest in taken.items()},
+            "refused": sorted(refused),
             "slow": sorted(slow_givers),
         },
     )

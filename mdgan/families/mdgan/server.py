@@ -1,11 +1,12 @@
 """The server's share of MD-GAN: iterations of Algorithm 1 (Hardy et al. 2019), and swaps."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
+from mdgan.engine.answers import Answers
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
@@ -14,8 +15,10 @@ from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.free_riders import FreeRiders
 from mdgan.families.mdgan.messages import COPIED, OUTPUTS, SWAPPED, batches, image_codec
+from mdgan.families.mdgan.opposition import Opposition
 from mdgan.families.mdgan.server_swaps import Holders, ServerSwaps
 from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.exact_sum import PartialSum
 from mdgan.gan.labels import label_counts
 from mdgan.gan.model_state import part_of, under
 
@@ -73,7 +76,8 @@ class MDGANServer(ServerPart):
         self._holders = Holders(settings.participation, settings.training.seed)
         self._swaps = ServerSwaps(settings.swaps.swap, settings.training.seed)
         self._free_riders = FreeRiders(settings.training.batch_size, self._swaps.handovers)
-        self._noted_riders: set[int] = set()
+        self._opposition = Opposition(of_sums=path.hides_answers)
+        self._noted: set[int] = set()
         self._swap_every = 0
         self._left_out_swap = False
 
@@ -158,15 +162,19 @@ class MDGANServer(ServerPart):
 
     def judges(self, hosts: Hosts) -> Hosts:
         """Those of the workers that hold a discriminator, by host."""
-        holders = self._holders.among(workers_of(hosts))
-        if holders is None:
-            return hosts
-        chosen = {host: [n for n in carried if n in holders] for host, carried in hosts.items()}
-        return {host: carried for host, carried in chosen.items() if carried}
+        workers = workers_of(hosts)
+        holders = self._holders.among(workers)
+        chosen = set(workers if holders is None else holders)
+        if self.path.hides_answers:  # what is in a sum counts
+            chosen -= self._opposition.guilty
+        judges = {host: [n for n in carried if n in chosen] for host, carried in hosts.items()}
+        return {host: carried for host, carried in judges.items() if carried}
 
     def send_batches(self, i: int, engine: Engine, hosts: Hosts) -> Sent:
         """Steps 1 and 2: X = G(z) in one forward pass, and each host what its workers use of it."""
         engine.at(i)
+        if self._opposition.divides:
+            self.path.look_closer()
         hosts = self.path.able(hosts, engine.peers)
         workers, settings = workers_of(hosts), self._settings
         kappa = settings.num_judged(len(workers))
@@ -209,6 +217,7 @@ class MDGANServer(ServerPart):
             moves = self._swaps.order(i, engine, self._holders.now)
             self._holders.move(moves)
             self._free_riders.swapped(moves)
+            self._opposition.given(moves.values())
 
     def pauses_after(self, i: int, engine: Engine) -> bool:
         """Whether all workers must have answered before the iteration after i."""
@@ -216,25 +225,40 @@ class MDGANServer(ServerPart):
             return True
         return engine.checkpoint_due(i - 1, i)
 
-    def score_riders(
-        self, i: int, sent: Sent, feedbacks: Mapping[int, Tensor], engine: Engine
-    ) -> Mapping[int, float]:
-        """Scores workers by their answers, and shuts out free riders if the user wants that."""
-        swap_follows = self.swap_follows(i)
-        riders = self._free_riders
-        riders.look(sent.generated, sent.assignment, feedbacks, swap_follows=swap_follows)
-        for worker in riders.guilty() - self._noted_riders:
-            self._noted_riders.add(worker)
-            reason = riders.why(worker)
+    def score(
+        self, i: int, sent: Sent, answers: Answers, engine: Engine
+    ) -> Mapping[str, Mapping[int, float]]:
+        """Scores workers by their answers, and drops the answers of attackers."""
+        riders, feedbacks = self._free_riders, answers.singles
+        riders.look(sent.generated, sent.assignment, feedbacks, swap_follows=self.swap_follows(i))
+        self._tell({n: ("a free rider", riders.why(n)) for n in riders.guilty()}, engine)
+        left_out = self.find_attackers(feedbacks, answers.sums, engine)
+        for worker in left_out if answers.losses.keys() - left_out else ():
+            answers.drop(worker)
+        scores = {"riding": riders.scores, "opposing": self._opposition.scores}
+        return {key: {n: round(s, 2) for n, s in own.items()} for key, own in scores.items()}
+
+    def find_attackers(
+        self, feedbacks: Mapping[int, Tensor], sums: Sequence[PartialSum], engine: Engine
+    ) -> set[int]:
+        """The workers whose answers do not count, since they oppose the others."""
+        if self._settings.longest_answer:
+            self._opposition.look(feedbacks, sums, engine.peers.host_of())
+            reason = "an attacker", "its feedback opposes that of the others, and does not count"
+            self._tell(dict.fromkeys(self._opposition.guilty, reason), engine)
+        return self._opposition.left_out
+
+    def _tell(self, found: Mapping[int, tuple[str, str]], engine: Engine) -> None:
+        """Tells once what workers look like, and why; shuts them out if the user wants that."""
+        for worker in found.keys() - self._noted:
+            self._noted.add(worker)
+            what, reason = found[worker]
             if self._settings.shut_out_free_riders:
-                engine.peers.shut_out(worker, f"a free rider: {reason}")
+                engine.peers.shut_out(worker, f"{what}: {reason}")
                 engine.handle_losses()
             else:
-                engine.note(
-                    f"rank {worker} looks like a free rider: {reason}; with "
-                    "--shut-out-free-riders it would be shut out"
-                )
-        return riders.scores
+                hint = "" if self.path.hides_answers else " (see --shut-out-free-riders)"
+                engine.note(f"rank {worker} looks like {what}: {reason}{hint}")
 
 
 class InStep:
@@ -264,6 +288,8 @@ class InStep:
             server.learner.skip()
             return Advance(i, answers.mean_losses())
 
+        scores = server.score(i, sent, answers, engine)
+
         # 5. One optimizer step from all feedback; most rules need a single backward pass.
         with engine.span("aggregate"):
             server.aggregation.update_gradient(
@@ -275,11 +301,9 @@ class InStep:
             server.learner.step()
 
         # 6. Swap.
-        scores = server.score_riders(i, sent, answers.singles, engine)
-        riding = {worker: round(score, 2) for worker, score in scores.items()}
         if server.swap_follows(i):
             server.swap(i, engine)
-        return Advance(i, answers.mean_losses(), sorted(answers.losses), {"riding": riding})
+        return Advance(i, answers.mean_losses(), sorted(answers.losses), scores)
 
     def _send_ahead(self, i: int, server: MDGANServer, engine: Engine) -> Sent | None:
         """Sends batches to hosts that may still owe an answer to the iteration before."""

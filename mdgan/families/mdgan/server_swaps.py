@@ -21,6 +21,13 @@ from mdgan.messages import Message
 from mdgan.records.values import in_words
 
 _WITNESSES = 2
+_NEWEST = 40
+"""Swaps of which it counts what was refused, so that chance does not add up."""
+_NUM_HOLDERS = 2
+"""Workers before its giver that may have spoilt a discriminator; others have healed it since."""
+_NEARLY_ALL = 0.8
+_ENOUGH = 4
+"""Hosts that have refused what a worker has held; from then on it gives nothing."""
 
 
 Moves = dict[int, int]
@@ -141,16 +148,27 @@ class Holders:
 
 
 class Handovers:
-    """Counts, for each worker, the hosts that took from it what it had just been given.
+    """Counts, for each worker, the hosts that took from it what is no discriminator that learns.
 
     A worker that trains gives away something else than it took in its swap before. What it took is
     what its giver says, and what it gave is what its taker says: a free rider's own word is not
     needed. One host could say anything, so the others are counted that tell the same of a worker.
+
+    What a taker has tried and refuses may have been spoilt by any of those who held it last. The
+    one that nearly all that was refused has in common is to blame, and nobody else.
     """
 
     def __init__(self) -> None:
         self._took: dict[int, str] = {}
         self._witnesses: defaultdict[int, set[Hashable]] = defaultdict(set)
+        # By worker, who held its discriminator before, the last one first.
+        self._holders: dict[int, tuple[int, ...]] = {}
+        # By giver and the host that took from it last: who may have spoilt what that refused, and
+        # after how many swaps.
+        self._refusals: dict[tuple[int, Hashable], tuple[tuple[int, ...], int]] = {}
+        self._num_swaps = 0
+        self.spoilers: dict[int, int] = {}
+        """By worker that has spoilt discriminators, how many hosts refused them."""
 
     def note(
         self,
@@ -158,26 +176,63 @@ class Handovers:
         given: Mapping[int, str],
         taken: Mapping[int, str],
         owner_of: Mapping[int, Hashable],
+        refused: Collection[int] = (),
     ) -> None:
         """Takes in one swap: its moves, what givers and takers report, each worker's owner.
 
-        Where most workers hand on what they took, none is blamed.
+        Where most workers hand on what they took, or most refuse it, none is blamed.
         """
+        others = {g: t for g, t in moves.items() if owner_of[g] != owner_of[t]}
         handed_on = {
             giver: owner_of[taker]
-            for giver, taker in moves.items()
-            if owner_of[giver] != owner_of[taker]
-            and giver in self._took
-            and taken.get(taker) == self._took[giver]
+            for giver, taker in others.items()
+            if giver in self._took and taken.get(taker) == self._took[giver]
         }
         if 2 * len(handed_on) < len(moves):
             for giver, witness in handed_on.items():
                 self._witnesses[giver].add(witness)
         self._took |= {taker: given[giver] for giver, taker in moves.items() if giver in given}
 
+        self._num_swaps += 1
+        holders = {giver: (giver, *self._holders.get(giver, ())) for giver in moves}
+        is_usual = 2 * len(refused) > len(moves)
+        for giver, taker in others.items():
+            if taker in refused and not is_usual:
+                self._refusals[giver, owner_of[taker]] = holders[giver], self._num_swaps
+            elif taker in taken and taker not in refused:
+                self._refusals.pop((giver, owner_of[taker]), None)
+        self._holders |= {
+            taker: holders[giver][:_NUM_HOLDERS]
+            for giver, taker in moves.items()
+            if taker not in refused
+        }
+        self._look_for_spoiler(owner_of)
+
     def num_witnesses(self, worker: int) -> int:
         """How many other hosts took from a worker what it had just been given."""
         return len(self._witnesses.get(worker, ()))
+
+    def accused(self) -> set[int]:
+        """The workers of which any host has told such a thing."""
+        return self._witnesses.keys() | self.spoilers.keys()
+
+    def _look_for_spoiler(self, owner_of: Mapping[int, Hashable]) -> None:
+        """Looks for what refused discriminators have in common that no known spoiler has had."""
+        open_ = {
+            key: holders
+            for key, (holders, number) in self._refusals.items()
+            if not self.spoilers.keys() & set(holders) and number > self._num_swaps - _NEWEST
+        }
+        witnesses = {
+            worker: {host for (_, host), v in open_.items() if worker in v} - {owner_of[worker]}
+            for worker in owner_of
+        }
+        first, second = sorted(witnesses, key=lambda n: (-len(witnesses[n]), n))[:2]
+        others = [v for (_, host), v in open_.items() if host != owner_of[first]]
+        share = sum(first in v for v in others) / max(1, len(others))
+        num_refusing = len(witnesses[first])
+        if num_refusing >= max(_ENOUGH, 1 + len(witnesses[second])) and share >= _NEARLY_ALL:
+            self.spoilers[first] = num_refusing
 
 
 class ServerSwaps:
@@ -204,11 +259,12 @@ class ServerSwaps:
 
         Only `holders`, if given, have a discriminator to give. A worker whose last answer could not
         be used gives nothing: what it has may be broken. It is not to blame for what it is given.
+        Nor does one that has spoilt discriminators.
         """
         free = engine.peers.free()
         workers = sorted(worker for carried in free.values() for worker in carried)
         moves = draw_swap(self._form, self._seed, self.num_swaps, workers)
-        broken = engine.peers.strikes.unusable
+        broken = engine.peers.strikes.unusable | self.handovers.spoilers.keys()
         host_of, addresses = engine.peers.host_of(), engine.peers.addresses()
         moves = {
             giver: taker
@@ -266,7 +322,9 @@ class ServerSwaps:
                 engine.event("swap", iteration, **record.content())
                 self._tell_failed(engine, iteration, record)
                 owner_of = {n: engine.peers.identity(host) for n, host in record.host_of.items()}
-                self.handovers.note(record.moves, record.given, record.taken, owner_of)
+                self.handovers.note(
+                    record.moves, record.given, record.taken, owner_of, record.refused
+                )
                 del self._records[iteration]
 
     def _tell_failed(self, engine: Engine, iteration: int, record: "_SwapRecord") -> None:
@@ -291,6 +349,7 @@ class _SwapRecord:
     means: bool
     given: dict[int, str] = field(default_factory=dict)
     taken: dict[int, str] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -300,6 +359,9 @@ class _SwapRecord:
         for known, name in (self.given, "given"), (self.taken, "taken"):
             digests = {int(n): str(digest) for n, digest in message.fields[name].items()}
             known.update({n: d for n, d in digests.items() if self.host_of.get(n) == host})
+        told = {int(n) for n in message.fields["refused"]}
+        takers = set(self.moves.values())
+        self.refused |= {n for n in told & takers if self.host_of.get(n) == host}
         self.silent = {worker for worker in self.silent if self.host_of[worker] != host}
 
     def givers_of(self, host: int) -> set[int]:
@@ -323,6 +385,7 @@ class _SwapRecord:
             "sits_out": sorted(self.host_of.keys() - self.moves.keys()),
             "given": self.given,
             "taken": self.taken,
+            "refused": sorted(self.refused),
             "lost": sorted(self.lost),
             "exact": all(arrived),
         }

@@ -7,6 +7,7 @@ from math import ceil, inf
 from typing import Any
 
 from mdgan.engine.settings import RunSettings, num_participants
+from mdgan.engine.stages.cut import MOST_USUAL
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, ClassCounts, updates_setting
 from mdgan.families.mdgan.shown import SHOWN
@@ -138,6 +139,13 @@ class SwapSettings(Settings):
         one_of("pairs", MEANS, "derangement"),
         has_flag=False,
     )
+    swap_state: str = setting(
+        "all",
+        "What moves in a swap: all of a discriminator, with its optimizer's state, or weights and "
+        "buffers alone, so that each worker keeps its own moments.",
+        one_of("all", "weights"),
+        has_flag=False,
+    )
 
 
 class MDGANSettings(RunSettings):
@@ -191,10 +199,17 @@ class MDGANSettings(RunSettings):
     )
     shut_out_free_riders: bool = setting(
         False,
-        "Shut out workers whose feedback shows that they do not train; then no host adds up what "
-        "its workers answer.",
+        "Shut out workers whose feedback shows that they do not train, or that opposes that of the "
+        "others; then no host adds up what its workers answer.",
         switch(),
         group="faults",
+    )
+    longest_answer: float = setting(
+        MOST_USUAL,
+        "How many times as long as usual feedback may be; what is longer is cut, and that of a "
+        "worker that opposes the others for long does not count. 0: all counts as it is.",
+        number(lambda factor: factor == 0 or 1 <= factor < inf, "must be 1 or more, or 0 for any"),
+        has_flag=False,
     )
     vectorize: bool = own_setting(
         False,
@@ -245,11 +260,10 @@ class MDGANSettings(RunSettings):
     def _check_kappa(self, kappa: int) -> None:
         """Refuses batches without a worker to judge them, or with too few to add up."""
         num_judges = self.num_judges
-        most = max(2, num_judges)
-        if kappa > most:
+        if kappa > (most := max(2, num_judges)):
             raise BadInput(
-                f"--kappa {kappa}: more batches than {num_judges} worker(s) at a time "
-                f"can judge; at most {most}"
+                f"--kappa {kappa}: more batches than {num_judges} worker(s) at a time can judge; "
+                f"at most {most}"
             )
         if self.by_arrival and kappa > _ONES_OWN:
             raise BadInput(
@@ -259,8 +273,7 @@ class MDGANSettings(RunSettings):
         if self.secure.secure_aggregation and kappa > num_judges // LEAST_PARTIES:
             raise BadInput(
                 f"--kappa {kappa} of {num_judges} worker(s): with --secure-aggregation "
-                "the server sees sums alone, of all workers that were asked; leave out one of the "
-                "two"
+                "the server sees sums alone, of all that were asked; leave out one of the two"
             )
 
     def _check_scored(self) -> None:
@@ -273,8 +286,7 @@ class MDGANSettings(RunSettings):
         if self.training.batch_size < LEAST_SAMPLES:
             raise BadInput(
                 f"--shut-out-free-riders: a batch of {self.training.batch_size} is too small to "
-                "see whether answers depend on it; --batch-size must be at least "
-                f"{LEAST_SAMPLES}"
+                f"see whether answers depend on it; --batch-size must be at least {LEAST_SAMPLES}"
             )
 
     @property

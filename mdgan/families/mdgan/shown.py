@@ -3,7 +3,7 @@
 from mdgan.records.declared import WorkerNumbers
 
 GUILTY = 8.0
-"""The score for free riding from which on a worker is one, in standard deviations."""
+"""The score from which on a worker is taken for what it looks like, in standard deviations."""
 
 SHOWN = (
     WorkerNumbers(
@@ -12,6 +12,15 @@ SHOWN = (
         label="steps old",
         caption="How many steps the generator took between making a worker's batches and using "
         "its answer (--updates arrival): the means over logged iterations.",
+    ),
+    WorkerNumbers(
+        key="opposing",
+        title="Feedback against that of the others",
+        label="score",
+        caption="How sure it is of each worker that its feedback opposes that of the others, in "
+        "standard deviations; dashed: from here on it does not count.",
+        alarm=GUILTY,
+        alarming="opposing",
     ),
     WorkerNumbers(
         key="riding",

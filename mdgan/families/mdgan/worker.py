@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import DiscriminatorLearner, Stage, unobserved
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import is_finite, part_of, under
 from mdgan.gan.stacked_learners import StackedLearners
+
+_TINY = 1e-12
 
 
 class Judgement(NamedTuple):
@@ -83,51 +84,53 @@ class Worker(DiscriminatorLearner):
             (gradient,) = torch.autograd.grad(self.rules.scaled(loss), images)
         return Judgement(gradient / self.rules.loss_scale, loss.detach(), logits.detach().flatten())
 
-    def load_discriminator(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over a discriminator, as in a swap; data and random state stay.
+    def told_apart(self, generated: Samples) -> float:
+        """How far above generated samples, [b, C, H, W], D rates real ones, in standard errors.
+
+        The real ones are those that it learns from next; nothing changes but buffers of D. Under
+        differential privacy it is 0, since all that real samples are used for is counted.
+        """
+        if self.real_half is not None:
+            return 0.0
+        batches, random = self.batches.state(), self.random_state.tensors()
+        real = self.draw_real().to(self.discriminator.device)
+        self.batches.load_state(batches)
+        with torch.no_grad(), self.random_state.in_place():
+            if self.rules.merges_halves:
+                both = self.judge(real.and_then(generated)).logits.flatten()
+                ratings = both[: len(real)], both[len(real) :]
+            else:
+                ratings = (
+                    self.judge(real).logits.flatten(),
+                    self.judge(generated).logits.flatten(),
+                )
+        self.random_state.restore(random)
+        self._real = None
+        of_real, of_generated = ratings
+        error = of_real.var() / len(of_real) + of_generated.var() / len(of_generated)
+        return float((of_real.mean() - of_generated.mean()) / (error.sqrt() + _TINY))
+
+    def take(self, given: Mapping[str, Tensor], *, mean: bool = False) -> None:
+        """Takes over a discriminator, as in a swap; data, random state and counts stay.
 
         A real half that is already learnt is undone, with its batch and random numbers, so that it
-        does not matter whether it was learnt early. Without its moments the optimizer begins anew.
+        does not matter whether it was learnt early. With `mean` it goes on with the mean of its own
+        and of the other one, of the same bits for both workers of a pair; if its own is broken,
+        with the other one.
 
         Raises:
-            KeyError, RuntimeError: the state does not fit, or is not `is_finite`; nothing changed.
+            KeyError, RuntimeError: it does not fit, or is not `is_finite`; nothing changed.
         """
-        if not is_finite(state):
+        if not is_finite(given):
             raise RuntimeError("a discriminator with NaN or Inf, or that soon has them")
-        self.discriminator.load_state(state)
-        self._undo_real_half()
-
-    def average_with(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on with the mean of its discriminator and another one, and so does their worker.
-
-        The mean is of weights, buffers and moments, and has the same bits for both. Counts stay. If
-        its own is broken, it goes on with the other one.
-
-        Raises:
-            KeyError, RuntimeError: as `load_discriminator`.
-        """
-        own: dict[str, Tensor] = self.discriminator.state().to_dict()
-        self.load_discriminator(state)  # checks it; a sum would stretch tensors of other shapes
-        if is_finite(own):
-            other: dict[str, Tensor] = self.discriminator.state().to_dict()
+        own = self.discriminator.moving() if mean else {}
+        self.discriminator.load_moving(given)  # checks it; a sum would stretch other shapes
+        if mean and is_finite(own):
+            other = self.discriminator.moving()
             both = [n for n in own.keys() & other.keys() if own[n].is_floating_point()]
             means = {name: (own[name] + other[name]) / 2 for name in both}
-            self.load_discriminator({**other, **own, **means})
-
-    def average_in_place(self, other: "Worker") -> None:
-        """`average_with` of two workers, of which neither's discriminator is broken."""
-        self.undo_real_half()
-        other.undo_real_half()
-        if not self.discriminator.average_with(other.discriminator):
-            own = self.discriminator.state()
-            self.average_with(other.discriminator.state())
-            other.average_with(own)
-
-    def take(self, discriminator: Discriminator) -> None:
-        """As `load_discriminator`, without a copy: its worker takes another one in turn."""
-        self.undo_real_half()
-        self.discriminator = discriminator
-        self.drop_real_half()
+            self.discriminator.load_moving({**other, **own, **means})
+        self._undo_real_half()
 
     def undo_real_half(self) -> None:
         """Forgets a real half that is already learnt; everything is as it was before."""
@@ -249,7 +252,6 @@ class StackedWorkers(OneByOne):
 
     def learn_real_halves(self) -> None:
         """See `OneByOne`."""
-        self._learners.arrange()
         for worker in self.workers.values():
             if not worker.has_real_half:
                 worker.remember()
@@ -257,7 +259,6 @@ class StackedWorkers(OneByOne):
 
     def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
         """See `OneByOne`."""
-        self._learners.arrange()
         ranks = sorted(assignment, key=self._row.__getitem__)
         rows = [self._row[rank] for rank in ranks]
         fake = Samples.stacked([self._fake(generated, assignment[rank]) for rank in ranks])

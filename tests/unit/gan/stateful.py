@@ -16,8 +16,9 @@ from mdgan.gan.discriminator_learner import DiscriminatorLearner
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
+from mdgan.gan.model_state import load_moments, optimizer_tensors
 from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import make_optimizer
+from mdgan.gan.optimizers import make_optimizer, weights_replaced
 from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan import small
 from tests.unit.gan.small import (
@@ -81,13 +82,17 @@ def swap(first: Worker, second: Worker) -> None:
     """As over a link."""
     for worker in (first, second):
         worker.undo_real_half()  # as hosts do before they give a discriminator away
-    states = [through_bytes(w.discriminator.state().to_dict()) for w in (second, first)]
+    states = [through_bytes(w.discriminator.moving()) for w in (second, first)]
     for worker, state in zip((first, second), states, strict=True):
-        worker.load_discriminator(state)
+        worker.take(state)
+
+
+def model_and_optimizer(worker: Worker) -> tuple[nn.Module, torch.optim.Optimizer]:
+    return worker.discriminator.model, worker.discriminator.optimizer
 
 
 def bits_of(worker: Worker) -> list[Tensor]:
-    return all_bits(worker.discriminator.model, worker.discriminator.optimizer)
+    return all_bits(*model_and_optimizer(worker))
 
 
 class Run:
@@ -157,11 +162,17 @@ class Run:
 
 def assert_swapping_exchanges_shards(
     make: Callable[[int], Worker],
-    way: Callable[[Worker, Worker], None] = swap,
     draw: Callable[[int], Samples] = lambda seed: Samples(images(seed)),
+    *,
+    moves_moments: bool = True,
 ) -> None:
-    """Workers that swap after the third iteration equal those whose shards are exchanged."""
+    """Workers that swap after the third iteration equal those whose shards are exchanged.
+
+    So are the moments, where they do not move.
+    """
     swapped, stayed = ([make(n) for n in (1, 2)] for _ in range(2))
+    for worker in swapped:
+        worker.discriminator.moves_moments = moves_moments
     for i in range(1, 9):
         for workers in (swapped, stayed):
             # Who has which shard now gets the batch of that shard.
@@ -171,7 +182,12 @@ def assert_swapping_exchanges_shards(
                 worker.learn(draw(10 * i + place))
                 worker.feedback(draw(10 * i + place + 5))
         if i == 3:
-            way(*swapped)
+            swap(*swapped)
+            if not moves_moments:
+                kept = [optimizer_tensors(*model_and_optimizer(w)) for w in stayed]
+                for worker, moments in zip(stayed, reversed(kept), strict=True):
+                    load_moments(*model_and_optimizer(worker), moments)
+                    weights_replaced(worker.discriminator.optimizer)
             for part in ("batches", "random_state", "regularizers"):
                 own = [getattr(worker, part) for worker in stayed]
                 for worker, other in zip(stayed, reversed(own), strict=True):

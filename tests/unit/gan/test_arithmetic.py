@@ -109,8 +109,8 @@ def test_a_worker_learns_and_swaps_whatever_it_computes_in(how: dict[str, Any]) 
             for worker in (one, other):
                 worker.learn(Samples(small.images(seed)))
             state = one.discriminator.state()
-            one.load_discriminator(other.discriminator.state())
-            other.load_discriminator(state)
+            one.take(other.discriminator.state())
+            other.take(state)
         feedbacks.append(one.feedback(Samples(small.images(9)))[0])
     plain, got = feedbacks
     assert got.dtype == torch.float32

@@ -20,7 +20,7 @@ from mdgan.gan.regularizers.r1 import R1
 from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
 from tests.unit.gan import small, stateful
 from tests.unit.gan.small import equal_bits, images
-from tests.unit.gan.stateful import Run, assert_swapping_exchanges_shards, swap
+from tests.unit.gan.stateful import Run, assert_swapping_exchanges_shards
 
 ITERATIONS = 6
 WASSERSTEIN = {
@@ -81,18 +81,10 @@ def test_stopped_and_resumed_equals_never_stopped(name: str) -> None:
     assert equal_bits(whole.bits(), late.bits())
 
 
-def swap_by_reference(first: Worker, second: Worker) -> None:
-    discriminators = first.discriminator, second.discriminator
-    first.take(discriminators[1])
-    second.take(discriminators[0])
-
-
 @cases
-@pytest.mark.parametrize("way", [swap, swap_by_reference])
-def test_swapping_equals_exchanging_the_shards(
-    name: str, way: Callable[[Worker, Worker], None]
-) -> None:
-    assert_swapping_exchanges_shards(partial(make_worker, name), way)
+@pytest.mark.parametrize("moves_moments", [True, False], ids=["all moves", "weights move"])
+def test_swapping_equals_exchanging_the_shards(name: str, moves_moments: bool) -> None:
+    assert_swapping_exchanges_shards(partial(make_worker, name), moves_moments=moves_moments)
 
 
 def test_the_real_batch_is_forgotten_with_its_half() -> None:
@@ -125,7 +117,7 @@ def adapted(steps: int) -> Worker:
 def test_what_ada_knows_is_kept_with_the_worker_and_does_not_move(steps: int) -> None:
     worker, other = adapted(steps), make_worker("ada", 2)
     assert (p_of(worker) > 0) is (steps >= 4)
-    other.load_discriminator(worker.discriminator.state())
+    other.take(worker.discriminator.state())
     assert p_of(other) == 0
     assert other.load_state(stateful.through_bytes(worker.state()))
     assert p_of(other) == p_of(worker)

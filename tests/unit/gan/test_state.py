@@ -105,8 +105,8 @@ def test_a_discriminator_can_be_taken_over_at_any_time(pending: bool) -> None:
     state = giver.discriminator.state()
     if pending:
         early.learn_real_half()
-    early.load_discriminator(state)
-    late.load_discriminator(state)
+    early.take(state)
+    late.take(state)
     assert early.discriminator.digest() == giver.discriminator.digest()
     assert_alike(early, late)
 
@@ -118,7 +118,7 @@ def test_a_discriminator_that_does_not_fit_leaves_the_pending_half() -> None:
     state = part_of(make_worker(2).state(), "discriminator.")
     del state["model.1.weight"]
     with pytest.raises(KeyError):
-        disturbed.load_discriminator(state)
+        disturbed.take(state)
     assert_alike(disturbed, calm)
 
 
@@ -282,9 +282,9 @@ def test_a_discriminator_whose_roots_would_be_nan_is_not_taken(ending: str) -> N
     lies = {name: -tensor - 1 for name, tensor in given.items() if name.endswith(ending)}
     assert lies
     with pytest.raises(RuntimeError, match="NaN"):
-        taker.load_discriminator({**given, **lies})
+        taker.take({**given, **lies})
     assert taker.discriminator.digest() == own
-    taker.load_discriminator(given)
+    taker.take(given)
     assert taker.discriminator.digest() == giver.discriminator.digest()
 
 

@@ -126,7 +126,7 @@ WRITTEN_BY_0_5_0: dict[str, Any] = {
 }
 """The `config.json` of a run with all defaults, as version 0.5.0 left it."""
 SINCE_0_7_0 = {
-    **{"relay": "auto", "swap_state": "all", "data_buffer": "auto", "slot_rounds": 3},
+    **{"relay": "auto", "data_buffer": "auto", "slot_rounds": 3},
     **{"time_window": None, "dp_repeatable": False, "dp_tell": None, "ada_images": None},
     **{"generator_optimizer": None, "discriminator_optimizer": None, "generator_epsilon": None},
 }

@@ -90,7 +90,7 @@ def test_who_says_nothing_is_turned_away(is_tls: bool, monkeypatch: pytest.Monke
 
 
 @TLS
-@claim("flood", "A flood of knocks can cost all speed, and no host its link")
+@claim("flood", "A flood of knocks can cost speed, and no host its link")
 def test_a_flood_of_half_open_connections_disturbs_no_host(is_tls: bool) -> None:
     network = GrpcNetwork(identity=GOOD if is_tls else None, place="127.0.0.1:0")
     hosts = joined(network, 1)

@@ -9,19 +9,24 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import assign
-from mdgan.families.mdgan.free_riders import FreeRiders
-from mdgan.families.mdgan.server_swaps import Handovers
+from mdgan.families.mdgan.free_riders import Evidence, FreeRiders
+from mdgan.families.mdgan.server_swaps import Handovers, Moves, draw_swap
 from mdgan.families.mdgan.shown import GUILTY
+from tests.claims.registry import claim
 
 SHAPE = (8, 1, 4, 4)
 WORKERS = (1, 2, 3, 4, 5)
 KAPPA = 2
 EVERY = 10
 ASSIGNMENT = assign(WORKERS, KAPPA)
-MOVES = {1: 2, 2: 1, 3: 4, 4: 3}
 
 Answer = Callable[[int, Tensor, int], Tensor]
 """From a worker, its batch and the iteration to its feedback."""
+
+
+def moves_after(i: int) -> Moves:
+    """Who gives to whom in the swap after iteration i."""
+    return draw_swap("pairs", 1, i // EVERY - 1, WORKERS)
 
 
 class Game:
@@ -45,7 +50,7 @@ class Game:
             swaps = i % EVERY == 0
             self.played.append((generated, feedbacks, swaps))
             if swaps:
-                self.held |= {taker: self.held[giver] for giver, taker in MOVES.items()}
+                self.held |= {t: self.held[giver] for giver, t in moves_after(i).items()}
         return self.played
 
     def feedback(self, worker: int, judged: Tensor, i: int) -> Tensor:
@@ -59,10 +64,10 @@ class Game:
 
 def scored(played: Sequence[tuple[Tensor, dict[int, Tensor], bool]]) -> FreeRiders:
     scores = FreeRiders(SHAPE[0], Handovers())
-    for generated, feedbacks, swaps in played:
+    for i, (generated, feedbacks, swaps) in enumerate(played, start=1):
         scores.look(generated, ASSIGNMENT, feedbacks, swap_follows=swaps)
         if swaps:
-            scores.swapped(MOVES)
+            scores.swapped(moves_after(i))
     return scores
 
 
@@ -83,7 +88,7 @@ LIES: Mapping[str, Answer] = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_a_free_rider_is_found_and_no_honest_worker(lie: str) -> None:
-    found = scored(Game({3: LIES[lie]}).play(150))
+    found = scored(Game({3: LIES[lie]}).play(250))
     assert found.guilty() == {3}
     assert found.scores[3] >= GUILTY
     assert max(score for worker, score in found.scores.items() if worker != 3) < GUILTY / 2
@@ -125,6 +130,59 @@ def test_where_no_discriminator_changes_none_is_blamed() -> None:
     handovers = Handovers()
     swap_digests(handovers, {1, 2, 3, 4, 5, 6}, swaps=6)
     assert not any(map(handovers.num_witnesses, WORKERS))
+
+
+def refusals(handovers: Handovers, spoiler: int, *, found_by: int) -> None:
+    """Takers refuse what a worker has spoilt: the first that gets it, or only a later one."""
+    workers = range(1, 9)
+    spoilt_for = dict.fromkeys(workers, 0)
+    for number in range(30):
+        moves = draw_swap("pairs", 3, number, workers)
+        after = {
+            t: 1 if g == spoiler else spoilt_for[g] and spoilt_for[g] + 1 for g, t in moves.items()
+        }
+        refused = {taker for taker, swaps in after.items() if swaps == found_by}
+        spoilt_for = {n: 0 if n in refused else after[n] for n in workers}
+        given = {giver: f"{giver} in {number}" for giver in moves}
+        taken = {taker: given[giver] for giver, taker in moves.items() if taker not in refused}
+        handovers.note(moves, given, taken, {n: n for n in workers}, refused)
+
+
+@pytest.mark.parametrize("found_by", [1, 2])
+@claim(
+    "spoiler",
+    "A worker that has held nearly all that was refused is named once four hosts have refused it, "
+    "and nobody else is",
+)
+def test_who_spoils_discriminators_is_found_and_none_that_handed_them_on(found_by: int) -> None:
+    handovers = Handovers()
+    refusals(handovers, 5, found_by=found_by)
+    assert handovers.spoilers.keys() == {5}
+    scores = FreeRiders(SHAPE[0], handovers)
+    scores.look(torch.zeros(1), {}, {}, swap_follows=False)  # as with secure sums
+    assert scores.guilty() == {5}
+    assert scores.why(5) == "others refuse the discriminators that it has had"
+
+
+def test_who_refuses_whatever_it_is_given_has_nobody_blamed() -> None:
+    handovers = Handovers()
+    for number in range(30):
+        moves = draw_swap("pairs", 3, number, range(1, 9))
+        handovers.note(moves, {}, {n: "" for n in moves if n != 5}, {n: n for n in moves}, {5})
+    assert not handovers.spoilers
+
+
+@pytest.mark.parametrize(("givers", "is_guilty"), [((5,) * 8, False), ((1, 2, 4, 5) * 2, True)])
+def test_what_one_other_worker_gives_has_nobody_blamed(
+    givers: Sequence[int], is_guilty: bool
+) -> None:
+    """Eight times worker 3 gets a discriminator of which it makes nothing."""
+    evidence = Evidence(1.0, 0.1, 2.0)
+    for giver in givers:
+        evidence.moved({giver: 3})
+        for _ in range(10):
+            evidence.take({1: 1.0, 2: 1.0, 3: 0.0, 4: 1.0, 5: 1.0})
+    assert (sqrt(2 * evidence.of(3)) >= GUILTY) is is_guilty
 
 
 def test_why_it_is_accused_is_said() -> None:
@@ -183,6 +241,8 @@ class Reference:
     def __init__(self) -> None:
         self.of: dict[tuple[str, int], float] = {}
         self.most: dict[tuple[str, int], float] = {}
+        self.origin: dict[tuple[str, int], int] = {}
+        self.parts: dict[tuple[str, int], dict[int, float]] = {}
         self.usual: dict[str, list[float]] = {"heed": [], "motion": []}
         self.deviations: dict[str, list[float]] = {"heed": [], "motion": []}
 
@@ -213,8 +273,28 @@ class Reference:
             # ln N(below; gap, variance) − ln N(below; 0, variance)
             ratio = (below**2 - (below - gap) ** 2) / (2 * variance)
             key = (name, worker)
-            found = max(0.0, self.of.get(key, 0.0) + min(ratio, most))
-            self.of[key] = min(found, self.most.get(key, 1e9))
+            before = self.of.get(key, 0.0)
+            found = min(max(0.0, before + min(ratio, most)), self.most.get(key, 1e9))
+            self.of[key], parts = found, self.parts.setdefault(key, {})
+            for origin in parts if found < before else ():
+                parts[origin] *= found / before
+            if found > before:
+                origin = self.origin.get(key, worker)
+                parts[origin] = parts.get(origin, 0.0) + found - before
+
+    def swapped(self, moves: Mapping[int, int]) -> None:
+        """Whoever has had more evidence since it got one passes on where that came from."""
+        for kind in ("heed", "motion"):
+            spoilt = [n for n in moves if self.of.get((kind, n), 0.0) > self.began(kind, n)]
+            self.origin |= {
+                (kind, taker): self.origin.get((kind, giver), giver) if giver in spoilt else giver
+                for giver, taker in moves.items()
+            }
+            for key in [(kind, taker) for taker in moves.values()]:
+                self.most[key] = self.of.get(key, 0.0) + 8.0
+
+    def began(self, kind: str, worker: int) -> float:
+        return self.most.get((kind, worker), 8.0) - 8.0
 
     def mean(self, values: Sequence[float]) -> float:
         """The mean of the first 25, from then on with a memory of 25."""
@@ -224,7 +304,11 @@ class Reference:
         return mean
 
     def scores(self) -> dict[int, float]:
-        both = {n: max(self.of[kind, n] for kind in ("heed", "motion")) for n in WORKERS}
+        """Evidence, less what the discriminators of a single other worker account for."""
+        both = dict.fromkeys(WORKERS, 0.0)
+        for (_, n), parts in self.parts.items():
+            excused = max([0.0, *(part for origin, part in parts.items() if origin != n)])
+            both[n] = max(both[n], sum(parts.values()) - excused)
         return {n: sqrt(2 * found) for n, found in both.items()}
 
 
@@ -242,8 +326,8 @@ def test_scores_are_those_of_a_reference() -> None:
             if place:
                 reference.take("motion", motions)
             then = {n: [f] for n, f in feedbacks.items()}
-            for giver, taker in MOVES.items():
+            moves = moves_after(place + 1)
+            for giver, taker in moves.items():
                 then[taker].append(feedbacks[giver])
-            for key in [(kind, taker) for kind in ("heed", "motion") for taker in MOVES.values()]:
-                reference.most[key] = reference.of.get(key, 0.0) + 8.0
+            reference.swapped(moves)
     assert scored(played).scores == pytest.approx(reference.scores(), rel=1e-4, abs=1e-4)

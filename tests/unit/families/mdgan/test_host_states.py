@@ -15,7 +15,7 @@ from torch import Tensor
 from mdgan import messages
 from mdgan.engine.stages.contract import HostPath
 from mdgan.families.mdgan import messages as mdgan_messages
-from mdgan.families.mdgan.host import carry_out
+from mdgan.families.mdgan.host_swaps import carry_out
 from mdgan.families.mdgan.messages import COPIED, FEEDBACK, SWAPPED
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
@@ -102,7 +102,7 @@ def test_with_a_copy_the_optimizer_begins_anew(server: PlayedServer) -> None:
     assert not any("optimizer" in name for name in worker.state())
 
 
-# Swaps: by reference within a host, by copy elsewhere.
+# Swaps, within a host and between two.
 
 
 quick = settings(deadline=None, max_examples=12)
@@ -147,7 +147,7 @@ def swap(
             return {}
 
         order, workers = order_for(host, moves, host_of, means=means), copy.deepcopy(hosts[host])
-        carry_out(order, workers, exchange, HostPath())
+        carry_out(order, workers, exchange, HostPath(), {})
 
     for host in hosts:
         lay_out_alone(host)
@@ -164,8 +164,11 @@ def swap(
 
     return {
         host: carry_out(
-            *(order_for(host, moves, host_of, means=means), workers),
-            *(exchange_of(host), HostPath()),
+            order_for(host, moves, host_of, means=means),
+            workers,
+            exchange_of(host),
+            HostPath(),
+            {},
         )
         for host, workers in hosts.items()
     }
@@ -187,7 +190,7 @@ def test_everybody_holds_what_was_meant_for_it(takers: list[int]) -> None:
         assert after[taker] == before[giver]
     for rank in set(before) - moves.keys():
         assert after[rank] == before[rank]
-    for host, (gave, took) in reports.items():
+    for host, (gave, took, _) in reports.items():
         assert gave == {g: before[g] for g in moves if HOST_OF[g] == host}
         assert took == {t: after[t] for t in moves.values() if HOST_OF[t] == host}
     models = [w.discriminator.model for workers in hosts.values() for w in workers.values()]
@@ -209,7 +212,7 @@ def test_both_workers_of_a_pair_hold_the_mean_of_their_discriminators() -> None:
             np.testing.assert_allclose(tensor.numpy(), (own + other) / 2, rtol=1e-6, err_msg=name)
     after = digests(hosts)
     assert {n: after[n] for n in (4, 6)} == {n: before_digests[n] for n in (4, 6)}
-    gave, took = reports[1]
+    gave, took, _ = reports[1]
     assert gave == {n: before_digests[n] for n in (1, 2, 3)}
     assert took == {taker: before_digests[giver] for giver, taker in pairs.items() if taker < 4}
 
@@ -224,15 +227,6 @@ def test_no_mean_is_taken_with_a_broken_discriminator() -> None:
     assert digests(hosts)[1] == before[2], "and the other has a whole one now"
 
 
-def test_within_a_host_a_reference_moves() -> None:
-    hosts = everybody()
-    before = {n: w.discriminator for n, w in hosts[1].items()}
-    swap(hosts, {1: 2, 2: 1, 3: 5, 5: 3})
-    assert hosts[1][1].discriminator is before[2]
-    assert hosts[1][2].discriminator is before[1]
-    assert hosts[1][3].discriminator is before[3], "what comes from afar is copied in"
-
-
 def test_who_gets_nothing_keeps_its_own() -> None:
     workers = make_workers(1, 2, 3, 4)
     before = {rank: worker.discriminator.digest() for rank, worker in workers.items()}
@@ -240,8 +234,8 @@ def test_who_gets_nothing_keeps_its_own() -> None:
     def nobody(_i: int, _out: object, incoming: Collection[int], *_: object) -> Mapping[int, Lost]:
         return {host: Lost(host, "gone") for host in incoming}
 
-    gave, took = carry_out(
-        order_for(1, {1: 2, 2: 5, 5: 1, 3: 4, 4: 3}, means=False), workers, nobody, HostPath()
+    gave, took, refused = carry_out(
+        order_for(1, {1: 2, 2: 5, 5: 1, 3: 4, 4: 3}, means=False), workers, nobody, HostPath(), {}
     )
     after = {rank: worker.discriminator.digest() for rank, worker in workers.items()}
     assert gave == before
@@ -249,6 +243,7 @@ def test_who_gets_nothing_keeps_its_own() -> None:
     assert after[1] == before[1]
     assert after[2] == before[1], "1 had a copy for it"
     assert took == {2: before[1], 3: before[4], 4: before[3]}
+    assert refused == []
 
 
 @pytest.mark.parametrize("kind", ["parameter", "moment"])
@@ -284,10 +279,10 @@ def test_a_real_half_learnt_early_does_not_change_what_follows(learnt_early: boo
             worker.discriminator.model.load_state_dict(  # a swap never follows a real half
                 {k.removeprefix("model."): v for k, v in states[n].items() if k[:6] == "model."}
             )
-    workers[1].take(second := workers[2].discriminator)
-    assert all(p.grad is None for p in second.model.parameters())
+    workers[1].take(workers[2].discriminator.moving())
+    assert all(p.grad is None for p in workers[1].discriminator.parameters)
     reference = make_workers(1, 2)
-    reference[1].load_discriminator(reference[2].discriminator.state())
+    reference[1].take(reference[2].discriminator.state())
     for n in (0, 1):
         found, wanted = (w[1].learn(Samples(small.images(n))) for w in (workers, reference))
         assert torch.equal(found, wanted)

@@ -84,16 +84,10 @@ def asked(iteration: int, ranks: tuple[int, ...] = RANKS) -> tuple[Samples, dict
     }
 
 
-def rotate_by_reference(workers: Workers) -> None:
-    owned = {rank: workers[rank].discriminator for rank in RANKS}
+def rotate(workers: Workers) -> None:
+    given = {rank: workers[rank].discriminator.moving() for rank in RANKS}
     for giver, taker in zip(RANKS, (*RANKS[1:], RANKS[0]), strict=True):
-        workers[taker].take(owned[giver])
-
-
-def swap_by_copy(workers: Workers) -> None:
-    states = workers[3].discriminator.state(), workers[8].discriminator.state()
-    workers[3].load_discriminator(states[1])
-    workers[8].load_discriminator(states[0])
+        workers[taker].take(given[giver])
 
 
 def begin_again(workers: Workers) -> None:
@@ -103,11 +97,9 @@ def begin_again(workers: Workers) -> None:
 
 
 BETWEEN: dict[int, Callable[[Workers], None]] = {
-    2: rotate_by_reference,
-    4: swap_by_copy,
+    2: rotate,
     5: begin_again,
-    7: rotate_by_reference,
-    8: swap_by_copy,
+    7: rotate,
 }
 
 
@@ -212,7 +204,7 @@ def test_workers_are_whole_between_two_calls() -> None:
     for name, tensor in states(workers).items():  # a state is that before the real half
         assert small.same_bits(tensor, before[name]), name
     first = group.answer(*asked(0))
-    rotate_by_reference(workers)  # which must not decide who gets which masks of dropout
+    rotate(workers)  # which must not decide who gets which masks of dropout
     group.learn_real_halves()
     kept = states(workers)
 

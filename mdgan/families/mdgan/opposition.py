@@ -1,0 +1,166 @@
+"""Which workers ask the generator for the opposite of what the others ask for.
+
+The mean of an answer over its batch, F̄_n, says where the mean of what is generated should go. The
+workers agree on that, whatever batch they judge: on digits the cosine with the mean of the others
+is 0.97 at first and 0.54 after 1,500 iterations, on sorted ones 0.9 and, after 600, 0.6. So each
+answer has a figure: ⟨F̄_n, M⟩ / ⟨M, M⟩, where M is the median of all, value by value. It is about 1
+for most, below 0 for one that opposes the others, and also for one that draws towards a picture of
+its own: the others draw back.
+
+The server counts evidence that a figure lies as far from the usual one as if the worker opposed it,
+against that it does not (CUSUM, Page 1954). One iteration counts for little either way, so that a
+worker cannot make up for lies by being honest now and then. Where workers hardly agree, as on
+sorted data without swaps, there is nothing to oppose, and no evidence.
+
+Of masked sums the figure is that of all of their workers. If a sum opposes the others for long, one
+of its hosts does. Then hosts are divided anew in each iteration (`ServerPath.look_closer`), and the
+one that is in all sums that oppose is found.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from math import sqrt
+from statistics import median
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mdgan.families.mdgan.settings import LEAST_WORKERS
+from mdgan.families.mdgan.shown import GUILTY
+from mdgan.gan.exact_sum import PartialSum
+
+_ENOUGH = GUILTY**2 / 2
+_MOST = 2 * _ENOUGH
+_FOR, _AGAINST = 2.0, 0.5
+"""Evidence of one iteration at most: for that a worker opposes the others, and against it. One that
+does so in more than a fifth of all iterations is found."""
+_LEAST_AGREEMENT = 0.1
+"""See `_figures`; on digits it was 0.23 or more, with single classes without swaps 0.19 or less."""
+_LEAST_DEVIATION = 0.15
+_GAP = 1.5
+"""How far below the usual figure one that opposes the others lies, in usual figures; -0.5 then."""
+_MEMORY = 25
+_FRESH = 100
+"""For so many iterations what a worker answers may be due to the discriminator it was given."""
+_MOST_OF_ONE = _ENOUGH / 4
+_LONGEST_SEARCH = 200
+_TINY = 1e-300
+
+_Floats = NDArray[np.float64]
+
+
+class Opposition:
+    """Scores workers by their answers; draws no random number and changes none of them.
+
+    Args:
+        of_sums: whether there are sums alone, of workers of several hosts.
+
+    Attributes:
+        scores: by worker, how sure it is that it opposes the others, in standard deviations from 0.
+        guilty: the workers of which it is sure; fewer than half.
+        left_out: the workers whose last answers should not count: also those in sums that oppose
+            the others while it is searched for who does.
+        divides: whether sums must be of other hosts each time, so that it shows which one it is.
+    """
+
+    def __init__(self, *, of_sums: bool = False) -> None:
+        self._of_sums = of_sums
+        self.guilty: set[int] = set()
+        self.left_out: set[int] = set()
+        self.divides = False
+        self._evidence: dict[int, float] = {}
+        self._usual = self._variance = 0.0
+        self._num_seen = 0
+        self._given: dict[int, tuple[int, float]] = {}  # when, and the evidence there was
+        self._search_ends = 0
+
+    @property
+    def scores(self) -> dict[int, float]:
+        """See above; of sums while it is searched for alone."""
+        shown = {} if self._of_sums and not self.divides else self._evidence
+        return {n: sqrt(2 * evidence) for n, evidence in shown.items()}
+
+    def given(self, workers: Collection[int]) -> None:
+        """Workers were given a discriminator by others."""
+        self._given |= {n: (self._num_seen, self._evidence.get(n, 0.0)) for n in workers}
+
+    def look(
+        self,
+        feedbacks: Mapping[int, Tensor],
+        sums: Sequence[PartialSum],
+        host_of: Mapping[int, int],
+    ) -> None:
+        """Looks at the answers of an iteration, F_n by worker and sums of them, [b, C, H, W]."""
+        workers = [(n,) for n in sorted(feedbacks)] + [part.workers for part in sums]
+        self._num_seen += 1
+        self.left_out = set()
+        if len(workers) >= LEAST_WORKERS:
+            means = [part.total.mean(dim=0).float() / len(part.workers) for part in sums]
+            if feedbacks:
+                means = [*torch.stack([feedbacks[n] for n in sorted(feedbacks)]).mean(1), *means]
+            self._take(workers, torch.stack(means).flatten(1).cpu().double().numpy(), host_of)
+        sure = {n for n, evidence in self._evidence.items() if evidence >= _ENOUGH}
+        if not self._of_sums:
+            self.guilty = sure if 2 * len(sure) < len(self._evidence) else set()
+        elif not self.divides and sure:
+            self.divides, self._evidence = True, {}
+            self._search_ends = self._num_seen + _LONGEST_SEARCH
+        elif self.divides:
+            most = max(self._evidence.values(), default=0.0)
+            first = {n for n in sure if self._evidence[n] == most}
+            found = first if len({host_of.get(n, n) for n in first}) == 1 else set()
+            if found or self._num_seen >= self._search_ends:
+                self.divides, self._evidence = False, {}
+                if 2 * len(found | self.guilty) < len(host_of):
+                    self.guilty |= found
+        self.left_out |= self.guilty
+
+    def _take(
+        self, parts: Sequence[tuple[int, ...]], rows: _Floats, host_of: Mapping[int, int]
+    ) -> None:
+        """Takes in the mean answer, a row each, of some workers or groups of them."""
+        figures, agreement = _figures(rows, lengthens=not self._of_sums)
+        if agreement < _LEAST_AGREEMENT:
+            return
+        gap = _GAP
+        if self._of_sums:  # of m hosts one that opposes the others takes 2/m away
+            gap = min(gap, 2 / max(len({host_of.get(n, n) for n in own}) for own in parts))
+        by_worker = {n: figure for own, figure in zip(parts, figures, strict=True) for n in own}
+        if self.divides:
+            self.left_out = {n for n, figure in by_worker.items() if figure < 0}
+        usual = median(by_worker.values())
+        deviation = 1.4826 * median([abs(figure - usual) for figure in by_worker.values()])
+        newest = 1 / min(self._num_seen, _MEMORY)
+        self._usual += newest * (usual - self._usual)
+        self._variance += newest * (deviation**2 - self._variance)
+        gap *= max(0.0, self._usual)
+        strength = gap / max(self._variance, _LEAST_DEVIATION**2)
+        for n, figure in by_worker.items():
+            # The logarithm of the ratio of two normal densities, whose means are `gap` apart.
+            ratio = strength * (usual - figure - gap / 2)
+            evidence = self._evidence.get(n, 0.0) + min(max(ratio, -_AGAINST), _FOR)
+            since, before = self._given.get(n, (-_FRESH, 0.0))
+            most = before + _MOST_OF_ONE if self._num_seen - since <= _FRESH else _MOST
+            self._evidence[n] = max(0.0, min(evidence, most, _MOST))
+
+
+def _figures(rows: _Floats, *, lengthens: bool) -> tuple[list[float], float]:
+    """The figure of each row, and how far rows agree.
+
+    That is the median of each one's cosine with the nearer half of the others, the least of these.
+
+    Args:
+        lengthens: whether short ones count as long as the usual: one whose discriminator hardly
+            minds does not oppose the others. In a sum, to be short may mean that.
+    """
+    in_order, number = np.sort(rows, axis=0), len(rows)
+    middle = (in_order[(number - 1) // 2] + in_order[number // 2]) / 2
+    shares = rows @ middle / (float(middle @ middle) + _TINY)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True).clip(_TINY)
+    rows = rows / lengths
+    if lengthens:
+        shares *= np.maximum(1.0, np.median(lengths) / lengths[:, 0])
+    cosines = np.sort(rows @ rows.T, axis=1)[:, ::-1]  # the first is that with itself
+    figures: list[float] = shares.tolist()
+    return figures, float(np.median(cosines[:, number // 2]))

@@ -1,0 +1,101 @@
+"""A port of a gRPC server, with a small process that takes its connections in."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from urllib.parse import unquote
+
+from mdgan.transport.front_process import SERVER
+
+_MOST_UNACCEPTED = 1024
+_FIRST_WORDS_SECONDS = 5
+_RESTART_SECONDS = 0.5
+_CLOSE_SECONDS = 2.0
+
+
+class Front:
+    """A port, and the process that listens there for the server behind it.
+
+    Args:
+        place: address and port; 0 for a free one.
+
+    Attributes:
+        place: the same, with the port that it got.
+        behind: where the server is to listen, before `start`.
+
+    Raises:
+        OSError: it is taken, or not this machine's.
+    """
+
+    def __init__(self, place: str) -> None:
+        address, _, port = place.rpartition(":")
+        bare = address.strip("[]")
+        self._listening = socket.create_server(
+            (bare, int(port)),
+            family=socket.AF_INET6 if ":" in bare else socket.AF_INET,
+            backlog=_MOST_UNACCEPTED,
+            dualstack_ipv6=bare == "::" and socket.has_dualstack_ipv6(),
+        )
+        if hasattr(socket, "TCP_DEFER_ACCEPT"):  # the kernel keeps those that say nothing
+            option = socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT
+            self._listening.setsockopt(*option, _FIRST_WORDS_SECONDS)
+        self._listening.setblocking(False)
+        self.place = f"{address}:{self._listening.getsockname()[1]}"
+        self._folder = tempfile.mkdtemp(prefix="mdgan-")
+        self.behind = f"unix:{self._folder}/{SERVER}"
+        self._is_closing = False
+
+    def start(self) -> None:
+        """Starts the process, and again if it dies before `close`."""
+        self._process = self._started()
+        threading.Thread(target=self._keep, name="front", daemon=True).start()
+
+    def let(self, peer: str) -> None:
+        """A connection, as gRPC names its peer, may stay."""
+        self._say("let", peer)
+
+    def end(self, peer: str) -> None:
+        """A connection is to end, and others from its address have to wait."""
+        self._say("end", peer)
+
+    def close(self) -> None:
+        """Ends the process once it has sent on what the server said last."""
+        self._is_closing = True
+        self._listening.close()
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            self._process.communicate(timeout=_CLOSE_SECONDS)
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        port = self._listening.fileno()
+        run = f"import sys; sys.path[:] = {sys.path}; from {__name__}_process import main; main("
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-c", f"{run}{port}, {self._folder!r})"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[port],
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        return process
+
+    def _keep(self) -> None:
+        while True:
+            self._process.wait()
+            time.sleep(_RESTART_SECONDS)
+            if self._is_closing:
+                break
+            before, self._process = self._process, self._started()
+            assert before.stdin is not None
+            before.stdin.close()
+
+    def _say(self, order: str, peer: str) -> None:
+        name = unquote(peer).removeprefix("unix:")
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):  # it is gone, and the connection with it
+            os.write(self._process.stdin.fileno(), f"{order} {name}\n".encode())

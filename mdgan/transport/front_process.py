@@ -1,0 +1,312 @@
+"""The front: a small process that takes connections in before a gRPC server does.
+
+It keeps what strangers do away from the process that trains. A connection waits here until its
+client has said how it begins, and until it is its turn. Then bytes pass between it and the server's
+own socket as they are: TLS ends in the server. The server says which connections may stay,
+`let NAME`, and which may not, `end NAME`. A name is the client's address and port, and that of the
+other end of the server's socket.
+
+`front.Front` starts it in the folder of the server's socket. It imports the standard library alone,
+and ends when its standard input does.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import signal
+import socket
+import struct
+import time
+from collections import Counter, OrderedDict
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from mdgan.transport.tunnel import End, join
+
+SERVER = "server"
+"""The name of the server's socket."""
+MOST_STRANGERS = 256
+"""Connections on which no call was let in yet; beyond them, the address with the most loses one."""
+_MOST_TRYING = 64
+"""Strangers among them that have been handed to the server."""
+_FAILURES_A_SECOND, _FAILURES_IN_A_ROW = 50.0, 100.0
+"""How often they may be handed over for nothing: each costs the server a TLS handshake."""
+_PATIENCE_SECONDS = 5.0
+"""How long one has to say how it begins and to get its turn; then as long again for a call."""
+_IMPATIENCE_SECONDS = 1.0
+"""How long it has for a call while others wait for their turn."""
+_BLOCKED_SECONDS = 2.0
+"""How long no stranger gets a turn from the address of a caller that was sent away."""
+_LAST_WORDS_SECONDS = 0.3
+"""How long the server's last words have, to reach a caller that is sent away."""
+_LAST_SECONDS = 1.0
+"""The same, of the server that ends."""
+_STRANGER_BYTES = 1 << 16
+"""What a stranger may send."""
+_MOST_ADDRESSES = 4096
+_ACCEPTS_AT_ONCE = 32
+_LOOK_SECONDS = 0.25
+_MOST_FILES, _SPARE_FILES = 1 << 14, 256
+"""How many files a process has open at most, and how many of them are no connections to it."""
+_TLS, _HEADER_BYTES, _MOST_RECORD_BYTES = b"\x16", 5, 1 << 14
+_PLAIN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_SITE_BYTES = 8
+_RESET = struct.pack("ii", 1, 0)
+
+
+class _Address:
+    """Whether a call from there was let in, and when a connection from there had its turn."""
+
+    is_known = False
+    tried = blocked_until = 0.0
+
+
+class _Caller:
+    """A client's connection."""
+
+    def __init__(self, client: socket.socket, place: tuple[Any, ...]) -> None:
+        client.setblocking(False)
+        address, port = place[0].partition("%")[0].removeprefix("::ffff:"), place[1]
+        is_old = "." in address
+        self.socket = client
+        self.name = f"{address}:{port}" if is_old else f"[{address}]:{port}"
+        self.site = address if is_old else socket.inet_pton(socket.AF_INET6, address)[:_SITE_BYTES]
+        self.since = time.monotonic()
+        self.said = b""
+        self.end: End | None = None
+
+    def hears(self) -> bool:
+        """Takes in what has come; False if it is over, or begins as no client of gRPC does."""
+        try:
+            more = self.socket.recv(_HEADER_BYTES + _MOST_RECORD_BYTES - len(self.said))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self.said += more
+        begins_well = self.said[:1] == _TLS or _PLAIN.startswith(self.said[: len(_PLAIN)])
+        return bool(more) and begins_well
+
+    def has_begun(self) -> bool:
+        """Whether a whole `ClientHello` has come, or what begins HTTP/2 without TLS."""
+        if self.said[:1] != _TLS:
+            return self.said.startswith(_PLAIN)
+        needed = _HEADER_BYTES + int.from_bytes(self.said[3:_HEADER_BYTES], "big")
+        return len(self.said) >= min(needed, _MOST_RECORD_BYTES) > _HEADER_BYTES
+
+    def cut(self) -> None:
+        """Ends it at once, and nothing of it is kept."""
+        if self.end is not None:
+            self.end.abort()
+            return
+        asyncio.get_running_loop().remove_reader(self.socket)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.socket.close()
+
+
+class FrontProcess:
+    """See the module.
+
+    Args:
+        listening: where clients connect.
+    """
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening = listening
+        self._loop = asyncio.get_running_loop()
+        self._orders = b""
+        self._over = self._loop.create_future()
+        # Each connection is in one of these, the oldest first.
+        self._waiting, self._trying, self._known = (dict[str, _Caller]() for _ in range(3))
+        self._addresses: OrderedDict[str | bytes, _Address] = OrderedDict()
+        self._failures, self._counted = _FAILURES_IN_A_ROW, time.monotonic()
+        self._most = most_connections() // 2  # each has two files
+
+    async def run(self) -> None:
+        """Until the server is gone."""
+        self._loop.add_reader(self._listening, self._accept)
+        self._loop.add_reader(0, self._obey)
+        self._look()
+        await self._over
+        self._loop.remove_reader(self._listening)
+        until = time.monotonic() + _LAST_SECONDS
+        while (self._trying or self._known) and time.monotonic() < until:
+            await asyncio.sleep(_LOOK_SECONDS / 10)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS_AT_ONCE):
+            try:
+                client, place = self._listening.accept()
+            except OSError:
+                break
+            caller = _Caller(client, place)
+            # Most of a flood is over when it is looked at, and costs no more than this.
+            if not caller.hears() or not self._has_room(caller):
+                caller.cut()
+                continue
+            self._waiting[caller.name] = caller
+            if not caller.has_begun():
+                self._loop.add_reader(client, self._hear, caller)
+        self._hand_over()
+
+    def _hear(self, caller: _Caller) -> None:
+        if not caller.hears():
+            del self._waiting[caller.name]
+            caller.cut()
+        elif caller.has_begun():
+            self._loop.remove_reader(caller.socket)
+            self._hand_over()
+
+    def _has_room(self, caller: _Caller) -> bool:
+        """Makes room for a stranger, if it has fewer beside it than another one; whether it has."""
+        if len(self._waiting) + len(self._trying) + len(self._known) >= self._most:
+            return False
+        if len(self._waiting) + _MOST_TRYING < MOST_STRANGERS:
+            return True
+        of = Counter(other.site for other in self._waiting.values())
+        ((most, count),) = of.most_common(1)
+        if of[caller.site] >= count:
+            return False
+        oldest = next(other for other in self._waiting.values() if other.site == most)
+        self._waiting.pop(oldest.name).cut()
+        return True
+
+    def _hand_over(self) -> None:
+        """Gives strangers their turn, as far as the server is to be troubled."""
+        now = time.monotonic()
+        gained = (now - self._counted) * _FAILURES_A_SECOND
+        self._failures, self._counted = min(_FAILURES_IN_A_ROW, self._failures + gained), now
+        while self._failures >= 1 and len(self._trying) < _MOST_TRYING:
+            ready = [
+                other
+                for other in self._waiting.values()
+                if other.has_begun() and self._address(other).blocked_until <= now
+            ]
+            if not ready:
+                break
+            caller = min(ready, key=self._turn)
+            del self._waiting[caller.name]
+            if not caller.hears() or not (server := _to_server(caller.name)):
+                caller.cut()
+                continue
+            self._failures -= 1
+            self._address(caller).tried = caller.since = now
+            self._trying[caller.name] = caller
+            self._loop.create_task(self._join(caller, server))
+
+    def _turn(self, caller: _Caller) -> tuple[bool, float]:
+        """First those from where calls were let in, and from where none had its turn for long."""
+        address = self._address(caller)
+        return not address.is_known, address.tried
+
+    async def _join(self, caller: _Caller, server: socket.socket) -> None:
+        def forget() -> None:
+            for callers in (self._trying, self._known):
+                if callers.get(caller.name) is caller:
+                    del callers[caller.name]
+
+        client = caller.socket
+        caller.end = await join(client, server, caller.said, _STRANGER_BYTES, forget)
+        caller.said = b""
+
+    def _obey(self) -> None:
+        """Does what the server says."""
+        said = os.read(0, 1 << 16)
+        if not said:
+            self._over.set_result(None)
+            self._loop.remove_reader(0)
+        *orders, self._orders = (self._orders + said).split(b"\n")
+        for order in orders:
+            what, _, name = order.decode().partition(" ")
+            if what == "let" and name in self._trying:
+                self._let(self._trying.pop(name))
+            elif what == "end":
+                caller = self._trying.pop(name, None) or self._known.pop(name, None)
+                if caller is not None:
+                    self._send_away(caller)
+
+    def _let(self, caller: _Caller) -> None:
+        self._known[caller.name] = caller
+        self._failures += 1
+        self._address(caller).is_known = True
+        assert caller.end is not None
+        caller.end.allow(inf)
+
+    def _send_away(self, caller: _Caller) -> None:
+        assert caller.end is not None
+        caller.end.allow(0)
+        self._loop.call_later(_LAST_WORDS_SECONDS, caller.cut)
+        address = self._address(caller)
+        address.is_known, address.blocked_until = False, time.monotonic() + _BLOCKED_SECONDS
+
+    def _look(self) -> None:
+        """Ends strangers whose time is up."""
+        now = time.monotonic()
+        for_a_call = _IMPATIENCE_SECONDS if self._waiting else _PATIENCE_SECONDS
+        for callers, patience in ((self._waiting, _PATIENCE_SECONDS), (self._trying, for_a_call)):
+            for caller in [*callers.values()]:
+                if now - caller.since > patience:
+                    callers.pop(caller.name).cut()
+        self._hand_over()
+        self._loop.call_later(_LOOK_SECONDS, self._look)
+
+    def _address(self, caller: _Caller) -> _Address:
+        found = self._addresses.setdefault(caller.site, _Address())
+        self._addresses.move_to_end(caller.site)
+        if len(self._addresses) > _MOST_ADDRESSES:
+            self._addresses.popitem(last=False)
+        return found
+
+
+def _to_server(name: str) -> socket.socket | None:
+    """A connection to the server under a client's name; None if it takes in none."""
+    server = socket.socket(socket.AF_UNIX)
+    server.setblocking(False)
+    try:
+        server.bind(name)
+        Path(name).unlink()
+        server.connect(SERVER)
+    except OSError:
+        server.close()
+        return None
+    return server
+
+
+def most_connections() -> int:
+    """How many connections others may hold here, so that this process can still open its files.
+
+    The system lets a process raise its own limit of open files up to another one.
+    """
+    limit, most = (
+        _MOST_FILES if found == resource.RLIM_INFINITY else found
+        for found in resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
+    if limit < (wanted := min(most, _MOST_FILES)):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+            limit = wanted
+    return max(min(limit, _MOST_FILES) - _SPARE_FILES, limit // 2)
+
+
+async def _run(listening: int) -> None:
+    await FrontProcess(socket.socket(fileno=listening)).run()
+
+
+def main(listening: int, folder: str) -> None:
+    """Runs the front.
+
+    Args:
+        listening: the number of the file of the socket where clients connect.
+        folder: that of the server's socket, which is removed at the end.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # it goes with the server
+    logging.disable()  # clients that are gone are no reason for a line
+    os.chdir(folder)
+    asyncio.run(_run(listening))
+    with contextlib.suppress(OSError):
+        Path(SERVER).unlink(missing_ok=True)
+        Path(folder).rmdir()

@@ -1,0 +1,103 @@
+"""A worker whose feedback is whole and of the right shape, but not what its discriminator says."""
+
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from benchmarks.hostile import Hostile, SignFlipper
+from mdgan.families.mdgan import build
+from mdgan.families.mdgan.worker import Judgement, Worker
+from mdgan.gan.labels import Samples
+from tests.claims.registry import claim
+from tests.hostile.bench import RANK, TINY
+from tests.processes import Finished, generator_bytes, read_events, read_metrics, run_here
+
+FLAGS = ("train", *TINY, "--batch-size", "10", "--log-interval", "1", "--swap-interval", "15")
+ALONE = f"rank {RANK} looks like an attacker"
+
+
+class Puller(Hostile):
+    """Draws every sample the same way, twelve times as much as the truth moves it."""
+
+    def feedback(self, judged: Samples) -> Judgement:
+        """Returns what does not depend on samples; the rest is honest."""
+        honest = super().feedback(judged)
+        there = torch.linspace(-1, 1, honest.feedback[0].numel()).expand(len(honest.feedback), -1)
+        pull = there.reshape(honest.feedback.shape)
+        return honest._replace(feedback=pull * (12 * honest.feedback.norm() / pull.norm()))
+
+
+LIES: dict[str, Callable[[Worker], Worker]] = {
+    "scaled": lambda honest: SignFlipper(honest, 12.0),
+    "reversed": lambda honest: SignFlipper(honest, 1.0),
+    "pulled": Puller,
+}
+
+
+def run_with(lie: str, folder: Path, *flags: str) -> Finished:
+    """A run in which one worker lies, if a lie is named."""
+    make = build.make_worker
+
+    def maybe_lying(rank: int, *rest: object) -> Worker:
+        worker = make(rank, *rest)  # type: ignore[arg-type] # passed on as they come
+        return LIES[lie](worker) if lie and rank == RANK else worker
+
+    with patch.object(build, "make_worker", maybe_lying):
+        ran = run_here(*FLAGS, *flags, "--out", lie or "honest", cwd=folder)
+    assert ran.status == 0, ran
+    return ran
+
+
+@pytest.mark.parametrize("lie", ["scaled", "reversed", "pulled"])
+@claim(
+    "opposing",
+    "A worker whose feedback opposes that of the others for long is named, and its feedback does"
+    " not count while that goes on.",
+)
+def test_who_opposes_the_others_is_named_alone(tmp_path: Path, lie: str) -> None:
+    ran = run_with(lie, tmp_path, "--iterations", "60")
+    assert ALONE in ran.errors
+    assert ran.errors.count("looks like") == 1
+    scores = [row["opposing"] for row in read_metrics(tmp_path / lie) if "opposing" in row]
+    assert scores[-1][str(RANK)] >= 8
+    assert max(s for row in scores for n, s in row.items() if n != str(RANK)) < 8
+
+
+@claim("long-feedback", "Feedback more than four times as long as usual is cut to that.")
+def test_what_is_far_longer_than_usual_is_cut_and_may_be_let(tmp_path: Path) -> None:
+    run_with("scaled", tmp_path, "--iterations", "30")
+    (row,) = read_events(tmp_path / "scaled", "attendance")
+    assert {n for n, counts in row["workers"].items() if "cut" in counts} == {str(RANK)}
+    assert row["workers"][str(RANK)]["cut"] == 30
+    (tmp_path / "any").mkdir()
+    flags = ("--iterations", "30", "--set", "longest_answer=0")
+    ran = run_with("scaled", tmp_path / "any", *flags)
+    assert "looks like" not in ran.errors
+
+
+@pytest.mark.parametrize("flags", [(), ("--secure-aggregation", "--kappa", "1")])
+def test_an_honest_run_keeps_its_bits(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    for name, how in {"cut": (), "as it is": ("--set", "longest_answer=0")}.items():
+        (tmp_path / name).mkdir()
+        run_with("", tmp_path / name, "--iterations", "30", *how, *flags)
+    with_cut, as_it_is = (tmp_path / name / "honest" for name in ("cut", "as it is"))
+    assert generator_bytes(with_cut) == generator_bytes(as_it_is)
+
+
+@pytest.mark.parametrize("lie", ["scaled", "reversed"])
+@claim(
+    "opposing-in-sums",
+    "With nine hosts or more a host that opposes the others for long is named, and not asked for"
+    " feedback again.",
+)
+def test_in_secure_sums_it_is_named_alone_and_asked_no_more(tmp_path: Path, lie: str) -> None:
+    flags = ("--world-size", "10", "--secure-aggregation", "--iterations", "120")
+    ran = run_with(lie, tmp_path, *flags)
+    assert ALONE in ran.errors
+    assert ran.errors.count("looks like") == 1
+    (row,) = read_events(tmp_path / lie, "attendance")
+    assert row["workers"].pop(str(RANK))["answered"] < 100
+    assert {counts["answered"] for counts in row["workers"].values()} == {120}

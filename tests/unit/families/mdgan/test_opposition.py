@@ -1,0 +1,120 @@
+"""Who opposes the others, on feedback made up for the purpose."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.families.mdgan.opposition import Opposition
+from mdgan.families.mdgan.shown import GUILTY
+from mdgan.gan.exact_sum import PartialSum
+
+SHAPE = (8, 1, 4, 4)
+LIAR = 4
+HOST_OF = {n: n for n in range(1, 11)}
+
+Lie = Callable[[Tensor, int], Tensor]
+"""From an honest answer and the iteration to what the liar answers."""
+LIES: dict[str, Lie] = {
+    "reversed": lambda truth, _i: -truth,
+    "scaled": lambda truth, _i: -4 * truth,
+    "half of the time": lambda truth, i: -truth if i % 2 else truth,
+    "two of three times": lambda truth, i: -truth if i % 3 else truth,
+    "pulled, and drawn back by the others": lambda truth, _i: 4 * (truth.roll(1) - truth),
+}
+
+
+class Game:
+    """Workers that agree on a direction, which turns, and are off it by as much again."""
+
+    def __init__(self, num_workers: int = 10, agreement: float = 1.0) -> None:
+        self.random = torch.Generator().manual_seed(7)
+        self.workers = range(1, num_workers + 1)
+        self.agreement = agreement
+        self.direction = self.draw(16)
+
+    def draw(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, generator=self.random)
+
+    def feedbacks(self, i: int, lie: Lie | None) -> dict[int, Tensor]:
+        self.direction = 0.95 * self.direction + 0.3 * self.draw(16)
+        wanted = self.agreement * self.direction
+        found = {n: (wanted + self.draw(16) + 2 * self.draw(8, 16)) for n in self.workers}
+        found = {n: each.view(SHAPE) for n, each in found.items()}
+        return found if lie is None else found | {LIAR: lie(found[LIAR], i)}
+
+
+def played(
+    lie: Lie | None, *, num_workers: int = 10, agreement: float = 1.0, iterations: int = 300
+) -> Opposition:
+    game, opposition = Game(num_workers, agreement), Opposition()
+    for i in range(iterations):
+        opposition.look(game.feedbacks(i, lie), (), HOST_OF)
+    return opposition
+
+
+@pytest.mark.parametrize("num_workers", [4, 10])
+@pytest.mark.parametrize("lie", LIES)
+def test_who_opposes_the_others_is_found_and_no_other_one(lie: str, num_workers: int) -> None:
+    found = played(LIES[lie], num_workers=num_workers)
+    assert found.guilty == found.left_out == {LIAR}
+    assert max(score for n, score in found.scores.items() if n != LIAR) < GUILTY / 2
+
+
+@pytest.mark.parametrize("agreement", [1.0, 0.3, 0.0])
+@pytest.mark.parametrize("num_workers", [2, 3, 10])
+def test_no_honest_worker_is_accused_however_little_they_agree(
+    num_workers: int, agreement: float
+) -> None:
+    assert not played(None, num_workers=num_workers, agreement=agreement).guilty
+
+
+def test_who_stops_is_forgiven() -> None:
+    game, opposition = Game(), Opposition()
+    counts = []
+    for i in range(200):
+        opposition.look(game.feedbacks(i, LIES["reversed"] if i < 50 else None), (), HOST_OF)
+        counts.append(bool(opposition.guilty))
+    assert counts[49]
+    assert not counts[-1]
+
+
+def test_a_discriminator_that_was_given_is_no_proof() -> None:
+    game, opposition = Game(), Opposition()
+    for i in range(150):
+        if i == 20:
+            opposition.given([LIAR])
+        lie = LIES["reversed"] if 20 <= i < 80 else None
+        opposition.look(game.feedbacks(i, lie), (), HOST_OF)
+        assert not opposition.guilty
+
+
+@pytest.mark.parametrize("lie", ["reversed", "scaled"])
+def test_of_sums_it_is_found_once_hosts_are_divided_anew(lie: str) -> None:
+    game, opposition, random = Game(9), Opposition(of_sums=True), Random(3)
+    order, ever_divided = [*game.workers], False
+    for i in range(120):
+        if opposition.divides:
+            ever_divided = True
+            random.shuffle(order)
+        given = game.feedbacks(i, LIES[lie])
+        groups = [order[first::3] for first in range(3)]
+        sums = [
+            PartialSum(tuple(own), torch.stack([given[n] for n in own]).double().sum(0))
+            for own in groups
+            if LIAR not in opposition.guilty or LIAR not in own
+        ]
+        opposition.look({}, sums, HOST_OF)
+    assert ever_divided
+    assert opposition.guilty == {LIAR}
+
+
+def test_half_of_the_workers_leave_nobody_out() -> None:
+    game, opposition = Game(4), Opposition()
+    for i in range(100):
+        given = game.feedbacks(i, None)
+        given |= {1: -given[1], 2: -given[2]}
+        opposition.look(given, (), HOST_OF)
+        assert len(opposition.guilty) < 2
