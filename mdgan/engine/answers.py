@@ -17,8 +17,7 @@ from mdgan.gan.exact_sum import FEEDBACK, FixedPoint, PartialSum
 from mdgan.gan.model_state import part_of, under
 from mdgan.messages import Message
 
-ANSWERS = "ANSWERS"
-"""The kind of a message that holds answers of several forms."""
+ANSWERS = "ANSWERS"  # the kind of a message that holds answers of several forms
 
 LEAST_TO_SUM = 3
 """Fewer answers travel one by one: a sum is float64 and takes as many bytes as two of them."""
@@ -26,45 +25,36 @@ LEAST_TO_SUM = 3
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """How the answers of an algorithm travel: their kind of message, and the shape of each.
-
-    Attributes:
-        sums: whether a host may add up its workers' answers.
-        beside: what else every worker sends, float32 tensors: name → shape. If its first dimension
-            is another for each worker, there are no sums.
-        most_norm: no answer is longer than that, if it is known: then what is usual does not
-            matter, and whether an answer is used depends on it alone.
-        most_usual: how many times the usual norm an answer may have; one that is longer is cut to
-            that. 0: any.
-    """
+    """How the answers of an algorithm travel: their kind of message, and the shape of each."""
 
     kind: str
     shape: tuple[int, ...]
     codec: Codec = FP32
-    sums: bool = True
+    sums: bool = True  # whether a host may add up its workers' answers
+    # What else every worker sends, float32 tensors: name → shape. If its first dimension is another
+    # for each worker, there are no sums.
     beside: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     arithmetic: FixedPoint = FEEDBACK
+    # No answer is longer than that, if it is known: then what is usual does not matter, and whether
+    # an answer is used depends on it alone.
     most_norm: float | None = None
+    # How many times the usual norm an answer may have; one that is longer is cut to that. 0: any.
     most_usual: float = 0.0
 
 
 @dataclass
 class Answers:
-    """Answers of several workers.
+    """Answers of several workers."""
 
-    Attributes:
-        singles: by worker, each of the form's shape.
-        losses: J_disc and J_gen by worker, float32 [2].
-        beside: what else they sent: name → worker → tensor; only of workers in `singles`.
-        hosts: the hosts that answered, whether their answers can be used or not.
-        masked: by host, what a stage has read of a message that hides its answers.
-    """
-
-    singles: dict[int, Tensor] = field(default_factory=dict)
+    singles: dict[int, Tensor] = field(default_factory=dict)  # by worker, each of the form's shape
     sums: list[PartialSum] = field(default_factory=list)
+    # J_disc and J_gen by worker, float32 [2].
     losses: dict[int, Tensor] = field(default_factory=dict)
+    # What else they sent: name → worker → tensor; only of workers in `singles`.
     beside: dict[str, dict[int, Tensor]] = field(default_factory=dict)
+    # The hosts that answered, whether their answers can be used or not.
     hosts: set[int] = field(default_factory=set)
+    # By host, what a stage has read of a message that hides its answers.
     masked: dict[int, Any] = field(default_factory=dict)
 
     def mean_losses(self) -> Tensor:

@@ -8,8 +8,7 @@ from mdgan.observe.run_observer import RunObserver
 from mdgan.records.values import in_words
 
 _WORTH_TELLING_SECONDS = 1.0
-_OFTEN = 16
-"""From so many answers on that were shortened, it is told at the 16th, 32nd, 64th, …"""
+_OFTEN = 16  # from so many answers on that were shortened, it is told at the 16th, 32nd, 64th, …
 
 
 class Attendance:

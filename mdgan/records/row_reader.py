@@ -10,8 +10,7 @@ from mdgan.records.rows import json_object
 from mdgan.storage.budget import most_decoded
 from mdgan.storage.foreign_file import lines_of
 
-_TIMES_AS_ROWS = 25
-"""How much more memory a short row takes than its text."""
+_TIMES_AS_ROWS = 25  # how much more memory a short row takes than its text
 _MANY = (None, "round", "swap", "fetching", "profile", PLACEMENT)
 """Events that a run may have in every iteration, which has none itself."""
 _SPREAD, _RANGE = 0x9E3779B1, 1 << 32

@@ -26,26 +26,21 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What belongs to one checkpoint.
 
     Attributes:
-        generation: of the server that wrote it; each server that takes over has a higher one.
-        progress: what the algorithm counts, by names that it chooses.
-        files: the states of `server`, and of workers by their numbers.
-        elsewhere: the workers whose files lie on their own machines.
-        shut_out: the workers that its server has shut out, in increasing order.
         strikes, named: what is known of hosts; see `Standing`.
-        owners: by worker, the certificate and the address of its host, and the certificate's
-            number; each empty if there is none.
     """
 
     iteration: _Count
-    generation: _Count
-    progress: dict[str, _Count]
+    generation: _Count  # of the server that wrote it; each server that takes over has a higher one
+    progress: dict[str, _Count]  # what the algorithm counts, by names that it chooses
     seconds: Annotated[float, Meta(ge=0, le=float_info.max)]
     workers: _Workers
-    files: Mapping[str, StoredFile]
-    elsewhere: _Workers
+    files: Mapping[str, StoredFile]  # the states of `server`, and of workers by their numbers
+    elsewhere: _Workers  # the workers whose files lie on their own machines
     settings: Mapping[str, Any]
     version: str
-    shut_out: _Workers = ()
+    shut_out: _Workers = ()  # the workers that its server has shut out, in increasing order
+    # By worker, the certificate and the address of its host, and the certificate's number; each
+    # empty if there is none.
     owners: Mapping[str, tuple[str, str, str]] = {}
     strikes: Mapping[str, Mapping[int, _Count]] = {}
     named: Mapping[int, tuple[str, ...]] = {}

@@ -31,26 +31,18 @@ class Later(str):
     """The reason why a host may not join now: it may try again."""
 
 
-SERVER = 0
-"""The server's number as a peer. Hosts are numbered by their first worker."""
+SERVER = 0  # the server's number as a peer. Hosts are numbered by their first worker.
 
-LOOPBACK = "127.0.0.1"
-"""The address of a machine for its own processes."""
+LOOPBACK = "127.0.0.1"  # the address of a machine for its own processes
 
-RELAY = "server"
-"""Where parcels are fetched of a host that other hosts cannot reach."""
+RELAY = "server"  # where parcels are fetched of a host that other hosts cannot reach
 
 
 class Tickets(NamedTuple):
-    """What a host needs in one exchange, beside addresses; the server tells it to no other host.
+    """What a host needs in one exchange, beside addresses; the server tells it to no other host."""
 
-    Attributes:
-        gives: by taker, what that one shows to fetch its parcel.
-        takes: by giver, what this host shows there.
-    """
-
-    gives: Mapping[int, str]
-    takes: Mapping[int, str]
+    gives: Mapping[int, str]  # by taker, what that one shows to fetch its parcel
+    takes: Mapping[int, str]  # by giver, what this host shows there
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,10 @@ from mdgan.errors import one_line
 from mdgan.messages import Message
 from mdgan.transport.links_pb2 import Piece
 
-PIECE_BYTES = 1 << 20
-"""The most bytes of a body in one piece."""
+PIECE_BYTES = 1 << 20  # the most bytes of a body in one piece
 _BEFORE_DATA = Piece(data=bytes(PIECE_BYTES)).SerializeToString()[:-PIECE_BYTES]
 """What a whole piece has before its data, which are the last of its fields."""
-MOST_BYTES = 1 << 34
-"""The largest body that is believed."""
+MOST_BYTES = 1 << 34  # the largest body that is believed
 OF_A_HEAD = 80
 """How many times its size a head takes as values: 20 to 31 times as lists within lists, 79 times as
 tensors without elements (measured with Python 3.11)."""
@@ -43,24 +41,16 @@ _DTYPES = {
 
 
 class Most(NamedTuple):
-    """The most that may come of one kind of message.
+    """The most that may come of one kind of message."""
 
-    Attributes:
-        body_bytes: of its body.
-        head_bytes: of the JSON in its body, which holds its fields and names its tensors. JSON
-            takes many times its size as values: `OF_A_HEAD`.
-        a_second: messages, on average; what comes beyond `MOST_IN_A_ROW` ends the link.
-        unasked: messages that come by themselves.
-        each: messages more for each that the server sends of the kind that they answer.
-        answers: that kind; empty for any.
-    """
-
-    body_bytes: int
+    body_bytes: int  # of its body
+    # Of the JSON in its body, which holds its fields and names its tensors. JSON takes many times
+    # its size as values: `OF_A_HEAD`.
     head_bytes: int
-    a_second: float = inf
-    unasked: float = inf
-    each: int = 1
-    answers: str = ""
+    a_second: float = inf  # messages, on average; what comes beyond `MOST_IN_A_ROW` ends the link
+    unasked: float = inf  # messages that come by themselves
+    each: int = 1  # messages more for each that the server sends of the kind that they answer
+    answers: str = ""  # that kind; empty for any
 
     @property
     def held_bytes(self) -> int:

@@ -26,26 +26,21 @@ from typing import Any
 
 from mdgan.transport.tunnel import End, join
 
-SERVER = "server"
-"""The name of the server's socket."""
+SERVER = "server"  # the name of the server's socket
 MOST_STRANGERS = 256
 """Connections on which no call was let in yet; beyond them, the address with the most loses one."""
-_MOST_TRYING = 64
-"""Strangers among them that have been handed to the server."""
+_MOST_TRYING = 64  # strangers among them that have been handed to the server
 _FAILURES_A_SECOND, _FAILURES_IN_A_ROW = 50.0, 100.0
 """How often they may be handed over for nothing: each costs the server a TLS handshake."""
 _PATIENCE_SECONDS = 5.0
 """How long one has to say how it begins and to get its turn; then as long again for a call."""
-_IMPATIENCE_SECONDS = 1.0
-"""How long it has for a call while others wait for their turn."""
+_IMPATIENCE_SECONDS = 1.0  # how long it has for a call while others wait for their turn
 _BLOCKED_SECONDS = 2.0
 """How long no stranger gets a turn from the address of a caller that was sent away."""
 _LAST_WORDS_SECONDS = 0.3
 """How long the server's last words have, to reach a caller that is sent away."""
-_LAST_SECONDS = 1.0
-"""The same, of the server that ends."""
-_STRANGER_BYTES = 1 << 16
-"""What a stranger may send."""
+_LAST_SECONDS = 1.0  # the same, of the server that ends
+_STRANGER_BYTES = 1 << 16  # what a stranger may send
 _MOST_ADDRESSES = 4096
 _ACCEPTS_AT_ONCE = 32
 _LOOK_SECONDS = 0.25

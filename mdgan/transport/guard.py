@@ -25,16 +25,14 @@ from mdgan.transport.frames import Most
 from mdgan.transport.front import Front
 from mdgan.transport.streams import address_of, listen
 
-MOST_CALLS = 2048
-"""Calls at a time; beyond them, the caller with the most loses its newest."""
+MOST_CALLS = 2048  # calls at a time; beyond them, the caller with the most loses its newest
 AT_ONCE, OF_A_RANK = 8, 2
 """Calls of a kind at a time: so many, and so many for each rank that the caller may have."""
 A_SECOND, IN_A_ROW = 20.0, 20
 """Calls of a kind a second, on average; and at once, as many again for each rank."""
 REFUSALS_A_SECOND, REFUSALS_IN_A_ROW = 1.0, 64
 """Refused calls, of whatever kind; beyond them the connection ends with the call."""
-_JOINS_A_SECOND = 0.5
-"""Each that is let in leaves some lines in the run's records."""
+_JOINS_A_SECOND = 0.5  # each that is let in leaves some lines in the run's records
 _SMALL_BYTES = 1 << 12
 _FIRST_SECONDS = 5.0
 MOST_IN_A_ROW = 600
@@ -99,38 +97,26 @@ class Allowance:
 
 
 class Access(NamedTuple):
-    """Whom a process lets call it, and how much; the same for all of its ports.
+    """Whom a process lets call it, and how much; the same for all of its ports."""
 
-    Attributes:
-        identity: what it shows and whom it trusts, as files say now; None without TLS.
-        most_ranks: that one host may have, if its certificate does not say.
-        hello_bytes: from a number of ranks to the most that their host says of itself.
-    """
-
+    # What it shows and whom it trusts, as files say now; None without TLS.
     identity: OwnIdentity | None
     revocations: Revocations
-    most_ranks: int
+    most_ranks: int  # that one host may have, if its certificate does not say
+    # From a number of ranks to the most that their host says of itself.
     hello_bytes: Callable[[int], int]
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls.
+    """Who calls."""
 
-    Attributes:
-        identity: what it is known by.
-        shown: the same for log lines, with its address.
-        permit: what its certificate allows; None without one.
-        certificate: its fingerprint, if it is this caller's alone; else empty.
-        address: where it calls from; empty on this machine.
-    """
-
-    identity: str
-    shown: str
+    identity: str  # what it is known by
+    shown: str  # the same for log lines, with its address
     num_ranks: int
-    permit: Permit | None = None
-    certificate: str = ""
-    address: str = ""
+    permit: Permit | None = None  # what its certificate allows; None without one
+    certificate: str = ""  # its fingerprint, if it is this caller's alone; else empty
+    address: str = ""  # where it calls from; empty on this machine
 
     def as_visitor(self, purpose: str) -> Visitor:
         """The same for the server's log."""

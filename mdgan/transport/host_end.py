@@ -31,27 +31,22 @@ class HostTransport(ABC):
 
     Args:
         swap_seconds: how long this host waits for what another one hands over.
-
-    Attributes:
-        slow_givers: the hosts that kept this one waiting for most of that time in the last
-            exchange, or for all of it.
-        clock_offset_seconds: what to add to this machine's monotonic clock to get the server's.
-        welcome: what the server told when it let this host in.
-        server: where the server is, in words.
-        own_address: of this machine, where the server and other hosts can reach it besides.
-        is_over: whether nothing goes either way any more.
     """
 
     def __init__(self, host: int, swap_seconds: float) -> None:
         self.traffic = Traffic()
+        # The hosts that kept this one waiting for most of that time in the last exchange, or for
+        # all of it.
         self.slow_givers: set[int] = set()
         self._swap_seconds = swap_seconds
+        # What to add to this machine's monotonic clock to get the server's.
         self.clock_offset_seconds = 0.0
+        # Of this machine, where the server and other hosts can reach it besides.
         self.own_address = LOOPBACK
-        self.welcome: Mapping[str, Any] = {}
-        self.server = "in this process"
+        self.welcome: Mapping[str, Any] = {}  # what the server told when it let this host in
+        self.server = "in this process"  # where the server is, in words
         self.host = host
-        self.is_over = False
+        self.is_over = False  # whether nothing goes either way any more
         self._inbox: Inbox[HostEvent] = Inbox()
 
     def send(self, message: Message) -> int:

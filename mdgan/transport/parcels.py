@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from mdgan.transport.frames import MOST_BYTES, Frame, WireError
 
-KEPT_EXCHANGES = 2
-"""What was laid out is dropped after this many further exchanges."""
+KEPT_EXCHANGES = 2  # what was laid out is dropped after this many further exchanges
 
 
 class NothingThere(RuntimeError):

@@ -45,16 +45,13 @@ class Door:
     Args:
         place: that socket, `unix:` and a path.
         number: of the door; no two are open at once.
-
-    Attributes:
-        told: what the host is told about it.
     """
 
     def __init__(self, place: str, number: int) -> None:
         name = f"m{number}"
         self._path = _folder(place) / name
         self._key = secrets.token_hex(16)
-        self.told = {"name": name, "key": self._key}
+        self.told = {"name": name, "key": self._key}  # what the host is told about it
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(self._path))
         self._listening.listen(1)

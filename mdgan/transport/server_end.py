@@ -30,8 +30,7 @@ from mdgan.transport.until import Inbox, Until
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _OF_AN_OWNER_BYTES = 1 << 26
 """What may wait to be taken of the hosts of one owner; then the server reads no further."""
-_OF_ALL_BYTES = 1 << 28
-"""What may wait beside one message of each host."""
+_OF_ALL_BYTES = 1 << 28  # what may wait beside one message of each host
 
 
 class Line(Protocol):
@@ -49,39 +48,27 @@ class Line(Protocol):
 
 @dataclass(eq=False)
 class Guest:
-    """A host that was let in.
-
-    Attributes:
-        owner: the certificate, or the host, that its quotas are kept by.
-        most_bytes: that one of its messages can take.
-        silenced: whether nothing that it has sent counts any more.
-        heard: when its last message came, by the monotonic clock.
-        asked: how often each kind of message was sent to it, and "" for all.
-        untaken_bytes: of its messages that the server has not taken yet.
-    """
+    """A host that was let in."""
 
     host: int
     line: Line
-    owner: str
-    most_bytes: float
-    silenced: bool = False
+    owner: str  # the certificate, or the host, that its quotas are kept by
+    most_bytes: float  # that one of its messages can take
+    silenced: bool = False  # whether nothing that it has sent counts any more
+    # When its last message came, by the monotonic clock.
     heard: float = field(default_factory=time.monotonic)
+    # How often each kind of message was sent to it, and "" for all.
     asked: Counter[str] = field(default_factory=Counter)
-    untaken_bytes: int = 0
+    untaken_bytes: int = 0  # of its messages that the server has not taken yet
 
 
 class ServerTransport:
-    """The server's end; calls of `admit`, in the threads of newcomers, may overlap.
-
-    Attributes:
-        own_address: of this machine, where hosts can reach it besides.
-        parcels: those that hosts lay out here, for other hosts.
-    """
+    """The server's end; calls of `admit`, in the threads of newcomers, may overlap."""
 
     def __init__(self, admit: Admit, swap_seconds: float) -> None:
         self.traffic = Traffic()
-        self.parcels = Parcels(swap_seconds)
-        self.own_address = LOOPBACK
+        self.parcels = Parcels(swap_seconds)  # those that hosts lay out here, for other hosts
+        self.own_address = LOOPBACK  # of this machine, where hosts can reach it besides
         self._admit = admit
         self._inbox: Inbox[tuple[ServerEvent, Guest | None, int]] = Inbox()
         self._lock = threading.Lock()

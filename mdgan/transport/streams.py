@@ -33,15 +33,13 @@ TAKE_PART = "/mdgan.Server/TakePart"
 CLOCK = "/mdgan.Server/Clock"
 FETCH = "/mdgan.Parcels/Fetch"
 
-CLOSE_SECONDS = 1.0
-"""How long gRPC has to close what it has cancelled."""
+CLOSE_SECONDS = 1.0  # how long gRPC has to close what it has cancelled
 MOST_UNSENT_BYTES = 1 << 30
 """What may wait for a peer that takes nothing in; then it counts as gone."""
 _WINDOW_BYTES = 1 << 22
 _PIECE_MARGIN_BYTES = 1 << 16
 _LEAST_PING_MS, _MOST_PING_STRIKES = 20, 1000
-_MOST_STREAMS = 64
-"""Calls of one connection at a time; a client of gRPC waits with further ones."""
+_MOST_STREAMS = 64  # calls of one connection at a time; a client of gRPC waits with further ones
 _HANDSHAKE_MS = 5000
 """Until a connection ends that has not shown its certificate, or on which nothing is called."""
 _PLACE = re.compile(r"(?:([0-9.]{7,15})|\[([0-9a-fA-F:.]{2,45})\]):([0-9]{1,5})")

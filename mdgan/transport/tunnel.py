@@ -5,8 +5,7 @@ import socket
 from collections.abc import Callable
 from math import inf
 
-_LAST_SECONDS = 5.0
-"""How long an end that takes nothing in is kept when the other one is gone."""
+_LAST_SECONDS = 5.0  # how long an end that takes nothing in is kept when the other one is gone
 
 
 class End(asyncio.Protocol):

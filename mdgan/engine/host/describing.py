@@ -27,8 +27,7 @@ _log = logging.getLogger(__name__)
 
 _MOST_NETWORKS = 2
 """The server's, and that of a server that takes over on a machine of another kind."""
-_LEAST = 64
-"""Sums over few samples are almost samples."""
+_LEAST = 64  # sums over few samples are almost samples
 _SEE_LOG = "its own log says why"
 
 

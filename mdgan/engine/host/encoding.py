@@ -21,10 +21,6 @@ class HostEncoding:
     Args:
         counts: by worker, its counts, int64, with noise if they must have some; called once.
         noisy: whether they have.
-
-    Attributes:
-        is_known: whether samples can be encoded.
-        learnt: the digest of what was learnt, for `Statement`.
     """
 
     def __init__(
@@ -33,9 +29,9 @@ class HostEncoding:
         self._kind = kind
         self._counts = counts
         self._noisy = noisy
-        self.learnt = ""
+        self.learnt = ""  # the digest of what was learnt, for `Statement`
         self._waiting: list[Callable[[], None]] = []
-        self.is_known = not kind.num_counts
+        self.is_known = not kind.num_counts  # whether samples can be encoded
 
     def once_known(self, then: Callable[[], None]) -> None:
         """Calls a function as soon as samples can be encoded."""

@@ -68,8 +68,7 @@ class Host:
     checkpoints: HostCheckpoints
     reports: HostReports
     encoding: HostEncoding
-    iterations: float = inf
-    """Of the run."""
+    iterations: float = inf  # of the run
 
     def __post_init__(self) -> None:
         self._path, self._learners = self.part.path, self.part.learners

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
 _REMEMBERED = 200
 _ENOUGH_TO_KNOW = 20
-_NOT_USUAL = 20
-"""A host does not answer at all if it takes so many times as long as is usual."""
-_SWAPS = 2
-"""It may wait for others as long as a swap may take, and needs time of its own."""
+_NOT_USUAL = 20  # a host does not answer at all if it takes so many times as long as is usual
+_SWAPS = 2  # it may wait for others as long as a swap may take, and needs time of its own
 
 
 class Deadline:

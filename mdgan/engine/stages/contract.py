@@ -26,14 +26,7 @@ _NO_FORM = AnswerForm("", ())
 
 @dataclass(frozen=True)
 class Leaving:
-    """What the workers of a host answer, as for `pack_answers`.
-
-    Attributes:
-        about: makes, by group, what stands for all that its hosts must be asked alike.
-        form: of these answers; None for the form of the path.
-        check: called with this host, the workers of each host of a sum, and how many hosts a sum
-            must have; raises `NotMasked` if the sum would tell what one of them has answered.
-    """
+    """What the workers of a host answer, as for `pack_answers`."""
 
     question: Message
     answers: Mapping[int, Tensor]
@@ -41,9 +34,12 @@ class Leaving:
     groups: Mapping[int, int]
     beside: Mapping[str, Mapping[int, Tensor]] = field(default_factory=dict)
     weights: Mapping[int, float] = field(default_factory=dict)
+    # Makes, by group, what stands for all that its hosts must be asked alike.
     about: Callable[[], Mapping[int, bytes]] = dict
+    # Called with this host, the workers of each host of a sum, and how many hosts a sum must have;
+    # raises `NotMasked` if the sum would tell what one of them has answered.
     check: Callable[[int, Mapping[int, Collection[int]], int], None] = lambda *_: None
-    form: AnswerForm | None = None
+    form: AnswerForm | None = None  # of these answers; None for the form of the path
 
 
 class HostPath:
@@ -52,10 +48,8 @@ class HostPath:
     The form is that of answers which `pack` writes.
     """
 
-    hides_answers = False
-    """Whether the server sees sums alone."""
-    rules: Mapping[str, Rule] = {}
-    """When the kinds of message that it handles may come."""
+    hides_answers = False  # whether the server sees sums alone
+    rules: Mapping[str, Rule] = {}  # when the kinds of message that it handles may come
 
     def __init__(self, form: AnswerForm = _NO_FORM) -> None:
         self.form = form
@@ -117,8 +111,7 @@ class ServerPath:
     """How the server asks for answers, and waits for them."""
 
     form: AnswerForm
-    hides_answers = False
-    """Whether the server sees sums alone."""
+    hides_answers = False  # whether the server sees sums alone
 
     def begin(self, members: "Peers") -> None:
         """All hosts that take part from the start have joined.

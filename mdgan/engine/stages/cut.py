@@ -15,10 +15,8 @@ from statistics import median
 
 from mdgan.engine.answers import Answers
 
-MOST_USUAL = 4.0
-"""How many times the usual norm an answer may have by default."""
-LEAST_VOTES = 3
-"""With fewer votes the server cannot tell which norm is usual."""
+MOST_USUAL = 4.0  # how many times the usual norm an answer may have by default
+LEAST_VOTES = 3  # with fewer votes the server cannot tell which norm is usual
 
 
 def limit_of(norms: Collection[float], factor: float) -> float:

@@ -15,11 +15,9 @@ from mdgan.gan.exact_sum import FixedPoint
 from mdgan.messages import Message
 from mdgan.privacy.masks import SECRET_BYTES
 
-LOSS_STEPS = 2.0**20
-"""Losses are added up in steps of 2⁻²⁰: they are only shown."""
+LOSS_STEPS = 2.0**20  # losses are added up in steps of 2⁻²⁰: they are only shown
 NUM_LOSSES = 2
-SEAL_BYTES = 28
-"""What a sealed share has beside the share."""
+SEAL_BYTES = 28  # what a sealed share has beside the share
 CODE_BYTES = 32
 _MOST_LOSS = 2.0**30
 
@@ -42,14 +40,10 @@ class Survivors(msgspec.Struct, frozen=True):
 
 
 class MaskedSum(NamedTuple):
-    """What a host sends for one sum.
+    """What a host sends for one sum."""
 
-    Attributes:
-        total: int64 [values of an answer, and J_disc and J_gen], masked.
-        shares: uint8 [n - 1, …]: for each other host, in the order of the question, its shares.
-    """
-
-    total: Tensor
+    total: Tensor  # int64 [values of an answer, and J_disc and J_gen], masked
+    # uint8 [n - 1, …]: for each other host, in the order of the question, its shares.
     shares: Tensor
 
 

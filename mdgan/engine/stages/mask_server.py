@@ -55,8 +55,7 @@ from mdgan.records.values import in_words
 
 _MOST_VAIN, _MOST_VAIN_IN_SEARCH = 3, 30
 
-Masked = Mapping[int, Mapping[int, MaskedSum]]
-"""What hosts have answered, by host and sum."""
+Masked = Mapping[int, Mapping[int, MaskedSum]]  # what hosts have answered, by host and sum
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,16 +77,13 @@ class _Sum:
 
 @dataclass(eq=False, kw_only=True)
 class ServerMask(ServerPath):
-    """Asks for masked sums of answers of a form, and has the masks taken off.
+    """Asks for masked sums of answers of a form, and has the masks taken off."""
 
-    Attributes:
-        divides: whether hosts read in a question which sum each answer belongs to (`groups`).
-        is_once: whether hosts answer once alone, so that a spoiled sum cannot be asked for again.
-        sharing: what a sum must have if answers have a part of the noise only.
-    """
-
+    # Whether hosts read in a question which sum each answer belongs to (`groups`).
     divides: bool = False
+    # Whether hosts answer once alone, so that a spoiled sum cannot be asked for again.
     is_once: bool = False
+    # What a sum must have if answers have a part of the noise only.
     sharing: NoiseSharing | None = None
     hides_answers = True
 

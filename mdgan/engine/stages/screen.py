@@ -42,15 +42,12 @@ _ROUNDED = 1.001
 
 @dataclass
 class Screening:
-    """Refuses unusable answers, and counts strikes; all workers vote if no voters are given.
-
-    Attributes:
-        norms: by worker, of its newest answer that could be used.
-    """
+    """Refuses unusable answers, and counts strikes; all workers vote if no voters are given."""
 
     form: AnswerForm
     conduct: Strikes
     voters: Collection[int] | None = None
+    # By worker, of its newest answer that could be used.
     norms: dict[int, float] = field(default_factory=dict, init=False)
     _largest: dict[int, float] = field(default_factory=dict, init=False)
     _votes: list[float] = field(default_factory=list, init=False)  # of `_largest`, sorted

@@ -100,29 +100,16 @@ class CommonMemory:
 
 
 class Order(NamedTuple):
-    """What the hosts are to do in an iteration.
+    """What the hosts are to do in an iteration."""
 
-    Attributes:
-        before: how many reductions there were before.
-        first: which one of the iteration is the first that is left to do, counted from 0.
-        rates: by what the networks' learning rates are multiplied.
-        shares: of the workers that find gradients.
-    """
-
-    before: int
-    first: int
-    rates: Mapping[str, float]
-    shares: Mapping[int, WorkerShare]
+    before: int  # how many reductions there were before
+    first: int  # which one of the iteration is the first that is left to do, counted from 0
+    rates: Mapping[str, float]  # by what the networks' learning rates are multiplied
+    shares: Mapping[int, WorkerShare]  # of the workers that find gradients
 
 
 class Meeting:
-    """The numbers; see above. `hosts` are all that may take part, each with its workers.
-
-    Attributes:
-        server: four of the server's, by `UNTIL`, `END`, `LOOKED_AT` and `GIVEN_UP`.
-        given: the last reduction for which each host has given its gradients; `stepped`: in which
-            it has stepped its share.
-    """
+    """The numbers; see above. `hosts` are all that may take part, each with its workers."""
 
     def __init__(self, hosts: Mapping[int, Sequence[int]]) -> None:
         self.host_of = {n: host for host, workers in hosts.items() for n in workers}
@@ -130,12 +117,15 @@ class Meeting:
         self._columns = {n: column for column, n in enumerate(self.host_of)}
         num_hosts, num_workers = len(self._rows), len(self._columns)
         # Written by the server.
+        # Four of the server's, by `UNTIL`, `END`, `LOOKED_AT` and `GIVEN_UP`.
         self.server = shared_array(np.int64, 4)
         self._orders = shared_array(np.int64, _AT_ONCE, 2)
         self._rates = shared_array(np.float64, _AT_ONCE, len(_NETWORKS))
         self._shares = shared_array(np.float64, _AT_ONCE, num_workers, 3)
         self._over = shared_array(np.int64, num_hosts)
         # Written by hosts, or by the server for one that is over.
+        # The last reduction for which each host has given its gradients; `stepped`: in which it has
+        # stepped its share.
         self.given = shared_array(np.int64, num_hosts)
         self.stepped = shared_array(np.int64, num_hosts)
         self._positions = shared_array(np.int64, num_hosts, 2)

@@ -44,8 +44,7 @@ from mdgan.families.mdgan.server_swaps import Handovers
 from mdgan.families.mdgan.settings import LEAST_SAMPLES, LEAST_WORKERS
 from mdgan.families.mdgan.shown import GUILTY
 
-_LONGEST = 16
-"""Iterations over which motion is looked at where no swap comes earlier."""
+_LONGEST = 16  # iterations over which motion is looked at where no swap comes earlier
 _REST = 8
 """Where motion was looked at over fewer iterations than these, the server rests for this many
 before it looks again: each look costs the same, also where swaps are frequent."""
@@ -53,15 +52,12 @@ _EAGER = 200
 _OFTEN, _SELDOM = 3, 4
 """To save time the server looks whether answers heed their batch in every third of the first
 iterations, and from then on in every fourth: evidence comes quickly by then."""
-_MEMORY = 25
-"""Figures of how many iterations say what is usual, and how far honest workers differ."""
+_MEMORY = 25  # figures of how many iterations say what is usual, and how far honest workers differ
 _MOST_OF_ONE = 8.0
 """Evidence that one discriminator gives against a worker that was given it, a quarter of what it
 takes."""
-_SERVER = 0
-"""Whom the copy comes from that a newcomer begins with."""
-_LEAST_DEVIATION = 0.3
-"""Of motions, which are logarithms."""
+_SERVER = 0  # whom the copy comes from that a newcomer begins with
+_LEAST_DEVIATION = 0.3  # of motions, which are logarithms
 
 _MOST_MOTION = 10.0
 _TINY = sys.float_info.min
@@ -139,12 +135,7 @@ class _Look(NamedTuple):
 
 
 class FreeRiders:
-    """Scores workers by their answers; draws no random number and changes nothing.
-
-    Attributes:
-        scores: by worker, how sure it is that it rides for free, in standard deviations from 0.
-            Evidence h is as strong as that of a normal variable √(2h) standard deviations off.
-    """
+    """Scores workers by their answers; draws no random number and changes nothing."""
 
     def __init__(self, batch_size: int, handovers: Handovers) -> None:
         self._batch_size = batch_size
@@ -163,6 +154,8 @@ class FreeRiders:
         self._since: dict[int, int] = {}
         self._num_since, self._num_looks = _LONGEST, 0
         self._known: set[int] = set()
+        # By worker, how sure it is that it rides for free, in standard deviations from 0. Evidence
+        # h is as strong as that of a normal variable √(2h) standard deviations off.
         self.scores: dict[int, float] = {}
 
     def look(

@@ -25,16 +25,14 @@ from mdgan.transport.base import Lost, Tickets
 
 _log = logging.getLogger(__name__)
 
-_ALONG = 0.02
-"""The part of its own feedback that a worker must find in another one's."""
+_ALONG = 0.02  # the part of its own feedback that a worker must find in another one's
 _HARDLY, _CLEARLY = 2.0, 3.0
 """Standard errors by which a discriminator rates real samples above generated ones. Both signs fail
 in 1 of 5,000 honest moves on sorted digits and in none of 590 on even ones, but in 41 to 78 of 100
 where weights are noise or negated."""
 _WEIGHTS = 2.0
 """Between the mean sizes of the same weights of two honest discriminators; 1.4 on digits."""
-_SQUARES = 10.0
-"""As for weights; 3.6 on digits."""
+_SQUARES = 10.0  # as for weights; 3.6 on digits
 _ROUNDING, _TINY = 1.1, 1e-12
 _UNLEARNT, _UNLEARNT_BIAS = 0.01, 1.0
 """Is added to mean sizes of weights: those of a few numbers, which may begin at 0, differ by

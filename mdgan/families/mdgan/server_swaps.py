@@ -21,17 +21,14 @@ from mdgan.messages import Message
 from mdgan.records.values import in_words
 
 _WITNESSES = 2
-_NEWEST = 40
-"""Swaps of which it counts what was refused, so that chance does not add up."""
+_NEWEST = 40  # swaps of which it counts what was refused, so that chance does not add up
 _NUM_HOLDERS = 2
 """Workers before its giver that may have spoilt a discriminator; others have healed it since."""
 _NEARLY_ALL = 0.8
-_ENOUGH = 4
-"""Hosts that have refused what a worker has held; from then on it gives nothing."""
+_ENOUGH = 4  # hosts that have refused what a worker has held; from then on it gives nothing
 
 
-Moves = dict[int, int]
-"""Giver → taker. Workers that are not in it keep their discriminator."""
+Moves = dict[int, int]  # giver → taker. Workers that are not in it keep their discriminator.
 
 
 def draw_swap(form: str, seed: int, number: int, workers: Sequence[int]) -> Moves:

@@ -43,10 +43,8 @@ ENOUGH_SAMPLES = 48
 With 64 those of small shards learnt these by heart."""
 _ENOUGH_GENERATED = 100
 """One process with b = 100, with which ten workers are compared, learns from as many."""
-_MOST_BATCHES = 10
-"""With a byte a value, and four of feedback, 14 bytes instead of the paper's 12."""
-LEAST_SAMPLES = 4
-"""With fewer samples in a batch there are too few pairs of them to compare."""
+_MOST_BATCHES = 10  # with a byte a value, and four of feedback, 14 bytes instead of the paper's 12
+LEAST_SAMPLES = 4  # with fewer samples in a batch there are too few pairs of them to compare
 _ONES_OWN = 2
 _FORGIVING = re.compile(r"f2u|f2a(?::[0-9.eE+-]+)?")
 
@@ -76,8 +74,7 @@ def parse_aggregation(text: str) -> AggregationRule:
 
 
 _UNEVEN = 0.5
-_WEIGHTS_AN_ITERATION = 1 << 16
-"""With Adam's two moments, 0.75 MiB of each worker in an iteration."""
+_WEIGHTS_AN_ITERATION = 1 << 16  # with Adam's two moments, 0.75 MiB of each worker in an iteration
 
 
 def are_uneven(class_counts: Sequence[Sequence[int]]) -> bool:

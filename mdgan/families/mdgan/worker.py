@@ -160,17 +160,13 @@ class OneByOne:
     """Workers of one host that compute one after another; between two calls every one is whole.
 
     The bits do not depend on which workers share a host.
-
-    Attributes:
-        workers: by rank.
-        stage_of: from a worker's rank to the hook that its stages run in.
-        train_on_all: each trains on all batches that the host gets; on its X^(d) by default, as in
-            the paper.
     """
 
-    workers: Mapping[int, Worker]
+    workers: Mapping[int, Worker]  # by rank
+    # From a worker's rank to the hook that its stages run in.
     stage_of: Callable[[int], Stage] = lambda _rank: unobserved
     _: KW_ONLY
+    # Each trains on all batches that the host gets; on its X^(d) by default, as in the paper.
     train_on_all: bool = False
 
     def learn_real_halves(self) -> None:
