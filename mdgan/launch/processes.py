@@ -80,12 +80,7 @@ def run_host(
     run: Path | None = None,
     memory: object = None,
 ) -> None:
-    """Runs a host over the network.
-
-    Args:
-        run, sockets: given if the server was started here.
-        memory: what it shares with the server and the other hosts.
-    """
+    """Runs a host over the network, by what it may share with a server that is here."""
     task = prepared.task
     processes = task.processes_here if task else prepared.ranks.num_processes
     host_here, num_hosts = process_here - prepared.ranks.serves, len(prepared.ranks.hosts)
@@ -133,12 +128,7 @@ def make_host(
     teller: Teller | None = None,
     memory: object = None,
 ) -> Host:
-    """Builds the workers first, so that a host that joins is ready to answer.
-
-    Args:
-        run: the run's folder, if the server was started on this machine, too.
-        own_process: whether no other host and no server computes in this process.
-    """
+    """Builds the workers first, so that a host that joins is ready to answer."""
     settings, builder, fetcher = prepared.settings, prepared.builder, prepared.fetcher()
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
     units = {n: counted(settings, shard, prepared.contents.get(n)) for n, shard in shards.items()}

@@ -26,13 +26,7 @@ def worker_file(worker: int) -> str:
 
 
 class Checkpoints:
-    """The checkpoints of one run, each a folder `<iteration>/` with states and a manifest.
-
-    A checkpoint counts as soon as its manifest exists, which is written last.
-
-    Args:
-        keep: K, how many are kept; at least one.
-    """
+    """K folders `<iteration>/` of a run, which count once their manifest is written, last."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         self._folder = folder
@@ -89,10 +83,7 @@ class Checkpoints:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def discard(self, iteration: int) -> None:
-        """Removes the files of a checkpoint that could not be completed, to free a full disk.
-
-        A completed checkpoint stays. Never fails.
-        """
+        """Removes what is there of an incomplete checkpoint, to free a full disk; never fails."""
         with contextlib.suppress(OSError):
             if not (self.folder_of(iteration) / _MANIFEST_FILE).exists():
                 shutil.rmtree(self.folder_of(iteration), ignore_errors=True)

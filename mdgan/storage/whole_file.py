@@ -75,11 +75,7 @@ def copy_private(source: Path, target: Path) -> None:
 
 
 def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
-    """Calls `os._exit`, but not while another thread is in the middle of writing a file.
-
-    Args:
-        timeout_seconds: how long to wait for such threads; a disk may hang.
-    """
+    """Calls `os._exit` when no thread writes a file, or after so many seconds."""
     global _is_ending
     with _changed:
         _is_ending = True
@@ -97,11 +93,7 @@ def make_folder(folder: Path, *, parents: bool = True) -> None:
 
 
 def make_private_folder(folder: Path, *, parents: bool = True) -> None:
-    """Makes a folder that its owner alone can look into, or closes one that is there to others.
-
-    Raises:
-        OSError: as a folder of another user, it can be neither made nor closed.
-    """
+    """Makes a folder that its owner alone can look into, or closes one; OSError if it cannot."""
     if parents:
         make_folder(folder.parent)
     with suppress(FileExistsError):

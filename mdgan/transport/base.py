@@ -13,10 +13,7 @@ from mdgan.messages import Message
 
 
 class Traffic:
-    """Bytes that one end has moved, by kind of message; used by one thread only.
-
-    What sets a link up and ends it is not counted, nor what keeps it alive.
-    """
+    """Bytes of messages that one end has moved, by kind; used by one thread only."""
 
     def __init__(self) -> None:
         self.sent: Counter[str] = Counter()
@@ -56,10 +53,7 @@ class Received:
 
 @dataclass(frozen=True)
 class Joined:
-    """A host was admitted and its link is open.
-
-    If the same host was linked before, that link is gone and no `Lost` follows for it.
-    """
+    """A host was admitted and its link is open; an earlier one of it is gone without `Lost`."""
 
     host: int
     hello: Mapping[str, Any]

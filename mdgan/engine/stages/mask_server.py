@@ -60,10 +60,7 @@ Masked = Mapping[int, Mapping[int, MaskedSum]]  # what hosts have answered, by h
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
-    """One sum: its number, the hosts that were asked, and those whose masked answers have come.
-
-    The workers are those of which it has answers.
-    """
+    """One sum: its number, the hosts asked, those that answered, and their workers."""
 
     group: int
     parties: Sequence[int]

@@ -20,10 +20,7 @@ from mdgan.transport.host_end import HostTransport
 
 @dataclass(eq=False)
 class DirectHost:
-    """A host as a member of the group.
-
-    The networks of its first worker have optimizers, and the other workers follow them.
-    """
+    """A host in the group: its first worker has optimizers, which the others follow."""
 
     replicas: Mapping[int, Replica]  # by worker, at least one
     policies: Mapping[str, Policy]  # how each network is optimized

@@ -310,10 +310,7 @@ class MDGANSettings(RunSettings):
 
     @property
     def trains_on_all(self) -> bool:
-        """Whether a worker trains on all generated batches, since one is too few.
-
-        Not if images travel in fewer bytes: these would be more.
-        """
+        """Whether a worker trains on all generated batches, which travel with all their bits."""
         return self.training.batch_size < self.least_samples and self.wire.images.is_exact
 
     @property
