@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from mdgan.credentials import pem
 from mdgan.credentials.authority import Authority, make_authority
 from mdgan.credentials.identity import check_dates
+from mdgan.credentials.pem import now
 from mdgan.credentials.permit import HOST_NAME, SERVER_NAME, permit_in, ranks_in_words
 from mdgan.credentials.revocations import read_list
 from mdgan.errors import BadInput, reason_of, writing
@@ -36,7 +37,7 @@ def write_shared(path: Path, valid_for: timedelta) -> datetime:
     """Writes one file that all machines share; the key of its authority is thrown away."""
     if os.path.lexists(path):
         raise BadInput(f"{path}: is there already; remove it first, or give another name")
-    clock = pem.now()
+    clock = now()
     authority = make_authority(valid_for, clock)
     certificate, key = authority.issue("shared", None, (), valid_for, clock)
     _write(path, pem.key_pem(key) + pem.pem_of(certificate, authority.certificate), OWNER_ALONE)
@@ -51,7 +52,7 @@ def make_folder_of_authority(folder: Path, valid_for: timedelta) -> datetime:
             raise BadInput(f"{folder}: is not empty; name a new folder")
         folder.chmod(0o700)
         (folder / _ISSUED).mkdir()
-    clock = pem.now()
+    clock = now()
     authority = make_authority(valid_for, clock)
     revoked = authority.revoke([], clock).public_bytes(Encoding.PEM)
     contents = [
@@ -83,7 +84,7 @@ def issue(
     if len(ranks) > MOST_RANKS:
         way_out = "leave --ranks out to allow any rank"
         raise BadInput(f"--ranks: {len(ranks)} are too many for one certificate; {way_out}")
-    clock = pem.now()
+    clock = now()
     path, record = folder / f"{name}.cred", folder / _ISSUED / f"{name}.pem"
     with _locked(folder):
         authority = _read_authority(folder)
@@ -117,7 +118,7 @@ def revoke(folder: Path, name: str) -> Path:
         entries = read_list(path, [authority.certificate])
         if any(entry.serial_number == serial for entry in entries):
             raise BadInput(f"{name}: is revoked already; servers read the list {path}")
-        revoked = authority.revoke(entries, pem.now(), serial)
+        revoked = authority.revoke(entries, now(), serial)
         _write(path, revoked.public_bytes(Encoding.PEM), _FOR_ALL)
     return path
 
@@ -132,7 +133,7 @@ def describe(path: Path) -> str:
         raise BadInput(f"{path}: cannot be shown ({reason_of(error)}); make a new one") from error
     constraints = (extension.value for extension in certificate.extensions)
     is_authority = any(isinstance(c, x509.BasicConstraints) and c.ca for c in constraints)
-    is_over = " (expired)" if pem.now() > certificate.not_valid_after_utc else ""
+    is_over = " (expired)" if now() > certificate.not_valid_after_utc else ""
     rows = {
         "name": permit.name,
         "role": "authority" if is_authority else permit.role or "any",

@@ -75,7 +75,7 @@ def copy_private(source: Path, target: Path) -> None:
 
 
 def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
-    """Calls `os._exit` when no thread writes a file, or after so many seconds."""
+    """Calls `os._exit` when no thread writes a file, or when the time is up."""
     global _is_ending
     with _changed:
         _is_ending = True

@@ -148,7 +148,7 @@ class Guard(grpc.ServerInterceptor):
         return place
 
     def close(self) -> None:
-        """Nobody is let in any more."""
+        """Lets no caller in any more."""
         if self._front is not None:
             self._front.close()
 

@@ -41,8 +41,7 @@ _LEAST_DEVIATION = 0.15
 _GAP = 1.5
 """How far below the usual figure one that opposes the others lies, in usual figures; -0.5 then."""
 _MEMORY = 25
-_FRESH = 100
-"""For so many iterations what a worker answers may be due to the discriminator it was given."""
+_FRESH = 100  # iterations in which an answer may be due to the discriminator it was given
 _MOST_OF_ONE = _ENOUGH / 4
 _LONGEST_SEARCH = 200
 _TINY = 1e-300
