@@ -12,18 +12,7 @@ from mdgan.observe.settings import RecordSettings
 from mdgan.privacy.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
 from mdgan.privacy.settings import BESIDE_PRIVACY, PrivacySettings
 from mdgan.privacy.shared_noise import NoiseSharing, SharedNoiseSettings
-from mdgan.settings.declare import (
-    Settings,
-    number,
-    own_setting,
-    parsed,
-    section,
-    setting,
-    shortest,
-    switch,
-    text,
-    whole,
-)
+from mdgan.settings import declare
 
 _MOST_RANKS = 100_000
 _DEADLINE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(x?)")
@@ -37,7 +26,9 @@ class DeadlineRule(NamedTuple):
 
     def __str__(self) -> str:
         """As the command line has it."""
-        return f"{shortest(self.factor)}x" if self.factor else shortest(self.seconds)
+        return (
+            f"{declare.shortest(self.factor)}x" if self.factor else declare.shortest(self.seconds)
+        )
 
 
 def parse_deadline(text: str) -> DeadlineRule:
@@ -57,55 +48,50 @@ def num_participants(fraction: float, num_workers: int) -> int:
     return min(num_workers, max(1, round(fraction * num_workers)))
 
 
-class FaultSettings(Settings, group="faults"):
+class FaultSettings(declare.Settings, group="faults"):
     """What becomes of workers that are late, or answer nonsense."""
 
-    deadline: DeadlineRule | None = own_setting(
+    deadline: DeadlineRule | None = declare.own_setting(
         None,
         "When to go on without the answers that are missing: seconds, or times the median answer "
         "time, such as 3x.",
-        parsed(parse_deadline),
+        declare.parsed(parse_deadline),
         metavar="SECONDS|FACTORx",
         default_text="wait for every worker that lives",
         is_usual=True,
     )
-    quorum: float = own_setting(
+    quorum: float = declare.own_key_setting(
         0.5,
         "Least fraction of the workers to wait for, past --deadline too.",
-        number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
+        declare.number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
         metavar="FRACTION",
-        has_flag=False,
     )
-    strikes: int = own_setting(
+    strikes: int = declare.own_key_setting(
         3,
         "Unusable answers, or messages without sense, after which a worker is shut out.",
-        whole(1),
-        metavar="N",
-        has_flag=False,
+        declare.whole(1),
     )
 
 
-class CheckpointSettings(Settings, group="faults"):
+class CheckpointSettings(declare.Settings, group="faults"):
     """How often the state of a run is saved, and where."""
 
-    checkpoint_interval: int = own_setting(
+    checkpoint_interval: int = declare.own_setting(
         500,
         "Iterations between two checkpoints; there is one at the end, too. 0 for none at all.",
-        whole(0, otherwise="must be 0 or more"),
-        metavar="N",
+        declare.whole(0, otherwise="must be 0 or more"),
     )
-    checkpoint_keep: int = own_setting(
-        2, "Number of checkpoints to keep.", whole(1), metavar="K", has_flag=False
+    checkpoint_keep: int = declare.own_key_setting(
+        2, "Number of checkpoints to keep.", declare.whole(1), metavar="K"
     )
-    checkpoint_to_server: bool = setting(
+    checkpoint_to_server: bool = declare.key_setting(
         False,
         "Workers send their state to rank 0 instead of writing it themselves.",
-        switch(),
-        has_flag=False,
+        declare.switch(),
     )
 
 
-class RunSettings(Settings):
+class RunSettings(declare.Settings):
     """The settings that every algorithm has.
 
     Together with the dataset file, the shared settings decide every bit of the result.
@@ -114,44 +100,43 @@ class RunSettings(Settings):
     tells_once: ClassVar[bool] = False
     """Whether each worker tells one sum over all its samples, before training, and no more."""
 
-    data = section(DataSettings)
-    models = section(ModelSettings)
-    training = section(TrainingSettings)
-    scores = section(ScoreSettings)
-    records = section(RecordSettings)
-    faults = section(FaultSettings)
-    checkpoints = section(CheckpointSettings)
-    privacy = section(PrivacySettings, is_offered=False)
+    data = declare.section(DataSettings)
+    models = declare.section(ModelSettings)
+    training = declare.section(TrainingSettings)
+    scores = declare.section(ScoreSettings)
+    records = declare.section(RecordSettings)
+    faults = declare.section(FaultSettings)
+    checkpoints = declare.section(CheckpointSettings)
+    privacy = declare.section(PrivacySettings, is_offered=False)
     """Offered by algorithms whose workers can keep samples private."""
-    secure = section(SecureSumSettings, is_offered=False)
+    secure = declare.section(SecureSumSettings, is_offered=False)
     """Offered by algorithms that can do with sums of answers."""
-    noise = section(SharedNoiseSettings, is_offered=False)
+    noise = declare.section(SharedNoiseSettings, is_offered=False)
     """Offered by algorithms whose workers' noise may be in their sum alone."""
 
-    algorithm: str = setting("", "What trains.", text(), is_usual=True)
-    world_size: int = setting(
+    algorithm: str = declare.setting("", "What trains.", declare.text(), is_usual=True)
+    world_size: int = declare.setting(
         5,
         "Number of ranks: the server and the workers.",
-        whole(2, _MOST_RANKS, below="needs at least 2, one server and one worker"),
+        declare.whole(2, _MOST_RANKS, below="needs at least 2, one server and one worker"),
         metavar="N",
         symbol="N + 1",
         other_names=("--workers", "--num-workers"),
         is_usual=True,
     )
-    kappa: int | Literal["auto"] = setting(
+    kappa: int | Literal["auto"] = declare.setting(
         "auto",
         "Generated batches that are judged in an iteration.",
-        whole(1, word="auto"),
+        declare.whole(1, word="auto"),
         metavar="K|auto",
         symbol="κ",
         default_text="auto: max(2, ⌊log2 N⌋), or more with step_samples",
         is_usual=True,
     )
-    participation: float = setting(
+    participation: float = declare.setting(
         1.0,
         "Fraction of the workers that train at a time.",
-        number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
-        metavar="C",
+        declare.number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
         symbol="C",
         is_usual=True,
     )

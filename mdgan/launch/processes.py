@@ -33,23 +33,13 @@ from mdgan.engine.server.scoring import ScorerLink
 from mdgan.errors import BadInput, Interrupted, cause_of
 from mdgan.families.contract import HostNeeds, ServerNeeds
 from mdgan.gan.build import make_average
-from mdgan.launch import machine
+from mdgan.launch import machine, privacy
 from mdgan.launch.addresses import Sockets
 from mdgan.launch.admitting import make_admission
 from mdgan.launch.claim import Claim, make_observer
 from mdgan.launch.host_folder import host_folder
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
-from mdgan.launch.privacy import (
-    CLASSES,
-    counted,
-    counts_of,
-    flush_denormals,
-    open_account,
-    open_budgets,
-    tells,
-    why_untold,
-)
 from mdgan.launch.requirements import least_parties, least_sharers
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.metrics.chosen import own_file
@@ -86,7 +76,7 @@ def run_host(
     host_here, num_hosts = process_here - prepared.ranks.serves, len(prepared.ranks.hosts)
     processes = machine.take_cores(prepared.launch, host_here, num_hosts) or processes
     cores = task.cores if task else None
-    flush_denormals(prepared.settings)
+    privacy.flush_denormals(prepared.settings)
     torch.set_num_threads(machine.num_threads(prepared.launch, processes, cores))
     machine.keep_freed_memory()
     if processes > num_cores():
@@ -131,14 +121,16 @@ def make_host(
     """Builds the workers first, so that a host that joins is ready to answer."""
     settings, builder, fetcher = prepared.settings, prepared.builder, prepared.fetcher()
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
-    units = {n: counted(settings, shard, prepared.contents.get(n)) for n, shard in shards.items()}
+    units = {
+        n: privacy.counted(settings, shard, prepared.contents.get(n)) for n, shard in shards.items()
+    }
     counts = {rank: builder.class_counts(shard, settings) for rank, shard in units.items()}
     if (said := settings.privacy.dp_public_samples) is not None:
         counts = {rank: [said] for rank in counts}
-    count = partial(counts_of, settings, shards, prepared.contents, prepared.dataset.kind)
+    count = partial(privacy.counts_of, settings, shards, prepared.contents, prepared.dataset.kind)
     if prepared.dataset.kind.num_counts and prepared.continues is None:
         count()  # is charged before training is planned; asked later, it is told again
-    budgets = open_budgets(settings, shards, prepared.contents)
+    budgets = privacy.open_budgets(settings, shards, prepared.contents)
     tracer = Tracer(
         _recorded_windows(prepared),
         prepared.faults.on_phase(f"host-{workers[0]}"),
@@ -151,7 +143,7 @@ def make_host(
         clients=prepared.clients,
         cores=machine.cores_of_slots(prepared.launch, workers, prepared.ranks.hosts),
         budgets=budgets,
-        account=open_account(settings, shards, prepared.contents),
+        account=privacy.open_account(settings, shards, prepared.contents),
         keys=HostKeys(workers, prepared.own_identity),
         least_parties=least_parties(prepared.launch.links.require),
         least_sharers=least_sharers(prepared.launch.links.require),
@@ -159,10 +151,15 @@ def make_host(
     )
     # A standby that takes over may be on another machine.
     is_here = run is not None and len(prepared.link_settings.links.addresses()) == 1
-    file, why_not = own_file(settings.scores), why_untold(settings)
+    file, why_not = own_file(settings.scores), privacy.why_untold(settings)
     return Host(
         builder.host(needs),
-        make_hello(workers[0], counts, prepared.identity, tells_classes=tells(settings, CLASSES)),
+        make_hello(
+            workers[0],
+            counts,
+            prepared.identity,
+            tells_classes=privacy.tells(settings, privacy.CLASSES),
+        ),
         connect,
         timeouts,
         Describer(shards, file, device, why_not, server_is_here=is_here),
@@ -337,7 +334,7 @@ def _join(network: MemoryNetwork, number: int, hello: Mapping[str, Any], _: floa
 
 def _run_quietly(prepared: Prepared, host: Host, causes: list[str]) -> None:
     """Runs a host in a thread; adds to the causes why it failed, if it did."""
-    flush_denormals(prepared.settings)
+    privacy.flush_denormals(prepared.settings)
     # Else MKL asks the system in a new thread; how many threads there are decides bits.
     torch.set_num_threads(torch.get_num_threads())
     try:

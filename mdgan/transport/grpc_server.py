@@ -16,42 +16,23 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from mdgan.credentials.permit import HOST_NAME
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
+from mdgan.transport import frames, streams
 from mdgan.transport.base import RELAY, Admit, Later, ServerEvent
-from mdgan.transport.frames import (
-    CutOff,
-    Frame,
-    Most,
-    WireError,
-    decode,
-    encode,
-    frames_of,
-    next_frame,
-)
 from mdgan.transport.guard import MOST_CALLS, Access, Allowance, Caller, Guard
 from mdgan.transport.links_pb2 import Nothing, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelService
 from mdgan.transport.plain_socket import Door, PlainSocket
 from mdgan.transport.server_end import Guest, ServerTransport
-from mdgan.transport.streams import (
-    CLOSE_SECONDS,
-    GIVES_BACK,
-    Outbox,
-    Threads,
-    address_of,
-    may_be_tried,
-    open_channel,
-    options,
-)
 from mdgan.transport.until import Until
 
 _REACH_SECONDS = 2.0
 _LOOK_SECONDS = 1.0
-_SMALL = Most(256, 256, unasked=8)
+_SMALL = frames.Most(256, 256, unasked=8)
 _GONE_SECONDS = 0.1
 _ADMITTED_AT_ONCE = 4
 _ROLES = {"join": "worker", "ask": "worker", "watch": "standby"}
 
-AcceptsFrom = Callable[[int], Mapping[str, Most]]
+AcceptsFrom = Callable[[int], Mapping[str, frames.Most]]
 """From the number of a host's workers to the kinds that may come from it."""
 
 
@@ -60,8 +41,8 @@ class _Newcomer(NamedTuple):
 
     told: Mapping[str, Any]
     welcome: Mapping[str, Any]
-    accepts: Mapping[str, Most]
-    parcels: Mapping[str, Most]
+    accepts: Mapping[str, frames.Most]
+    parcels: Mapping[str, frames.Most]
 
 
 @dataclass
@@ -70,7 +51,7 @@ class _Stream:
 
     context: grpc.ServicerContext
     caller: Caller
-    outbox: Outbox | PlainSocket
+    outbox: streams.Outbox | PlainSocket
     _over: threading.Event = field(default_factory=threading.Event, init=False)
 
     def watch(self) -> None:
@@ -82,7 +63,7 @@ class _Stream:
         """Whether the connection is gone; gRPC may tell so a moment after the stream has ended."""
         return self._over.wait(_GONE_SECONDS)
 
-    def put(self, frame: Frame) -> bool:
+    def put(self, frame: frames.Frame) -> bool:
         """A host that takes nothing in is cut off."""
         is_put = self.outbox.put(frame)
         if not is_put:
@@ -135,10 +116,10 @@ class GrpcServerTransport(ServerTransport):
         self._doors = itertools.count()
         parcels = ParcelService(self.parcels, self._guard)
         self._server = grpc.server(
-            Threads(),
+            streams.Threads(),
             handlers=[self._handler(), self._health(), parcels.handler()],
             interceptors=[self._guard],
-            options=options(timeouts, len(places)),
+            options=streams.options(timeouts, len(places)),
             maximum_concurrent_rpcs=2 * MOST_CALLS,
         )
         self.places = [self._guard.listen(self._server, place) for place in places]
@@ -163,7 +144,7 @@ class GrpcServerTransport(ServerTransport):
         for ended in watchers:
             ended.set()
         farewell = self._timeouts.farewell
-        self._server.stop(farewell).wait(farewell + CLOSE_SECONDS)
+        self._server.stop(farewell).wait(farewell + streams.CLOSE_SECONDS)
         self._guard.close()
 
     def lose(self, guest: Guest, reason: str, *, lied: bool = False) -> None:
@@ -202,7 +183,7 @@ class GrpcServerTransport(ServerTransport):
         )
 
     def _ask(self, _request: Nothing, context: grpc.ServicerContext) -> Welcome:
-        asked = {"gives_back": dict(context.invocation_metadata()).get(GIVES_BACK, "")}
+        asked = {"gives_back": dict(context.invocation_metadata()).get(streams.GIVES_BACK, "")}
         return Welcome(fields=json.dumps(self._answer(asked, "ask", context)))
 
     def _watch(self, _request: Nothing, context: grpc.ServicerContext) -> Iterator[Welcome]:
@@ -222,15 +203,17 @@ class GrpcServerTransport(ServerTransport):
         relayed = newcomer.told["listens"] == RELAY
         most_bytes = max((most.held_bytes for most in newcomer.accepts.values()), default=0)
         welcome: dict[str, Any] = {**newcomer.welcome, "relayed": relayed}
-        outbox: Outbox | PlainSocket = Outbox()
-        come: Callable[[Mapping[str, Most]], Iterator[Frame]] = partial(frames_of, pieces)
-        if address_of(context.peer()) is not None:
-            outbox.put(encode(Message(Kind.WELCOME, 0, welcome)))
+        outbox: streams.Outbox | PlainSocket = streams.Outbox()
+        come: Callable[[Mapping[str, frames.Most]], Iterator[frames.Frame]] = partial(
+            frames.frames_of, pieces
+        )
+        if streams.address_of(context.peer()) is not None:
+            outbox.put(frames.encode(Message(Kind.WELCOME, 0, welcome)))
         else:
             (place,) = [place for place in self.places if place.startswith("unix:")]
             with contextlib.closing(Door(place, next(self._doors))) as door:
                 welcome["door"] = door.told
-                yield from encode(Message(Kind.WELCOME, 0, welcome)).pieces
+                yield from frames.encode(Message(Kind.WELCOME, 0, welcome)).pieces
                 outbox = self._taken(door, context)
             come = outbox.frames
         stream = _Stream(context, self._guard.caller(context), outbox)
@@ -247,14 +230,14 @@ class GrpcServerTransport(ServerTransport):
         caller = self._guard.caller(context)
         most_bytes = self._access.hello_bytes(caller.num_ranks)
         try:
-            first = next_frame(pieces, {Kind.HELLO: Most(most_bytes, most_bytes)})
+            first = frames.next_frame(pieces, {Kind.HELLO: frames.Most(most_bytes, most_bytes)})
             assert first is not None, "the guard has seen how it begins"
             with self._admitting:
-                hello = decode(first).fields
+                hello = frames.decode(first).fields
                 welcome = self._answer(hello, "join", context)
                 told = {name: hello.get(name) for name in ("host", "workers", "listens")}
                 del hello
-        except (WireError, grpc.RpcError) as error:
+        except (frames.WireError, grpc.RpcError) as error:
             self._guard.refuse(caller, context, str(error), grpc.StatusCode.INVALID_ARGUMENT)
         num_workers = len(told["workers"] or ())
         accepts, parcels = self._accepts_from(num_workers), self._parcels_from(num_workers)
@@ -265,9 +248,9 @@ class GrpcServerTransport(ServerTransport):
         self,
         guest: Guest,
         stream: _Stream,
-        come: Callable[[Mapping[str, Most]], Iterator[Frame]],
-        accepts: Mapping[str, Most],
-        parcels: Mapping[str, Most],
+        come: Callable[[Mapping[str, frames.Most]], Iterator[frames.Frame]],
+        accepts: Mapping[str, frames.Most],
+        parcels: Mapping[str, frames.Most],
     ) -> None:
         """Takes in what a host sends, until it says goodbye or is gone."""
         reason, lied = "", False
@@ -279,7 +262,7 @@ class GrpcServerTransport(ServerTransport):
         try:
             for frame in come(expected):
                 if not allows(frame.kind):
-                    raise WireError(f"{frame.kind} messages come too often, or unasked")
+                    raise frames.WireError(f"{frame.kind} messages come too often, or unasked")
                 if frame.kind == Kind.LAIDOUT:
                     self.parcels.laid_out(guest.host, frame.iteration)
                 elif frame.kind in parcels:
@@ -290,9 +273,9 @@ class GrpcServerTransport(ServerTransport):
                     self.take_in(guest, frame)
             if not stream.is_gone():
                 reason = "it said goodbye"
-        except (CutOff, grpc.RpcError):
+        except (frames.CutOff, grpc.RpcError):
             pass
-        except WireError as error:
+        except frames.WireError as error:
             if lied := not stream.is_gone():
                 reason = str(error)
         self.lose(guest, reason or self._why_gone(guest, stream), lied=lied)
@@ -304,7 +287,7 @@ class GrpcServerTransport(ServerTransport):
             door.wake()
         try:
             return door.take(self._timeouts.link)
-        except WireError as error:
+        except frames.WireError as error:
             caller = self._guard.caller(context)
             self.tell_refused(caller.as_visitor("join"), f"{caller.shown}: {error}")
             context.abort(grpc.StatusCode.CANCELLED, str(error))
@@ -348,12 +331,12 @@ class GrpcServerTransport(ServerTransport):
         if not isinstance(place, str):
             return RELAY
         if place.startswith("unix:"):
-            return place if address_of(peer) is None else RELAY
-        return place if may_be_tried(place, peer) and self._reaches(place) else RELAY
+            return place if streams.address_of(peer) is None else RELAY
+        return place if streams.may_be_tried(place, peer) and self._reaches(place) else RELAY
 
     def _reaches(self, place: str) -> bool:
         """Whether a host of this run listens there, as far as the server can tell."""
-        channel = open_channel(place, self._access.identity, HOST_NAME, self._timeouts)
+        channel = streams.open_channel(place, self._access.identity, HOST_NAME, self._timeouts)
         try:
             grpc.channel_ready_future(channel).result(_REACH_SECONDS)
         except grpc.FutureTimeoutError:

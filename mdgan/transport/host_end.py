@@ -9,16 +9,7 @@ from typing import Any
 
 from mdgan.errors import one_line
 from mdgan.messages import Message
-from mdgan.transport.base import (
-    LOOPBACK,
-    SERVER,
-    Asked,
-    HostEvent,
-    Lost,
-    Received,
-    Tickets,
-    Traffic,
-)
+from mdgan.transport import base
 from mdgan.transport.frames import Frame, WireError, decode, encode
 from mdgan.transport.parcels import NothingThere
 from mdgan.transport.until import Inbox
@@ -30,7 +21,7 @@ class HostTransport(ABC):
     """A host's end; it waits `swap_seconds` for what another host hands over."""
 
     def __init__(self, host: int, swap_seconds: float) -> None:
-        self.traffic = Traffic()
+        self.traffic = base.Traffic()
         # The hosts that kept this one waiting for most of that time in the last exchange, or for
         # all of it.
         self.slow_givers: set[int] = set()
@@ -38,12 +29,12 @@ class HostTransport(ABC):
         # What to add to this machine's monotonic clock to get the server's.
         self.clock_offset_seconds = 0.0
         # Of this machine, where the server and other hosts can reach it besides.
-        self.own_address = LOOPBACK
+        self.own_address = base.LOOPBACK
         self.welcome: Mapping[str, Any] = {}  # what the server told when it let this host in
         self.server = "in this process"  # where the server is, in words
         self.host = host
         self.is_over = False  # whether nothing goes either way any more
-        self._inbox: Inbox[HostEvent] = Inbox()
+        self._inbox: Inbox[base.HostEvent] = Inbox()
 
     def send(self, message: Message) -> int:
         """Sends to the server without waiting for arrival; returns the bytes, 0 if it is gone."""
@@ -53,10 +44,10 @@ class HostTransport(ABC):
         self.traffic.sent[frame.kind] += len(frame.body)
         return len(frame.body)
 
-    def receive(self, timeout_seconds: float) -> HostEvent | None:
+    def receive(self, timeout_seconds: float) -> base.HostEvent | None:
         """The next event from the server, or None when the time is up."""
         event = self._inbox.take(timeout_seconds)
-        if isinstance(event, Received):
+        if isinstance(event, base.Received):
             self.traffic.received[str(event.message.kind)] += event.num_bytes
         return event
 
@@ -66,8 +57,8 @@ class HostTransport(ABC):
         outgoing: Mapping[int, Message],
         incoming: Collection[int],
         addresses: Mapping[int, Any],
-        tickets: Tickets,
-    ) -> dict[int, Message | Lost]:
+        tickets: base.Tickets,
+    ) -> dict[int, Message | base.Lost]:
         """Lays out at most one message for each of some hosts and fetches one from each of others.
 
         Every host concerned calls it for the same iteration. What is laid out is a copy, so that
@@ -91,16 +82,16 @@ class HostTransport(ABC):
         fetch = partial(self._try, iteration, addresses, tickets.takes)
         with ThreadPoolExecutor(len(incoming), "fetch") as pool:
             found = dict(zip(incoming, pool.map(fetch, incoming), strict=True))
-        arrived: dict[int, Message | Lost] = {}
+        arrived: dict[int, Message | base.Lost] = {}
         for giver, given in found.items():
-            if isinstance(given, Received):
+            if isinstance(given, base.Received):
                 self.traffic.received[str(given.message.kind)] += given.num_bytes
-            arrived[giver] = given.message if isinstance(given, Received) else given
+            arrived[giver] = given.message if isinstance(given, base.Received) else given
         return arrived
 
     def interrupt(self) -> None:
         """Makes `receive` yield `Asked`; may be called from a signal handler."""
-        self._inbox.put(Asked())
+        self._inbox.put(base.Asked())
 
     @abstractmethod
     def close(self) -> None:
@@ -108,26 +99,26 @@ class HostTransport(ABC):
 
     def take_in(self, frame: Frame) -> None:
         """The server has sent something; `WireError` if it is no message."""
-        self._inbox.put(Received(SERVER, decode(frame), len(frame.body)))
+        self._inbox.put(base.Received(base.SERVER, decode(frame), len(frame.body)))
 
     def lose_server(self, reason: str) -> None:
         """Nothing goes either way any more."""
         if not self.is_over:
             self.is_over = True
-            self._inbox.put(Lost(SERVER, reason))
+            self._inbox.put(base.Lost(base.SERVER, reason))
 
     def _try(
         self, iteration: int, addresses: Mapping[int, Any], tickets: Mapping[int, str], giver: int
-    ) -> Received | Lost:
+    ) -> base.Received | base.Lost:
         begin = time.monotonic()
         try:
             address, ticket = addresses.get(giver), tickets.get(giver, "")
             frame = self._fetch(giver, iteration, address, ticket)
             if frame.iteration != iteration:
                 raise WireError(f"it gave what is of iteration {frame.iteration}")
-            return Received(giver, decode(frame), len(frame.body))
+            return base.Received(giver, decode(frame), len(frame.body))
         except (NothingThere, WireError) as error:
-            return Lost(giver, one_line(error))
+            return base.Lost(giver, one_line(error))
         finally:
             if time.monotonic() - begin > _SLOW * self._swap_seconds:
                 self.slow_givers.add(giver)

@@ -11,18 +11,7 @@ from typing import Any, Protocol
 
 from mdgan.errors import Folded, one_line
 from mdgan.messages import Message
-from mdgan.transport.base import (
-    LOOPBACK,
-    Admit,
-    Asked,
-    Joined,
-    Lost,
-    Received,
-    ServerEvent,
-    Traffic,
-    Visited,
-    Visitor,
-)
+from mdgan.transport import base
 from mdgan.transport.frames import Frame, decode, encode
 from mdgan.transport.parcels import Parcels
 from mdgan.transport.until import Inbox, Until
@@ -65,12 +54,12 @@ class Guest:
 class ServerTransport:
     """The server's end; calls of `admit`, in the threads of newcomers, may overlap."""
 
-    def __init__(self, admit: Admit, swap_seconds: float) -> None:
-        self.traffic = Traffic()
+    def __init__(self, admit: base.Admit, swap_seconds: float) -> None:
+        self.traffic = base.Traffic()
         self.parcels = Parcels(swap_seconds)  # those that hosts lay out here, for other hosts
-        self.own_address = LOOPBACK  # of this machine, where hosts can reach it besides
+        self.own_address = base.LOOPBACK  # of this machine, where hosts can reach it besides
         self._admit = admit
-        self._inbox: Inbox[tuple[ServerEvent, Guest | None, int]] = Inbox()
+        self._inbox: Inbox[tuple[base.ServerEvent, Guest | None, int]] = Inbox()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._folded = Folded()
@@ -96,7 +85,7 @@ class ServerTransport:
         self.traffic.sent[frame.kind] += len(frame.body)
         return len(frame.body)
 
-    def receive(self, timeout_seconds: float) -> ServerEvent | None:
+    def receive(self, timeout_seconds: float) -> base.ServerEvent | None:
         """The next event from any host, or None when the time is up."""
         self._sent = None
         until = Until(timeout_seconds)
@@ -106,7 +95,7 @@ class ServerTransport:
                 self._count(guest, -held_bytes)
             if guest is not None and guest.silenced:
                 continue
-            if isinstance(event, Received):
+            if isinstance(event, base.Received):
                 self.traffic.received[str(event.message.kind)] += event.num_bytes
             return event
         return None
@@ -133,7 +122,7 @@ class ServerTransport:
 
     def interrupt(self) -> None:
         """Makes `receive` yield `Asked`; may be called from a signal handler."""
-        self._inbox.put((Asked(), None, 0))
+        self._inbox.put((base.Asked(), None, 0))
 
     def close(self) -> None:
         """Lets no more hosts in, and says goodbye to every host."""
@@ -150,7 +139,7 @@ class ServerTransport:
         self, hello: Mapping[str, Any], certificate: str = "", address: str = ""
     ) -> Mapping[str, Any] | str:
         """What a newcomer, by certificate and address, is told; or why it may not come in."""
-        visitor = Visitor(str(hello.get("purpose")), certificate, address)
+        visitor = base.Visitor(str(hello.get("purpose")), certificate, address)
         host = hello.get("host")
         answer: Mapping[str, Any] | str
         if visitor.purpose == "join" and (type(host) is not int or host < 1):
@@ -165,13 +154,13 @@ class ServerTransport:
         if isinstance(answer, str):
             self.tell_refused(visitor, one_line(answer))
         elif visitor.purpose != "join" and (line := self._folded.line("answered", visitor)):
-            self._inbox.put((Visited(line, False, visitor), None, 0))
+            self._inbox.put((base.Visited(line, False, visitor), None, 0))
         return answer
 
-    def tell_refused(self, visitor: Visitor, reason: str) -> None:
+    def tell_refused(self, visitor: base.Visitor, reason: str) -> None:
         """Tells the server of a caller that was not let in, of one that comes often less often."""
         if line := self._folded.line(reason, visitor[1:]):
-            self._inbox.put((Visited(line, True, visitor), None, 0))
+            self._inbox.put((base.Visited(line, True, visitor), None, 0))
 
     def let_in(
         self,
@@ -189,7 +178,7 @@ class ServerTransport:
                 before.silenced = True
                 self._changed.notify_all()
             self._guests[host] = guest
-            self._inbox.put((Joined(host, hello), guest, 0))
+            self._inbox.put((base.Joined(host, hello), guest, 0))
             if self._closing:
                 line.end()
         if before is not None:
@@ -198,7 +187,7 @@ class ServerTransport:
 
     def take_in(self, guest: Guest, frame: Frame) -> None:
         """A host has sent something; `WireError` if it is no message."""
-        event = Received(guest.host, decode(frame), len(frame.body))
+        event = base.Received(guest.host, decode(frame), len(frame.body))
         guest.heard = time.monotonic()
         self._count(guest, frame.held_bytes)
         self._inbox.put((event, guest, frame.held_bytes))
@@ -244,4 +233,4 @@ class ServerTransport:
         with self._lock:
             if self._guests.get(guest.host) is guest:
                 del self._guests[guest.host]
-                self._inbox.put((Lost(guest.host, reason, lied), guest, 0))
+                self._inbox.put((base.Lost(guest.host, reason, lied), guest, 0))

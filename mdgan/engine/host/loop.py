@@ -11,18 +11,10 @@ from math import inf
 from typing import Any
 
 from mdgan import messages
+from mdgan.engine.host import protocol
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.encoding import HostEncoding
-from mdgan.engine.host.protocol import (
-    ENGINE,
-    NONE_LACKS,
-    OutOfTurn,
-    Protocol,
-    Rule,
-    State,
-    sensible,
-)
 from mdgan.engine.host.telling import HostReports
 from mdgan.engine.host_keys import NotMasked, run_digest
 from mdgan.engine.parts import HostHandler, HostPart
@@ -76,9 +68,9 @@ class Host:
         self._has_trained = False
         self._lacks: set[int] = set()
         self._of_algorithm = self.part.handlers()
-        usual = {kind: Rule(above={kind: 0}) for kind in self._of_algorithm}
-        rules = {**usual, **ENGINE, **self._path.rules, **self.part.rules}
-        self._protocol = Protocol(rules, self.part.begins, self.iterations)
+        usual = {kind: protocol.Rule(above={kind: 0}) for kind in self._of_algorithm}
+        rules = {**usual, **protocol.ENGINE, **self._path.rules, **self.part.rules}
+        self._protocol = protocol.Protocol(rules, self.part.begins, self.iterations)
         self._handlers: dict[str, HostHandler] = {
             Kind.ASKCOUNTS: self._tell_counts,
             Kind.LEARNT: lambda message, _: self.encoding.learn(message),
@@ -109,7 +101,7 @@ class Host:
                 except _LinkLost as lost:
                     transport.close()
                     transport = self._transport = self._return(str(lost))
-        except (NotMasked, OutOfTurn) as error:
+        except (NotMasked, protocol.OutOfTurn) as error:
             where = transport.server
             raise HostFailed(f"this host does not answer the server {where}: {error}") from error
         except BadInput as error:
@@ -169,10 +161,10 @@ class Host:
         self._stop(message, transport, Statement(run, terms, 0, learnt=self.encoding.learnt))
 
     @property
-    def _state(self) -> State:
+    def _state(self) -> protocol.State:
         if self._lacks:
-            return State.LACKS
-        return State.TRAINS if self.encoding.is_known else State.WAITS
+            return protocol.State.LACKS
+        return protocol.State.TRAINS if self.encoding.is_known else protocol.State.WAITS
 
     def _obey(self, message: Message, transport: HostTransport) -> None:
         """Does what the server says."""
@@ -180,7 +172,7 @@ class Host:
         is_of_algorithm = kind in self._of_algorithm
         self._has_trained |= is_of_algorithm
         # An answer takes code of the user's, which may raise anything: that is told in full.
-        with contextlib.nullcontext() if kind == self.part.begins else sensible(kind):
+        with contextlib.nullcontext() if kind == self.part.begins else protocol.sensible(kind):
             self._handlers[kind](message, transport)
         if is_of_algorithm and self._tracer.due():
             self._tell_spans(transport)
@@ -198,7 +190,7 @@ class Host:
         as_drawn = welcome["iteration"] == 0 and not welcome.get("brings_states")
         if self._has_trained or as_drawn:
             return list(self._learners)
-        with sensible(Kind.WELCOME):
+        with protocol.sensible(Kind.WELCOME):
             return [] if newest is None else self.checkpoints.restore(newest, self._learners)
 
     def _next_message(self, transport: HostTransport) -> Message:
@@ -237,7 +229,7 @@ class Host:
 
     def _stop(self, message: Message, transport: HostTransport, known: Statement) -> None:
         self._tell_spans(transport, at_end=True)
-        with sensible(message.kind):
+        with protocol.sensible(message.kind):
             shut_out, reason = message.fields["shut_out"], one_line(message.fields["reason"])
         self.reports.attest(transport, message, known, list(self._learners))
         if shut_out:
@@ -251,7 +243,7 @@ class Host:
         """Takes over what the server found for those workers that had nothing to go on with."""
         holds, brought = list(self._learners), self._path.adopted(message)
         if not brought.keys() <= self._lacks:
-            raise OutOfTurn(NONE_LACKS)
+            raise protocol.OutOfTurn(protocol.NONE_LACKS)
         for rank, state in brought.items():
             try:
                 self.part.adopt(rank, state)

@@ -51,17 +51,8 @@ from torch import Tensor
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.host.protocol import ALWAYS, ARRIVED, Per, Rule
 from mdgan.engine.host_keys import SEALED, HostKeys, NotMasked, SignedKey
+from mdgan.engine.stages import mask
 from mdgan.engine.stages.contract import HostPath, Leaving
-from mdgan.engine.stages.mask import (
-    CODE_BYTES,
-    SEAL_BYTES,
-    MaskedSum,
-    SumQuestion,
-    Survivors,
-    added_up,
-    read_rows,
-    read_sums,
-)
 from mdgan.messages import Kind, Message, by_worker
 from mdgan.observe.tracer import Tracer
 from mdgan.privacy.masks import (
@@ -164,7 +155,7 @@ class HostMask(HostPath):
         """See `HostPath`: hosts count whose keys were checked here."""
         if self._sharing is None:
             return 1
-        parties = read_sums(question, SumQuestion, _NO_SUMS).parties.values()
+        parties = mask.read_sums(question, mask.SumQuestion, _NO_SUMS).parties.values()
         known = [self.keys.signed(hosts).values() for hosts in parties]
         return self._sharing.among(min(map(self.keys.num_sharers, known), default=1))
 
@@ -186,7 +177,7 @@ class HostMask(HostPath):
         all_asked = {host for group in groups for host in asked.parties.get(group, ())}
         refuses = sorted(self.keys.refused & all_asked)
         self._number, self._answered, self._iteration = asked.number, {}, question.iteration
-        totals = [added_up(leaving, group, self._asked_form.arithmetic) for group in groups]
+        totals = [mask.added_up(leaving, group, self._asked_form.arithmetic) for group in groups]
         abstains = any(total is None for total in totals)
         tensors = {}
         for group, total in zip(groups, totals, strict=True):
@@ -237,7 +228,7 @@ class HostMask(HostPath):
             del self._answered[group]  # whatever happens now, never again
             if len(survivors) < len(sum_.parties):
                 needed = threshold(len(sum_.parties))
-                codes = read_rows(order, "codes", group, len(survivors) - 1, CODE_BYTES)
+                codes = mask.read_rows(order, "codes", group, len(survivors) - 1, mask.CODE_BYTES)
                 confirm = self._num_confirming(sum_, survivors, codes)
                 if confirm < needed:  # hosts may have crashed, or one may lie: no reason to end
                     _log.warning(
@@ -249,8 +240,8 @@ class HostMask(HostPath):
             if self._asked_form is self.form:
                 self._newest_revealed = max(self._newest_revealed, self._iteration)
             places = [sum_.parties.index(h) for h in sum_.parties if h not in survivors]
-            share_bytes = len(sum_.parties) * SECRET_BYTES + SEAL_BYTES
-            sealed = read_rows(order, "shares", group, len(survivors) - 1, share_bytes)
+            share_bytes = len(sum_.parties) * SECRET_BYTES + mask.SEAL_BYTES
+            sealed = mask.read_rows(order, "shares", group, len(survivors) - 1, share_bytes)
             opened = self._opened(sum_, survivors, sealed)
             rows = [opened[h][[sum_.parties.index(h), *places]].astype("<u2") for h in survivors]
             tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
@@ -285,7 +276,7 @@ class HostMask(HostPath):
 
     def _mask(
         self, number: int, parties: tuple[int, ...], group: int, total: Tensor, about: bytes
-    ) -> MaskedSum:
+    ) -> mask.MaskedSum:
         """The total with all masks on it, and the others' shares of their seeds."""
         said = [number, self._iteration, group, parties, self.keys.of(parties), about.hex()]
         context = sha256(json.dumps(said).encode()).digest()
@@ -302,11 +293,11 @@ class HostMask(HostPath):
         ]
         kept, signed = rows[parties.index(self._host)], self.keys.signed(parties)
         self._answered[group] = _AnsweredSum(context, parties, signed, kept)
-        return MaskedSum(masked(total, masks), torch.from_numpy(np.stack(sealed)))
+        return mask.MaskedSum(masked(total, masks), torch.from_numpy(np.stack(sealed)))
 
-    def _read(self, question: Message, groups: Collection[int]) -> SumQuestion:
+    def _read(self, question: Message, groups: Collection[int]) -> mask.SumQuestion:
         """What is asked for, if answering it tells the server nothing but sums."""
-        asked = read_sums(question, SumQuestion, _NO_SUMS)
+        asked = mask.read_sums(question, mask.SumQuestion, _NO_SUMS)
         if asked.number <= self._number:
             raise NotMasked(f"it asks question {asked.number} a second time")
         is_usual = self._asked_form is self.form
@@ -338,8 +329,8 @@ class HostMask(HostPath):
         if lacks := self._sharing.lacking(len(ranks), number, num_asked):
             raise NotMasked(f"it wants a sum without {lacks}")
 
-    def _read_survivors(self, order: Message) -> Survivors:
-        asked = read_sums(order, Survivors, "it does not say whose answers have come")
+    def _read_survivors(self, order: Message) -> mask.Survivors:
+        asked = mask.read_sums(order, mask.Survivors, "it does not say whose answers have come")
         if asked.number != self._number:
             raise NotMasked(f"it wants to unmask question {asked.number}, and not the last one")
         return asked

@@ -20,20 +20,9 @@ from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.server.engine import AllWorkersLost, Engine
 from mdgan.engine.server.hosts import Hosts
 from mdgan.engine.server.peers import Peers
+from mdgan.engine.stages import mask
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.engine.stages.cut import limit_of
-from mdgan.engine.stages.mask import (
-    CODE_BYTES,
-    LOSS_STEPS,
-    NUM_LOSSES,
-    MaskedSum,
-    Refusal,
-    SumQuestion,
-    Survivors,
-    as_fields,
-    read_masked,
-    read_tensors,
-)
 from mdgan.engine.stages.mask_parties import able_hosts, heed_refusals, least_of, least_parties
 from mdgan.errors import BadInput
 from mdgan.gan.exact_sum import PartialSum
@@ -55,7 +44,7 @@ from mdgan.records.values import in_words
 
 _MOST_VAIN, _MOST_VAIN_IN_SEARCH = 3, 30
 
-Masked = Mapping[int, Mapping[int, MaskedSum]]  # what hosts have answered, by host and sum
+Masked = Mapping[int, Mapping[int, mask.MaskedSum]]  # what hosts have answered, by host and sum
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +76,7 @@ class ServerMask(ServerPath):
     def __post_init__(self) -> None:
         # Where the noise takes all workers there are no smaller sums.
         self._searches = self.sharing is None or self.sharing.given is not None
-        self._question = SumQuestion(0, {})
+        self._question = mask.SumQuestion(0, {})
         self._num_in_vain = 0
         self._search = SpoilerSearch(divides=self.divides)
         self._parts: list[list[int]] = []
@@ -172,9 +161,9 @@ class ServerMask(ServerPath):
         chosen = sorted({host for each in enough.values() for host in each})
         asked = {host: hosts[host] for host in chosen}
         engine.peers.tell_keys(asked)
-        self._question = SumQuestion(self._question.number + 1, enough)
+        self._question = mask.SumQuestion(self._question.number + 1, enough)
         of_sums = {str(n): groups[n] for workers in asked.values() for n in workers}
-        return AskedHosts(asked, groups, {**as_fields(self._question), "groups": of_sums})
+        return AskedHosts(asked, groups, {**mask.as_fields(self._question), "groups": of_sums})
 
     def collect(
         self,
@@ -193,9 +182,9 @@ class ServerMask(ServerPath):
             AllWorkersLost: there was no sum several times in a row.
         """
         form = form or self.form
-        read = partial(read_masked, form=form, parties=self._question.parties)
+        read = partial(mask.read_masked, form=form, parties=self._question.parties)
         given = engine.collect(iteration, asked.hosts, read=read).masked
-        refusing = {host: own for host, own in given.items() if isinstance(own, Refusal)}
+        refusing = {host: own for host, own in given.items() if isinstance(own, mask.Refusal)}
         heed_refusals(refusing, set(given), engine)
         masked: Masked = {host: own for host, own in given.items() if host not in refusing}
         sums = []
@@ -247,15 +236,15 @@ class ServerMask(ServerPath):
                     for sum_ in its:
                         tensors |= _passed_on(host, sum_, masked, codes)
                 lists = {sum_.group: list(sum_.survivors) for sum_ in its}
-                fields = as_fields(Survivors(self._question.number, lists))
+                fields = mask.as_fields(mask.Survivors(self._question.number, lists))
                 return Message(kind, iteration, fields, tensors)
 
             engine.ask(iteration, hosts, order)
-            read = partial(read_tensors, name=name, shapes=shapes, dtype=torch.uint8)
+            read = partial(mask.read_tensors, name=name, shapes=shapes, dtype=torch.uint8)
             return engine.collect(iteration, hosts, read=read, again=True).masked
 
         if incomplete := [sum_ for sum_ in sums if sum_.num_lost]:
-            sizes = {sum_.group: (len(sum_.survivors) - 1, CODE_BYTES) for sum_ in incomplete}
+            sizes = {sum_.group: (len(sum_.survivors) - 1, mask.CODE_BYTES) for sum_ in incomplete}
             codes |= ask(Kind.SURVIVORS, incomplete, "codes", sizes)
             confirmed = [group for given in codes.values() for group in given]
             sums = [
@@ -289,7 +278,7 @@ class ServerMask(ServerPath):
             found.hosts.update(sum_.survivors)
             if total is None:
                 continue
-            answer = total[:-NUM_LOSSES].double() / form.arithmetic.scale
+            answer = total[: -mask.NUM_LOSSES].double() / form.arithmetic.scale
             # Each worker's part can have been below the form's limit.
             if answer.abs().max() <= form.arithmetic.largest * len(sum_.workers):
                 weight = sum(weights.get(worker, 1.0) for worker in sum_.workers)
@@ -304,7 +293,9 @@ class ServerMask(ServerPath):
                 if norms[sum_] > limit:
                     part = part._replace(total=part.total * (limit / norms[sum_]))
                 found.sums.append(part)
-                mean = (total[-NUM_LOSSES:].double() / LOSS_STEPS / len(sum_.workers)).float()
+                mean = (
+                    total[-mask.NUM_LOSSES :].double() / mask.LOSS_STEPS / len(sum_.workers)
+                ).float()
                 found.losses.update(dict.fromkeys(sum_.workers, mean))
         return found, [sum_ for sum_ in totals if sum_ not in answers or sum_ in absurd]
 
@@ -349,7 +340,7 @@ def _passed_on(
     shares = {other: masked[other][group].shares for other in there}
     passed = {f"shares.{group}": _rows_for(host, sum_.parties, shares)}
     if sum_.num_lost:
-        nothing = torch.zeros(len(there) - 1, CODE_BYTES, dtype=torch.uint8)
+        nothing = torch.zeros(len(there) - 1, mask.CODE_BYTES, dtype=torch.uint8)
         confirmed = {other: codes.get(other, {}).get(group, nothing) for other in there}
         passed[f"codes.{group}"] = _rows_for(host, there, confirmed)
     return passed

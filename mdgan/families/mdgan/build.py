@@ -19,15 +19,7 @@ from mdgan.engine.message_sizes import (
 from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.engine.stages.mask_host import HostMask
 from mdgan.engine.stages.mask_server import ServerMask
-from mdgan.families.contract import (
-    Builder,
-    ClassCounts,
-    Exchange,
-    HostNeeds,
-    Planning,
-    ServerNeeds,
-    mean_size,
-)
+from mdgan.families import contract
 from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.algorithm import GeneratorLearner
 from mdgan.families.mdgan.arrival import ByArrival
@@ -58,14 +50,14 @@ _ADDRESSES_BYTES = 1 << 20
 _FLOAT_BYTES = 4
 
 
-class _MDGANBuilder(Builder[MDGANSettings]):
-    def server(self, needs: ServerNeeds[MDGANSettings]) -> MDGANServer:
+class _MDGANBuilder(contract.Builder[MDGANSettings]):
+    def server(self, needs: contract.ServerNeeds[MDGANSettings]) -> MDGANServer:
         """The server's part, with w drawn from the seed."""
         settings, models = needs.settings, needs.models
         learner = make_generator_learner(settings, models, needs.device)
         return make_server(learner, settings, models.shape, _num_weights(models))
 
-    def host(self, needs: HostNeeds[MDGANSettings]) -> MDGANHost:
+    def host(self, needs: contract.HostNeeds[MDGANSettings]) -> MDGANHost:
         """The part of a host, with a worker for each of its shards."""
         settings = needs.settings
         workers = {
@@ -131,8 +123,8 @@ class _MDGANBuilder(Builder[MDGANSettings]):
         return training.local_steps * judging_operations(models, training.batch_size)
 
     def planning(
-        self, settings: MDGANSettings, models: Models, class_counts: ClassCounts | None
-    ) -> Planning[MDGANSettings]:
+        self, settings: MDGANSettings, models: Models, class_counts: contract.ClassCounts | None
+    ) -> contract.Planning[MDGANSettings]:
         """How few workers stand for all of them, and the paper's tables."""
         discriminator = build_model(models.discriminator, 0)
         num_judges, num_sharing = settings.num_judges, settings.num_sharing
@@ -145,7 +137,7 @@ class _MDGANBuilder(Builder[MDGANSettings]):
         if settings.swaps.swap_state == "weights":
             thing = sum(tensor.nbytes for tensor in discriminator.state_dict().values())
         share = num_judges / settings.num_workers
-        swap = Exchange(
+        swap = contract.Exchange(
             "swap",
             "discriminator",
             thing,
@@ -153,7 +145,7 @@ class _MDGANBuilder(Builder[MDGANSettings]):
             "--shard-size or --swap-interval",
             lambda hosts: thing * share * mean_moved(settings.swaps.swap, hosts),
         )
-        return Planning(
+        return contract.Planning(
             short,
             enough_workers=max(min(kappa, num_sharing), settings.aggregation.needs_answers),
             enough_in_a_host=LEAST_TO_SUM * kappa,  # then feedback on any batch is added up
@@ -165,10 +157,12 @@ class _MDGANBuilder(Builder[MDGANSettings]):
         )
 
     def describe(
-        self, settings: MDGANSettings, models: Models, class_counts: ClassCounts
+        self, settings: MDGANSettings, models: Models, class_counts: contract.ClassCounts
     ) -> list[tuple[str, str]]:
         """κ, how often discriminators are swapped, and what a swap is."""
-        every = settings.swap_every(mean_size(class_counts), class_counts, _num_weights(models))
+        every = settings.swap_every(
+            contract.mean_size(class_counts), class_counts, _num_weights(models)
+        )
         return [
             ("κ", str(settings.num_judged(settings.num_sharing))),
             ("swap", f"every {every} iterations: {settings.swaps.swap}" if every else "never"),
@@ -199,7 +193,7 @@ def make_server(
     return MDGANServer(learner, settings, path, stepping, num_weights)
 
 
-def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -> OneByOne:
+def make_group(workers: Mapping[int, Worker], needs: contract.HostNeeds[MDGANSettings]) -> OneByOne:
     """The workers of one host, by rank, as they compute together."""
     settings, stage_of = needs.settings, needs.tracer.of_worker
     on_all = settings.trains_on_all
@@ -254,14 +248,14 @@ def make_worker(
 
 
 def _planned_interval(
-    settings: MDGANSettings, class_counts: ClassCounts | None, num_weights: int
+    settings: MDGANSettings, class_counts: contract.ClassCounts | None, num_weights: int
 ) -> int | None:
     """Iterations between two swaps, of even shards if not known; None if epochs decide."""
     if class_counts is None:
         every = settings.swap_every(inf)
         return every if every < settings.training.iterations_of(1.0, inf) else None
     counts = class_counts or [[]]
-    return settings.swap_every(mean_size(counts), counts, num_weights)
+    return settings.swap_every(contract.mean_size(counts), counts, num_weights)
 
 
 def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:

@@ -16,18 +16,7 @@ from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, WireForm, wire_kind
 from mdgan.gan.settings import resolve_kappa
 from mdgan.privacy.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
 from mdgan.privacy.settings import PrivacySettings
-from mdgan.settings.declare import (
-    Settings,
-    number,
-    one_of,
-    own_setting,
-    parsed,
-    section,
-    setting,
-    switch,
-    text,
-    whole,
-)
+from mdgan.settings import declare
 from mdgan.settings.excludes import Condition, table
 
 NAME = "mdgan"
@@ -107,68 +96,67 @@ def interval_for(num_weights: int) -> int:
     return max(1, -(-num_weights // _WEIGHTS_AN_ITERATION))
 
 
-class SwapSettings(Settings):
+class SwapSettings(declare.Settings):
     """When workers exchange discriminators, and how."""
 
-    swap_interval: int | None = setting(
+    swap_interval: int | None = declare.setting(
         None,
         "Iterations between two swaps; 0 for never.",
-        whole(0, otherwise="must be 0 (never) or more"),
+        declare.whole(0, otherwise="must be 0 (never) or more"),
         metavar="S",
         default_text="see --swap-epochs",
         instead_of="swap_epochs",
         is_usual=True,
     )
-    swap_epochs: float | None = setting(
+    swap_epochs: float | None = declare.setting(
         None,
         "Swap every mE/b iterations, m being the mean shard size.",
-        number(lambda epochs: 0 < epochs < inf, "must be above 0 (never: --swap-interval 0)"),
-        metavar="E",
+        declare.number(
+            lambda epochs: 0 < epochs < inf, "must be above 0 (never: --swap-interval 0)"
+        ),
         symbol="E",
         default_text="1, or less if workers hold different classes or take means (--set swap); see "
         "--swap-interval",
     )
-    swap: str = setting(
+    swap: str = declare.key_setting(
         "pairs",
         "What a swap is: the two workers of a pair that the server draws exchange discriminators, "
         "or both go on with the mean of theirs, by default every 25 iterations at least, or all "
         "exchange along a permutation without fixed points.",
-        one_of("pairs", MEANS, "derangement"),
-        has_flag=False,
+        declare.one_of("pairs", MEANS, "derangement"),
     )
-    swap_state: str = setting(
+    swap_state: str = declare.key_setting(
         "all",
         "What moves in a swap: all of a discriminator, with its optimizer's state, or weights and "
         "buffers alone, so that each worker keeps its own moments.",
-        one_of("all", "weights"),
-        has_flag=False,
+        declare.one_of("all", "weights"),
     )
 
 
 class MDGANSettings(RunSettings):
     """The settings of MD-GAN, and those that every algorithm has."""
 
-    swaps = section(SwapSettings)
-    privacy = section(PrivacySettings)
-    secure = section(SecureSumSettings)
+    swaps = declare.section(SwapSettings)
+    privacy = declare.section(PrivacySettings)
+    secure = declare.section(SecureSumSettings)
 
-    algorithm: str = setting(NAME, "What trains.", text(), is_usual=True)
-    aggregation: AggregationRule = setting(
+    algorithm: str = declare.setting(NAME, "What trains.", declare.text(), is_usual=True)
+    aggregation: AggregationRule = declare.setting(
         "mean",
         "How the workers' feedback, or their models, are combined: mean, or, where up to F of them "
         "may lie, median, trimmed-mean:F, krum:F, clip:C; or feedback, sample by sample, of the "
         "most forgiving discriminator alone (f2u) or weighed by softmax(LAMBDA × logit) (f2a, "
         "f2a:LAMBDA), which a single liar can take over.",
-        parsed(parse_aggregation),
+        declare.parsed(parse_aggregation),
         metavar="RULE",
         symbol="C",
         is_usual=True,
     )
-    stale: int = setting(
+    stale: int = declare.setting(
         0,
         "1: the next batches leave before the feedback is in, so that no worker waits for the "
         "server.",
-        whole(0, 1, otherwise="must be 0 or 1"),
+        declare.whole(0, 1, otherwise="must be 0 or 1"),
         metavar="0|1",
         group="speed",
     )
@@ -176,7 +164,7 @@ class MDGANSettings(RunSettings):
         arrival="the server steps with each worker's answer as soon as it comes, so that no worker "
         "waits for another one, and no two runs with several workers give the same bits"
     )
-    wire: WireForm = setting(
+    wire: WireForm = declare.setting(
         "fp32",
         f"How generated images travel ({IMAGE_FORMS}), and feedback ({CODEC_FORMS}): "
         "images=CODEC,feedback=CODEC.",
@@ -184,36 +172,36 @@ class MDGANSettings(RunSettings):
         metavar="WHAT=CODEC,…",
         group="speed",
     )
-    step_samples: int | None = setting(
+    step_samples: int | None = declare.key_setting(
         None,
         "From how many of its own samples a worker learns in a step at least. If b is less, it "
         "learns from as many generated batches as there are workers, too, but from no more than "
         "ten, or than hold a hundred samples, and judges one of these, unless --wire makes images "
         "coarser; they travel as int8. 0: from b of each, as in the paper.",
-        whole(0, otherwise="must be 0 (as in the paper) or more"),
+        declare.whole(0, otherwise="must be 0 (as in the paper) or more"),
         default_text=f"{ENOUGH_SAMPLES}, or 0 with a single worker",
-        has_flag=False,
     )
-    shut_out_free_riders: bool = setting(
+    shut_out_free_riders: bool = declare.setting(
         False,
         "Shut out workers whose feedback shows that they do not train, or that opposes that of the "
         "others; then no host adds up what its workers answer.",
-        switch(),
+        declare.switch(),
         group="faults",
     )
-    longest_answer: float = setting(
+    longest_answer: float = declare.key_setting(
         MOST_USUAL,
         "How many times as long as usual feedback may be; what is longer is cut, and that of a "
         "worker that opposes the others for long does not count. 0: all counts as it is.",
-        number(lambda factor: factor == 0 or 1 <= factor < inf, "must be 1 or more, or 0 for any"),
-        has_flag=False,
+        declare.number(
+            lambda factor: factor == 0 or 1 <= factor < inf, "must be 1 or more, or 0 for any"
+        ),
     )
-    vectorize: bool = own_setting(
+    vectorize: bool = declare.own_setting(
         False,
         "Compute all workers of a process at once, or the clients of a slot, not one after "
         "another; pays with small models. Results differ in the last bits, those of clients also "
         "by where they are trained.",
-        switch(),
+        declare.switch(),
         group="speed",
     )
 
