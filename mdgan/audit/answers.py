@@ -52,7 +52,6 @@ class _RememberingShard(Shard):
 
     @property
     def drawn(self) -> Samples:
-        """The batch that was drawn last."""
         return self.taken(self.places)
 
     def next_batch(self, batch_size: int) -> Samples:

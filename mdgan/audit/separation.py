@@ -66,7 +66,6 @@ def separate_alike(
 
 
 def _worth(weights: Tensor) -> float:
-    """The effective sample size of some weights (Kish)."""
     return float(weights.sum() ** 2 / weights.square().sum().clamp(min=1e-300))
 
 

@@ -274,7 +274,6 @@ class _Director:
             self._start("workers", workers)
 
     def _standbys(self) -> list[Actor]:
-        """The standbys that run and have not taken the server's place."""
         actors = [actor for actor in self._actors if actor.name == "standby"]
         return [a for a in actors if a.status is None and not a.said(_TAKES_OVER)]
 
@@ -283,7 +282,6 @@ class _Director:
         return any(actor.said(_STANDS_BY) for actor in self._standbys())
 
     def _hosts(self) -> list[RoleProcess]:
-        """All hosts that were ever started here."""
         return [process for process in self.folder.processes() if process.role != SERVER]
 
     def _allow_faults(self) -> None:
@@ -300,7 +298,6 @@ class _Director:
                     return
 
     def _pending(self) -> list[str]:
-        """The kinds of the faults that may strike and have not yet."""
         places = (self._numbers[number] for number in self._allowed)
         return [self.events[place].kind for place in places if place not in self._strikes]
 

@@ -23,7 +23,6 @@ _THIS_MACHINE, _ITS_STANDBY = "127.0.0.1", "127.0.0.2"
 
 
 def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
-    """Kinds of faults with commas between them, each once."""
     kinds = tuple(dict.fromkeys(kind.strip() for kind in text.split(",")))
     for kind in kinds:
         if kind not in KINDS:
@@ -157,7 +156,6 @@ def _flags_for(command: click.Command, given: Mapping[str, Any]) -> list[str]:
 
 
 def _as_flags(given: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
-    """The settings with given names, as flags."""
     flags = []
     for name, value in given.items():
         if name in names and value is not False:

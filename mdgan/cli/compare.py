@@ -17,7 +17,6 @@ _ONE_MACHINE = (
 
 
 def _read_seeds(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
-    """Numbers with commas between them, each once."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() and len(part) < 19 for part in parts):
         raise click.BadParameter(f"{text!r} is not whole numbers with commas between them")
@@ -25,7 +24,6 @@ def _read_seeds(_context: click.Context, _option: click.Parameter, text: str) ->
 
 
 def _read_jobs(_context: click.Context, _option: click.Parameter, jobs: int | str) -> int | None:
-    """A number of at least 1; None for auto."""
     if isinstance(jobs, int) and jobs < 1:
         raise click.BadParameter(f"{jobs} must be at least 1, or auto")
     return jobs if isinstance(jobs, int) else None

@@ -114,7 +114,6 @@ def plan(
 
 
 def _link(bandwidth: float | None, latency: float) -> Link:
-    """The network as the user has described it."""
     if bandwidth is not None and not 0 < bandwidth <= _MOST_MEGABITS:
         raise BadInput(
             f"--bandwidth {bandwidth:g}: must be megabits a second above 0; without a limit leave "

@@ -164,7 +164,6 @@ def as_latex(found: Mapping[str, Any]) -> str:
 
 
 def _cells(found: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
-    """The headings and the rows of the table of means, and what stands below it."""
     finished = {
         name: [run for run in entry["runs"].values() if run["state"] == "finished"]
         for name, entry in found.items()

@@ -106,7 +106,6 @@ def _builder(
 
 
 def _usage(**given: bool) -> x509.KeyUsage:
-    """Of all that keys may be used for, what is given."""
     nothing = dict.fromkeys(
         (
             *("digital_signature", "key_cert_sign", "crl_sign", "content_commitment"),

@@ -26,7 +26,6 @@ class Revocations:
             )
 
     def __contains__(self, serial: object) -> bool:
-        """Whether a certificate with this number is revoked."""
         return self._serials is not None and serial in self._serials.now()
 
 

@@ -26,7 +26,6 @@ class PartitionScheme:
     text: str
 
     def __str__(self) -> str:
-        """As the user wrote it."""
         return self.text
 
     @property

@@ -138,6 +138,5 @@ class Shard:
         return True
 
     def _shuffle(self) -> None:
-        """Appends all positions, shuffled, to those that come next."""
         self._shuffled_from = self._generator.get_state()
         self._order = self._with_another(self._order, self._generator)

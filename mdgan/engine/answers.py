@@ -187,7 +187,6 @@ def _rows(sent: Tensor | None, shapes: Mapping[int, tuple[int, ...]]) -> dict[in
 
 
 def _others(workers: Iterable[int], groups: Iterable[Iterable[int]]) -> list[int]:
-    """The workers that are in no group."""
     grouped = {worker for group in groups for worker in group}
     return [worker for worker in workers if worker not in grouped]
 

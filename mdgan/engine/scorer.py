@@ -114,7 +114,6 @@ class Scorer:
 
     @property
     def _drawn(self) -> dict[str, int]:
-        """How samples are drawn."""
         return {"z_dim": self.z_dim, "num_samples": self.num_samples, "seed": self.seed}
 
     def _scored(

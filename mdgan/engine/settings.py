@@ -25,7 +25,6 @@ class DeadlineRule(NamedTuple):
     factor: float  # of the median time of an answer
 
     def __str__(self) -> str:
-        """As the command line has it."""
         return (
             f"{declare.shortest(self.factor)}x" if self.factor else declare.shortest(self.seconds)
         )

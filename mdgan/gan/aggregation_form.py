@@ -20,7 +20,6 @@ class RobustRule(NamedTuple):
     parameter: float = 0.0  # F of trimmed-mean and krum, C of clip; 0 for the others
 
     def __str__(self) -> str:
-        """As the command line has it."""
         return f"{self.name}:{shortest(self.parameter)}" if self.parameter else self.name
 
     @property

@@ -22,7 +22,6 @@ class CodecForm:
     fraction: float = 1.0
 
     def __str__(self) -> str:
-        """As the command line has it."""
         return f"topk:{shortest(self.fraction)}" if self.name == "topk" else self.name
 
     @property

@@ -216,7 +216,6 @@ class FreshStack(ModelStack):
 
 
 def _stacked(tensors: Sequence[dict[str, Tensor]]) -> TensorDict:
-    """Copies of tensors of the same names, [W, …] each."""
     names = tensors[0].keys()
     stacks = {name: torch.stack([one[name].detach() for one in tensors]) for name in names}
     return TensorDict(stacks, batch_size=[len(tensors)])
@@ -228,7 +227,6 @@ def _tensors(stacks: TensorDict) -> dict[str, Tensor]:
 
 
 def _group_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The settings of an optimizer."""
     (group,) = optimizer.param_groups
     return {name: value for name, value in group.items() if name != "params"}
 

@@ -240,5 +240,4 @@ class StackedGANs:
 
 
 def _turned(samples: Samples) -> Samples:
-    """The first two dimensions exchanged."""
     return samples.each(lambda part: part.transpose(0, 1))

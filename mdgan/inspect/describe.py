@@ -102,7 +102,6 @@ def _holding(prepared: Prepared, worker: int) -> str:
 
 
 def _counts(prepared: Prepared, worker: int) -> list[int]:
-    """How many samples of class 0, 1, … a worker holds."""
     source, indices = prepared.holdings[worker]
     counts: list[int] = torch.bincount(source.labels[indices]).tolist()
     return counts

@@ -81,7 +81,6 @@ class Background:
         return self.wait()
 
     def __repr__(self) -> str:
-        """How far it is."""
         if self.reached is None:
             if self._run is not None:
                 return f"<{self._run.path}: {self._run.state} before its first logged iteration>"

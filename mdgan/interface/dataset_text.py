@@ -89,7 +89,6 @@ def _handed_over(models: Mapping[str, Model], registered: Mapping[str, Any]) -> 
 
 
 def _source_of(build: object) -> list[str]:
-    """The code of a model as comments, as far as there is one."""
     try:
         source = inspect.getsource(build)  # type: ignore[arg-type] # it says what it cannot read
     except (TypeError, OSError):

@@ -32,7 +32,6 @@ class _Text:
         self._known: dict[str, object] = {}
 
     def define(self, name: str, value: object) -> None:
-        """Adds what it takes for a name to stand for a value."""
         if name in self._known:
             if self._known[name] is not value:
                 raise ValueError(f"{name} stands for two things")

@@ -255,7 +255,6 @@ def _credentials(
 
 
 def _role(credentials: Identity | None) -> str:
-    """That of the certificate here; empty if it names none."""
     return "" if credentials is None else permit_of(credentials.certificate).role or ""
 
 

@@ -26,7 +26,6 @@ class Requirements:
     given: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """As the command line has it."""
         return ",".join(self.given)
 
     @property

@@ -28,7 +28,6 @@ _SECONDS = declare.number(lambda seconds: 0 < seconds < 1e7, "must be seconds ab
 
 
 def _file(about: str, **more: Any) -> Any:
-    """Declares a setting that names a file."""
     return declare.own_setting(None, about, declare.text(), metavar="FILE", **more)
 
 

@@ -49,7 +49,6 @@ def check_models(models: Models, num_classes: int | None = None) -> None:
 def _labels_for(
     models: Models, generator: nn.Module, discriminator: nn.Module, num_classes: int | None
 ) -> Tensor | None:
-    """What conditional models are tried with, int64 [2]; None for models that are not."""
     wanted, other = num_classes_of(generator), num_classes_of(discriminator)
     if wanted is None and other is None:
         return None

@@ -16,7 +16,6 @@ class Iterations(NamedTuple):
     last: int
 
     def __str__(self) -> str:
-        """As the command line has it."""
         return f"{self.first}..{self.last}"
 
     @classmethod

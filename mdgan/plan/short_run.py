@@ -90,7 +90,6 @@ class _Clocked(Planned):
     clock: PhaseClock | None = None
 
     def on_phase(self, _role: str) -> OnPhase | None:
-        """The clock; there is one role in a process."""
         return self.clock
 
 

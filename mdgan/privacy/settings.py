@@ -25,7 +25,6 @@ class Disclosed:
         return name in self.names
 
     def __str__(self) -> str:
-        """As the command line has it."""
         return ",".join(self.names)
 
     @classmethod

@@ -44,7 +44,6 @@ class Finding(NamedTuple):
     remedy: str
 
     def __str__(self) -> str:
-        """Everything, in one line."""
         return f"{self.text}; people then {self.remedy}"
 
 

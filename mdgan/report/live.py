@@ -75,7 +75,6 @@ def _stamp(paths: Sequence[Path]) -> list[int]:
 
 @contextlib.contextmanager
 def _serving(page: Path, port: int) -> Iterator[str]:
-    """Serves a page from a thread, and gives its address."""
     try:
         server = ThreadingHTTPServer((_LOOPBACK, port), _handler(page))
     except OSError as error:

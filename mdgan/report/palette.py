@@ -18,7 +18,6 @@ class Colour(NamedTuple):
 
 
 def _mixed(colour: str, share: float) -> str:
-    """A colour with a share of white; below 0, of black."""
     towards = 255 if share > 0 else 0
     channels = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
     return "#" + "".join(f"{round(c + abs(share) * (towards - c)):02x}" for c in channels)

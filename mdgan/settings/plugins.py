@@ -38,7 +38,6 @@ def installed(group: str) -> "dict[str, list[EntryPoint]]":
 
 @cache
 def _any_is_installed() -> bool:
-    """Whether a package on the path names a group of mdgan's."""
     files = (
         file for folder in sys.path for file in Path(folder or ".").glob("*-info/entry_points.txt")
     )

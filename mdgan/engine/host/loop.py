@@ -119,7 +119,6 @@ class Host:
             self._transport.interrupt()
 
     def _return(self, reason: str) -> HostTransport:
-        """Looks for the server, or the one that has taken over; the workers stay as they are."""
         if self._stopping.is_set():
             raise Interrupted
         if not self.timeouts.patience:
@@ -167,7 +166,6 @@ class Host:
         return protocol.State.TRAINS if self.encoding.is_known else protocol.State.WAITS
 
     def _obey(self, message: Message, transport: HostTransport) -> None:
-        """Does what the server says."""
         kind = message.kind
         is_of_algorithm = kind in self._of_algorithm
         self._has_trained |= is_of_algorithm

@@ -238,7 +238,6 @@ class ServerCheckpoints:
         self._writer.submit_newest(lambda: self._commit(opened), failed)
 
     def _commit(self, opened: _Open) -> None:
-        """Writes what is written here, and the manifest last; runs in the background."""
         store, iteration, before = self.store, opened.manifest.iteration, self.kept.newest
         try:
             self.fence.check()

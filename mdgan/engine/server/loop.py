@@ -38,7 +38,6 @@ class Server:
     encoding: ServerEncoding
 
     def __post_init__(self) -> None:
-        """Makes the engine."""
         self.part, self.observer = self.trainer.part, self.peers.observer
         needs = self.trainer, self.settings, self.peers, self.checkpoints, self.scorer
         self.engine = Engine(*needs, self.timeouts, self.encoding)
@@ -165,7 +164,6 @@ class Server:
 
     @property
     def _over(self) -> bool:
-        """Whether training ends here, although iterations may be left."""
         return self.engine.all_spent or self.part.over
 
     def _save_if_due(self, before: int) -> None:

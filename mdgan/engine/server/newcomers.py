@@ -147,7 +147,6 @@ class Newcomers:
         self._asked.pop(host, None)
 
     def _num_given(self, worker: int) -> int:
-        """How often a worker was given something lately."""
         since = time.monotonic() - _WITHIN_SECONDS
         known = self._known(worker)
         self._given[known] = [at for at in self._given.get(known, ()) if at > since]

@@ -44,7 +44,6 @@ _COPIES = 2  # weights and gradients; only the server has optimizers
 
 class _ParaGANBuilder(Builder[DataParallelSettings]):
     def server(self, needs: ServerNeeds[DataParallelSettings]) -> DataParallelServer | ApartServer:
-        """The server's part, with both networks drawn from the seed."""
         settings, models, memory = needs.settings, needs.models, needs.memory
         training, ranks = settings.training, settings.asynchrony.generator_ranks
         networks = {
@@ -60,7 +59,6 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         return DataParallelServer(replica, settings, TogetherServer(replica, memory, settings))
 
     def host(self, needs: HostNeeds[DataParallelSettings]) -> DataParallelHost | ApartHost:
-        """The part of a host, with a replica for each of its shards."""
         replicas = {rank: make_replica(rank, needs) for rank in needs.shards}
         if needs.settings.asynchrony.generator_ranks is not None:
             return ApartHost(replicas, needs.device, needs.tracer)
@@ -165,7 +163,6 @@ def _policies(settings: DataParallelSettings) -> dict[str, Policy]:
 
 
 def _networks(models: Models) -> dict[str, nn.Module]:
-    """Both, to be measured."""
     return {
         GENERATOR: build_model(models.generator, 0),
         DISCRIMINATOR: build_model(models.discriminator, 0),

@@ -205,15 +205,12 @@ class _Noticeboard(_Store):  # type: ignore[misc] # torch does not say what it i
         self.places: Future[list[bytes]] = Future()
 
     def set(self, key: str, value: bytes) -> None:
-        """This member listens."""
         del key
         self.own.set_result(bytes(value))
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        """Waits for the places."""
         del keys, timeout
         self.places.result(_SECONDS)
 
     def get(self, key: str) -> bytes:
-        """The place of a member, whose rank the key ends with."""
         return self.places.result(_SECONDS)[int(key.rpartition("/")[2])]

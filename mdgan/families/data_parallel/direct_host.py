@@ -28,7 +28,6 @@ class DirectHost:
     tracer: Tracer
 
     def __post_init__(self) -> None:
-        """There is no group yet."""
         first, *self._others = self.replicas.values()
         self._own = ReferenceReplica(first.models, self.policies)
         self._collective: Collective | None = None
@@ -98,7 +97,6 @@ class DirectHost:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Computes with a number of threads."""
     before = torch.get_num_threads()
     if count != before:
         torch.set_num_threads(count)

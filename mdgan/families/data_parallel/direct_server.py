@@ -122,7 +122,6 @@ class DirectServer:
         self._members = {}
 
     def _build(self, i: int, hosts: Hosts, engine: Engine) -> str:
-        """Builds a group; says why it cannot be."""
         size = len(hosts) + 1
         own = self._collective = Collective(0, size, engine.transport.own_address)
         ranks = {host: rank for rank, host in enumerate(sorted(hosts), start=1)}

@@ -113,7 +113,6 @@ class DataParallelHost(ReplicaHost):
         self._send(answer, transport)
 
     def _gradients(self, question: TrainQuestion) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
-        """The gradients of each worker, and its losses."""
         gradients: dict[int, Tensor] = {}
         losses: dict[int, Tensor] = {}
         kept = self._direct if question.is_again else None

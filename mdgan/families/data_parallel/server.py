@@ -152,7 +152,6 @@ class DataParallelServer(ReplicaServer):
         return advance
 
     def _advance(self, i: int, hosts: Hosts, engine: Engine) -> Advance | None:
-        """One iteration with gradients that hosts send."""
         lag = self.settings.asynchrony.lag_at(i)
         engine.at(i)
 

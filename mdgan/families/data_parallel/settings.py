@@ -44,11 +44,9 @@ class GeneratorRanks:
     last: int
 
     def __str__(self) -> str:
-        """As the command line has it."""
         return f"{self.first}..{self.last}"
 
     def __contains__(self, worker: int) -> bool:
-        """Whether a worker trains the generator."""
         return self.first <= worker <= self.last
 
     def groups(self, workers: Iterable[int]) -> Groups:

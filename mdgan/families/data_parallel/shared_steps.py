@@ -103,23 +103,19 @@ class _PieceSteps:
         self._noted_by_this: list[float] = []
 
     def add_up(self, weights: Mapping[int, float]) -> None:
-        """Puts the mean of some workers' gradients in place."""
         rows = [self._laid_down[worker] for worker in sorted(weights)]
         self._mean.write(self.gradient, rows, weights)
 
     def save(self, journal: Journal) -> None:
-        """Keeps everything that a step changes."""
         torch.cat(self._parts, out=journal.values[: len(self._parts) * len(self.gradient)])
         journal.noted[: len(self._noted)] = self._noted
 
     def restore(self, journal: Journal) -> None:
-        """Takes everything back."""
         for n, part in enumerate(self._parts):
             part.copy_(journal.values[n * len(part) : (n + 1) * len(part)])
         self._noted[:] = journal.noted[: len(self._noted)]
 
     def step(self, iteration: int, rate: float) -> None:
-        """One step with the gradient that is in place."""
         optimizer, noted = self._trained.optimizer, self._noted
         (group,) = optimizer.param_groups
         states = optimizer.state

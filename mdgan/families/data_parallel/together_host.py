@@ -35,7 +35,6 @@ class TogetherHost:
     tracer: Tracer
 
     def __post_init__(self) -> None:
-        """Lends nothing yet."""
         self._meeting = self.shared.meeting
         self._others = [other for other in self.shared.hosts if other != self.host]
         self._stepper = Stepper(self.shared)
@@ -93,7 +92,6 @@ class TogetherHost:
         self._wait(lambda: i <= server[UNTIL] or i > server[END])
 
     def _iterate(self, i: int) -> None:
-        """One iteration; see `reductions`."""
         order, meeting = self._meeting.order_for(i), self._meeting
         lag = self.settings.asynchrony.lag_at(i)
         left = reductions(lag, self.settings.training.local_steps)[order.first :]

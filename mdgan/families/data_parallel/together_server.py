@@ -169,7 +169,6 @@ class TogetherServer:
         return reductions(lag, self._settings.training.local_steps)[self._orders[i].first :]
 
     def _end_of(self, i: int) -> int:
-        """The last reduction of an iteration."""
         return self._orders[i].before + len(self._reductions(i))
 
     # What becomes of hosts.
@@ -235,7 +234,6 @@ class TogetherServer:
             os.close(descriptor)
 
     def _listen(self, engine: Engine) -> None:
-        """Takes in what has come, now and then."""
         if time.monotonic() - self._listened < _LISTEN_SECONDS:
             return
         self._listened = time.monotonic()

@@ -50,7 +50,6 @@ _PIECE = 256
 
 class _Federated(contract.Builder[FederatedSettings]):
     def server(self, needs: contract.ServerNeeds[FederatedSettings]) -> FederatedServer:
-        """The server's part, with both models drawn from the seed."""
         settings, models, shards = needs.settings, needs.models, needs.shards
         both = GlobalModels(
             make_model(models.generator, "generator", settings.training, needs.device),
@@ -77,7 +76,6 @@ class _Federated(contract.Builder[FederatedSettings]):
         return FederatedServer(both, cohort, averaging, settings, needs.device)
 
     def host(self, needs: contract.HostNeeds[FederatedSettings]) -> HostPart:
-        """The part of a host, with a client for each of its shards, or with slots for all."""
         if needs.clients is not None:
             return _placed_host(needs, needs.clients)
         settings, budgets = needs.settings, needs.budgets
@@ -114,7 +112,6 @@ class _Federated(contract.Builder[FederatedSettings]):
         return FederatedHost(needs, clients, path, training)
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
-        """Both models each way."""
         generator = build_model(models.generator, 0)
         discriminator = build_model(models.discriminator, 0)
         both = 4 * prod(ModelVector(generator, discriminator).shape)

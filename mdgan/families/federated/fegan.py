@@ -231,5 +231,4 @@ def _entropy(counts: Sequence[int]) -> float:
 
 
 def _sum_of(rows: Iterable[Sequence[int]]) -> list[int]:
-    """Adds rows of counts, of any lengths."""
     return [sum(column) for column in zip_longest(*rows, fillvalue=0)]

@@ -57,7 +57,6 @@ class _HostOrder:
 
     @property
     def clients(self) -> list[int]:
-        """All of them, in no order that matters."""
         return [client for own in self.lists for client in own]
 
 

@@ -43,7 +43,6 @@ class LoadForm:
     what: str = ""
 
     def __str__(self) -> str:
-        """As the command line has it."""
         return f"weak:{declare.shortest(self.fraction)},{self.what}" if self.what else self.name
 
 
@@ -71,7 +70,6 @@ class ClusterForm:
     number: int = 0
 
     def __str__(self) -> str:
-        """As the command line has it."""
         return f"{self.method}:{self.number}" if self.number else self.method
 
 

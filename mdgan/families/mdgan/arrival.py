@@ -99,7 +99,6 @@ class ByArrival:
     def _use(
         self, i: int, answers: Answers, used: list[_Used], server: MDGANServer, engine: Engine
     ) -> None:
-        """One optimizer step for each answer."""
         learner = server.learner
         for worker in sorted(answers.singles):
             question = self._open.pop(worker)

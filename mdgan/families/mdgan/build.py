@@ -52,13 +52,11 @@ _FLOAT_BYTES = 4
 
 class _MDGANBuilder(contract.Builder[MDGANSettings]):
     def server(self, needs: contract.ServerNeeds[MDGANSettings]) -> MDGANServer:
-        """The server's part, with w drawn from the seed."""
         settings, models = needs.settings, needs.models
         learner = make_generator_learner(settings, models, needs.device)
         return make_server(learner, settings, models.shape, _num_weights(models))
 
     def host(self, needs: contract.HostNeeds[MDGANSettings]) -> MDGANHost:
-        """The part of a host, with a worker for each of its shards."""
         settings = needs.settings
         workers = {
             rank: make_worker(
@@ -174,7 +172,6 @@ class _MDGANBuilder(contract.Builder[MDGANSettings]):
 
 
 def _num_weights(models: Models) -> int:
-    """|θ|."""
     return num_parameters(build_model(models.discriminator, 0))
 
 

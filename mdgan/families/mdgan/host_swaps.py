@@ -189,7 +189,6 @@ def _from_others(
 
 
 def _opened(host: int, iteration: int, parcel: Message, path: HostPath) -> State:
-    """What another host has given; nothing if it was changed on the way."""
     try:
         return path.opened(host, DISCRIMINATORS, iteration, parcel)
     except ValueError as error:

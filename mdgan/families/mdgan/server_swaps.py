@@ -362,12 +362,10 @@ class _SwapRecord:
         self.silent = {worker for worker in self.silent if self.host_of[worker] != host}
 
     def givers_of(self, host: int) -> set[int]:
-        """The hosts that a host was to fetch from."""
         pairs = {(self.host_of[g], self.host_of[t]) for g, t in self.moves.items()}
         return {giver for giver, taker in pairs if taker == host != giver}
 
     def failed(self) -> list[int]:
-        """The takers that got nothing from a giver that has reported."""
         given = {taker for giver, taker in self.moves.items() if giver in self.given}
         return sorted(given - self.taken.keys() - self.lost)
 

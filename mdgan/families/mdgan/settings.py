@@ -42,7 +42,6 @@ class AggregationRule(RobustRule):
     """A rule, and its parameter: F of trimmed-mean and krum, C of clip, λ of f2a; 0 for others."""
 
     def __str__(self) -> str:
-        """As the command line has it."""
         return self.name if self == ("f2a", 1.0) else super().__str__()
 
     @property
@@ -360,7 +359,6 @@ class MDGANSettings(RunSettings):
 @dataclass(frozen=True)
 class _MDGAN(Algorithm[MDGANSettings]):
     def phases(self, settings: MDGANSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The phases of every iteration, and those of swaps if there are any."""
         swaps = settings.num_workers > 1 and settings.swaps.swap_interval != 0
         # Before those of checkpoints: what `mdgan chaos` draws for a seed depends on the order.
         extended = replace(

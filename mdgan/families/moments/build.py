@@ -28,7 +28,6 @@ _SUM = "SUM"  # host → server: the sums of features
 
 class _Moments(Builder[MomentsSettings]):
     def server(self, needs: ServerNeeds[MomentsSettings]) -> MomentsServer:
-        """The server's part, with G drawn from the seed."""
         settings, models, seed = needs.settings, needs.models, needs.settings.training.seed
         generator = make_model(models.generator, "generator", settings.training, needs.device)
         policy = settings.training.policy("generator")
@@ -48,7 +47,6 @@ class _Moments(Builder[MomentsSettings]):
         return MomentsServer(learner, features, path, settings.training.batch_size)
 
     def host(self, needs: HostNeeds[MomentsSettings]) -> MomentsHost:
-        """The part of a host, with a teller for each of its shards."""
         settings, features = needs.settings, _features(needs.settings, needs.models)
         number, most = settings.privacy.audit_canaries, most_canaries(prod(features.shape))
         if number > most:
@@ -63,7 +61,6 @@ class _Moments(Builder[MomentsSettings]):
         return MomentsHost(needs, path, features.to(needs.device))
 
     def message_sizes(self, settings: MomentsSettings, models: Models) -> MessageSizes:
-        """One vector of features for each class."""
         size = torch.float64.itemsize * prod(_features(settings, models).shape)
         shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
         return MessageSizes(
@@ -85,7 +82,6 @@ class _Moments(Builder[MomentsSettings]):
     def describe(
         self, settings: MomentsSettings, models: Models, _counts: ClassCounts
     ) -> list[tuple[str, str]]:
-        """What a worker tells."""
         num_classes, num_features = _features(settings, models).shape
         return [("a worker tells", f"{num_features:,} features × {num_classes} class(es), once")]
 

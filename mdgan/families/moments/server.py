@@ -82,7 +82,6 @@ class MomentsServer(ServerPart):
         return Advance(i, torch.tensor([[nan, loss]]))
 
     def _learn(self) -> float:
-        """One step down the distance between the features of real and of generated samples."""
         assert self._embedding is not None, "workers have told their sums"
         samples = self.learner.draw(self.batch_size)
         if (labels := samples.labels) is None:

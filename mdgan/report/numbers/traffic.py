@@ -123,6 +123,5 @@ def _since_the_beginning(traffic: Sequence[TrafficCount]) -> list[TrafficCount]:
 
 
 def _mean(sizes: Sequence[Mapping[str, float]], number: int) -> dict[str, float]:
-    """The sum of some sizes by kind, divided."""
     kinds = dict.fromkeys(kind for of in sizes for kind in of)
     return {kind: sum(of.get(kind, 0.0) for of in sizes) / number for kind in kinds}
