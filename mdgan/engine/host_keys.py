@@ -123,11 +123,7 @@ class HostKeys:
         return given
 
     def learn(self, told: object) -> None:
-        """The server tells other hosts' keys; `refused` are those that are none, as far as we know.
-
-        Raises:
-            NotMasked: they are malformed, or one is said to be this host's.
-        """
+        """Takes in others' keys, of which `refused` are none; `NotMasked` if one is malformed."""
         try:
             given = msgspec.convert(told, list[SignedKey])
         except msgspec.ValidationError as error:
