@@ -11,7 +11,7 @@ from torch import nn
 
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.engine.settings import RunSettings
-from mdgan.errors import BadInput, reason_of
+from mdgan.errors import BadInput, users_code
 from mdgan.families import registry
 from mdgan.gan.arithmetic import layers_of
 from mdgan.gan.build import Models, build_model, num_parameters
@@ -218,16 +218,11 @@ def _check_gradients(asked: str, settings: RunSettings, model: nn.Module, models
     labels = None if num_classes is None else torch.arange(_NUM_TRIED) % num_classes
     with RandomState(0, torch.device("cpu")).in_place():
         real = Samples(torch.rand(_NUM_TRIED, *models.shape) * 2 - 1, labels)
-        try:
-            with still(model):
-                before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-                per_sample_gradients(model, rules, real, penalties)
-                model(real.images, *(() if labels is None else (labels,)))
-        except Exception as error:  # the user's own code may raise anything
-            raise BadInput(
-                f"{asked}: the discriminator of {models.source} has no gradients of single "
-                f"samples by torch.func: {type(error).__name__}: {reason_of(error)}"
-            ) from error
+        what = f"the discriminator of {models.source} has no gradients of single samples"
+        with users_code(f"{asked}: {what} by torch.func"), still(model):
+            before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+            per_sample_gradients(model, rules, real, penalties)
+            model(real.images, *(() if labels is None else (labels,)))
     for name, buffer in model.named_buffers():
         if not torch.equal(buffer, before[name]):
             raise BadInput(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mdgan.errors import BadInput, reason_of
+from mdgan.errors import BadInput, users_code
 from mdgan.gan.randomness import RandomState
 from mdgan.samples.contract import Shape
 
@@ -109,13 +109,8 @@ def affordable_at_once(shape: Shape) -> int:
 
 def run_network(name: str, network: nn.Module, images: Tensor) -> tuple[Tensor, Tensor | None]:
     """Calls a network and checks that it returns features, or features and logits."""
-    try:
+    with users_code(f"{name}: fails on images {list(images.shape)}"):
         output = network(images)
-    except Exception as error:  # the user's own code may raise anything; show the user what it said
-        raise BadInput(
-            f"{name}: fails on images {list(images.shape)}: {type(error).__name__}: "
-            f"{reason_of(error)}"
-        ) from error
     parts = list(output) if isinstance(output, tuple | list) else [output]
     usable = all(
         isinstance(part, Tensor)

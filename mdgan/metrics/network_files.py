@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.data.dataset_file import import_file
-from mdgan.errors import BadInput, reason_of
+from mdgan.errors import BadInput, reason_of, users_code
 from mdgan.gan.independence import why_dependent
 from mdgan.gan.randomness import RandomState
 from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once, run_network
@@ -207,13 +207,9 @@ def _from_torchscript(file: Path, content: bytes, flag: str) -> nn.Module:
 def _from_python(file: Path, name: str, flag: str) -> nn.Module:
     asked = f"{flag} {file}:{name}"
     module = import_file(file, "extractor", asked)
-    try:
+    with users_code(f"{asked}: cannot be built"):
         kind = getattr(module, name, None)
         network = None if kind is None else kind()
-    except Exception as error:  # the user's own code may raise anything; show the user what it said
-        raise BadInput(
-            f"{asked}: cannot be built: {type(error).__name__}: {reason_of(error)}"
-        ) from error
     if network is None:
         raise BadInput(f"{asked}: the file defines no {name}")
     if not isinstance(network, nn.Module):
