@@ -92,7 +92,9 @@ class MDGANServer(ServerPart):
         """Every worker begins with its own discriminator, or with the first if it has none."""
         super().begin_with(generator, discriminators)
         if discriminators and self.path.hides_answers:
-            _log.info("hosts that mask take no discriminators of the server; they begin with new ones")
+            _log.info(
+                "hosts that mask take no discriminators of the server, and begin with new ones"
+            )
         if not discriminators or self.path.hides_answers:
             return {}
         first = discriminators[min(discriminators)]

@@ -86,10 +86,11 @@ def test_a_newcomer_takes_a_sealed_copy_and_no_altered_one(server: PlayedServer)
 
 
 @pytest.mark.parametrize("lacks", [False, True])
-@claim("states-for-lacking", "A host takes states only for workers that lack one, and of other hosts alone")
-def test_a_host_that_masks_takes_no_state_of_the_servers(
-    server: PlayedServer, lacks: bool
-) -> None:
+@claim(
+    "states-for-lacking",
+    "A host takes states only for workers that lack one, and  of other hosts alone.",
+)
+def test_a_host_that_masks_takes_no_state_of_the_servers(server: PlayedServer, lacks: bool) -> None:
     server.welcome["iteration"] = 7 if lacks else 0
     worker = make_worker(1)
     server.starts({1: worker}, masks=HostMask(HostKeys([1]), FORM))
