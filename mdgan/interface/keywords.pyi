@@ -80,6 +80,7 @@ class Keywords(TypedDict, total=False):
     local_steps: int
     log_file: Text | None
     log_interval: int
+    longest_answer: float
     lr_scaling: Text
     master_addr: Text
     master_port: int | None
@@ -121,6 +122,7 @@ class Keywords(TypedDict, total=False):
     swap: Literal["pairs", "means", "derangement"]
     swap_epochs: float | None
     swap_interval: int | None
+    swap_state: Literal["all", "weights"]
     sync_after: int | None
     target: Text | None
     threads: int | Literal["auto"]

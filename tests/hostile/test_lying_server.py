@@ -308,7 +308,10 @@ class BringsNetworks(LyingServer):
         return [adopt(1, {host: self._state}), message]
 
 
-@claim("states-for-lacking", "A host takes states only for workers that lack one.")
+@claim(
+    "states-for-lacking",
+    "A host takes states only for workers that lack one, and  of other hosts alone.",
+)
 def test_networks_that_no_host_lacks(tmp_path: Path, plain: tuple[Plain, bytes]) -> None:
     given = {name.split("/", 1)[1]: t for name, t in plain[0].parcels[0].tensors.items()}
     zeros = {f"discriminator.{name}": torch.zeros_like(t) for name, t in given.items()}

@@ -15,7 +15,7 @@ from benchmarks.stolen_samples import Loot, bench, rob_by_swaps
 from benchmarks.traps import MaskThief
 from mdgan.data import dataset_file
 from mdgan.data.partition import partition
-from mdgan.families.mdgan.messages import BATCHES
+from mdgan.families.mdgan.messages import BATCHES, SWAP
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.labels import Samples
 from mdgan.messages import Message
@@ -43,6 +43,9 @@ class Robs(LyingServer):
         self.loot = Loot(source.images(own), strange.images(torch.arange(len(strange))))
 
     def to_host(self, host: int, message: Message) -> Sequence[Message]:
+        if message.kind == SWAP:  # one that gives nothing tries nothing
+            moves = [row for row in message.fields["moves"] if row[0] != VICTIM]
+            return [replace(message, fields={**message.fields, "moves": moves})]
         if message.kind != BATCHES or host != VICTIM:
             return [message]
         return [replace(message, tensors={n: t * 0 for n, t in message.tensors.items()})]

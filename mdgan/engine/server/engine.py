@@ -72,7 +72,8 @@ class Engine:
         self._makes_checkpoints = bool(settings.checkpoints.checkpoint_interval)
         self._hurries = self._any_spent = False
         self._spent: dict[int, float] = {}  # worker → ε, of those whose last answer follows
-        self._newcomers = Newcomers(peers, self.checkpoints.kept, self.part.copied)
+        masks = self.part.path is not None and self.part.path.hides_answers
+        self._newcomers = Newcomers(peers, self.checkpoints.kept, self.part.copied, gives=not masks)
         self._timelines = Timelines(peers.observer, peers.carried, settings.training.iterations)
         self._of_part = self.part.handlers()
         self._collector = Collector(self, settings, self.timeouts)

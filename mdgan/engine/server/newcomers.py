@@ -22,13 +22,16 @@ class Newcomers:
     A worker that lacks a state gets the one that the server keeps for it, if its host is the one
     that this came from. Else it gets a copy of a live worker's weights, where the algorithm allows
     that (`ServerPart.copied`). A rank gets something a few times only: what two copies differ in
-    tells what their worker has learnt between.
+    tells what their worker has learnt between. Hosts that mask take states of each other alone.
     """
 
-    def __init__(self, peers: Peers, kept: KeptStates, copied: str | None) -> None:
+    def __init__(
+        self, peers: Peers, kept: KeptStates, copied: str | None, *, gives: bool = True
+    ) -> None:
         self._peers = peers
         self._kept = kept
         self._copied = copied
+        self._gives = gives  # what the server keeps
         self._needs: dict[int, list[int]] = {}  # host → its workers that lack a state
         self._asked: dict[int, int] = {}  # host → the host that was asked for a copy for it
         self._tries: dict[int, int] = {}  # host → how many copies it could not use
@@ -89,7 +92,7 @@ class Newcomers:
             if asked is not None and (asked not in overdue or not prompt):
                 continue
             is_first = not self._tries[host]
-            kept = self._kept_for(lacking) if is_first else {}
+            kept = self._kept_for(lacking) if is_first and self._gives else {}
             if kept or self._copied is None:
                 self._hand_over(host, kept)
             elif not givers and self._no_host_will_hold_one():
@@ -132,6 +135,7 @@ class Newcomers:
 
     def _hand_over(self, host: int, states: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Gives a newcomer what it lacks; its workers that get nothing go on as they are."""
+        states = states if self._gives else {}
         self._send_state(host, messages.adopt(self._peers.iteration, states), states)
 
     def _send_state(self, host: int, adopt: Message, workers: Iterable[int]) -> None:

@@ -91,7 +91,11 @@ class MDGANServer(ServerPart):
     ) -> Mapping[int, Mapping[str, Tensor]]:
         """Every worker begins with its own discriminator, or with the first if it has none."""
         super().begin_with(generator, discriminators)
-        if not discriminators:
+        if discriminators and self.path.hides_answers:
+            _log.info(
+                "hosts that mask take no discriminators of the server, and begin with new ones"
+            )
+        if not discriminators or self.path.hides_answers:
             return {}
         first = discriminators[min(discriminators)]
         workers = range(1, self._settings.num_workers + 1)

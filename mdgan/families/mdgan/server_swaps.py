@@ -215,6 +215,8 @@ class Handovers:
 
     def _look_for_spoiler(self, owner_of: Mapping[int, Hashable]) -> None:
         """Looks for what refused discriminators have in common that no known spoiler has had."""
+        if len(owner_of) < _ENOUGH:
+            return
         open_ = {
             key: holders
             for key, (holders, number) in self._refusals.items()

@@ -12,7 +12,8 @@ from mdgan.families.mdgan.build import make_server
 from mdgan.families.mdgan.host import MDGANHost, rules_for
 from mdgan.families.mdgan.messages import COPIED
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.worker import Judgement, OneByOne, Worker
+from mdgan.families.mdgan.worker import OneByOne, Worker
+from mdgan.gan import discriminator_learner
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of
 from mdgan.observe.tracer import Tracer
@@ -71,11 +72,14 @@ class Stage(EngineStage):
         return small.same_bits(weights(self.learner.model), expected)
 
     def disk_keeps_up(self, worker: Worker) -> None:
-        """A worker answers only when the checkpoint that was due before is there."""
-        feedback = worker.feedback
+        """A worker learns, and answers, only when the checkpoint that was due before is there."""
+        learn = worker.learn
 
-        def answer_later(judged: Samples) -> Judgement:
+        def learn_later(
+            fake: Samples,
+            stage: discriminator_learner.Stage = discriminator_learner.unobserved,
+        ) -> Tensor:
             self.await_due_checkpoint()
-            return feedback(judged)
+            return learn(fake, stage)
 
-        worker.feedback = answer_later  # type: ignore[method-assign] # of this one alone
+        worker.learn = learn_later  # type: ignore[method-assign] # of this one alone

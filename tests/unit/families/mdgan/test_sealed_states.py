@@ -85,22 +85,21 @@ def test_a_newcomer_takes_a_sealed_copy_and_no_altered_one(server: PlayedServer)
     assert same_state({n: t for n, t in worker.state().items() if n in copied(8)}, copied(8))
 
 
-@pytest.mark.parametrize("lacked_once", [False, True])
-@claim("states-for-lacking", "A host takes states only for workers that lack one.")
-def test_a_host_that_masks_takes_no_state_that_it_does_not_lack(
-    server: PlayedServer, lacked_once: bool
-) -> None:
-    server.welcome["iteration"] = 7 if lacked_once else 0
+@pytest.mark.parametrize("lacks", [False, True])
+@claim(
+    "states-for-lacking",
+    "A host takes states only for workers that lack one, and  of other hosts alone.",
+)
+def test_a_host_that_masks_takes_no_state_of_the_servers(server: PlayedServer, lacks: bool) -> None:
+    server.welcome["iteration"] = 7 if lacks else 0
     worker = make_worker(1)
     server.starts({1: worker}, masks=HostMask(HostKeys([1]), FORM))
-    assert server.take(Kind.READY).fields["holds"] == ([] if lacked_once else [1])
-    if lacked_once:
-        server.send(messages.adopt(7, {1: copied(8)}))
-        assert server.take(Kind.READY).fields["holds"] == [1]
+    assert server.take(Kind.READY).fields["holds"] == ([] if lacks else [1])
     server.send(messages.adopt(7, {1: copied(9)}))
     error = server.actor.over()
     assert isinstance(error, HostFailed)
-    assert "it gives states to workers that lack none" in str(error)
+    why = "that no host has sealed" if lacks else "to workers that lack none"
+    assert f"it gives states {why}" in str(error)
 
 
 def test_the_server_passes_on_what_it_cannot_read(tmp_path: Path) -> None:
