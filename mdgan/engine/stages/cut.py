@@ -12,8 +12,10 @@ An answer that is not longer stays as it is, bit for bit. On digits no honest an
 from collections.abc import Collection, Mapping
 from math import inf
 from statistics import median
+from typing import TYPE_CHECKING
 
-from mdgan.engine.answers import Answers
+if TYPE_CHECKING:  # settings read the number below without torch
+    from mdgan.engine.answers import Answers
 
 MOST_USUAL = 4.0  # how many times the usual norm an answer may have by default
 LEAST_VOTES = 3  # with fewer votes the server cannot tell which norm is usual
@@ -24,7 +26,7 @@ def limit_of(norms: Collection[float], factor: float) -> float:
     return factor * median(norms) if factor and len(norms) >= LEAST_VOTES else inf
 
 
-def cut(answers: Answers, norms: Mapping[int, float], limit: float) -> list[int]:
+def cut(answers: "Answers", norms: Mapping[int, float], limit: float) -> list[int]:
     """Shortens what is longer than the limit, by `norms` or means of sums; returns whose."""
     factors = {n: limit / norm for n, norm in norms.items() if norm > limit}
     for n in answers.singles.keys() & factors.keys():
