@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mdgan.data.fetching import Fetcher
 from mdgan.engine.answers import AnswerForm
-from mdgan.engine.host.protocol import Rule
+from mdgan.engine.host.protocol import Turn
 from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.gan.average import GeneratorAverage
 from mdgan.gan.model_state import part_of, under
@@ -189,7 +189,7 @@ class HostPart(ABC):
 
     begins: str  # the kind of message that an iteration or a round begins with
     # When the kinds of message that it handles may come; see `ENGINE`.
-    rules: Mapping[str, Rule] = {}
+    rules: Mapping[str, Turn] = {}
     path: HostPath = HostPath()  # on which answers leave, where they may be masked
 
     @property

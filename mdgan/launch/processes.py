@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from mdgan.data.shard import Shard
 from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
@@ -121,12 +122,7 @@ def make_host(
     """Builds the workers first, so that a host that joins is ready to answer."""
     settings, builder, fetcher = prepared.settings, prepared.builder, prepared.fetcher()
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
-    units = {
-        n: privacy.counted(settings, shard, prepared.contents.get(n)) for n, shard in shards.items()
-    }
-    counts = {rank: builder.class_counts(shard, settings) for rank, shard in units.items()}
-    if (said := settings.privacy.dp_public_samples) is not None:
-        counts = {rank: [said] for rank in counts}
+    counts = _class_counts(prepared, shards)
     count = partial(privacy.counts_of, settings, shards, prepared.contents, prepared.dataset.kind)
     if prepared.dataset.kind.num_counts and prepared.continues is None:
         count()  # is charged before training is planned; asked later, it is told again
@@ -152,14 +148,10 @@ def make_host(
     # A standby that takes over may be on another machine.
     is_here = run is not None and len(prepared.link_settings.links.addresses()) == 1
     file, why_not = own_file(settings.scores), privacy.why_untold(settings)
+    tells_classes = privacy.tells(settings, privacy.CLASSES)
     return Host(
         builder.host(needs),
-        make_hello(
-            workers[0],
-            counts,
-            prepared.identity,
-            tells_classes=privacy.tells(settings, privacy.CLASSES),
-        ),
+        make_hello(workers[0], counts, prepared.identity, tells_classes=tells_classes),
         connect,
         timeouts,
         Describer(shards, file, device, why_not, server_is_here=is_here),
@@ -173,6 +165,15 @@ def make_host(
         HostEncoding(prepared.dataset.kind, count, noisy=settings.privacy.covers_samples),
         settings.training.iterations,
     )
+
+
+def _class_counts(prepared: Prepared, shards: Mapping[int, Shard]) -> dict[int, list[int]]:
+    """What a host tells of its workers' classes, or of their number of samples alone."""
+    settings, contents = prepared.settings, prepared.contents
+    units = {n: privacy.counted(settings, own, contents.get(n)) for n, own in shards.items()}
+    counts = {n: prepared.builder.class_counts(own, settings) for n, own in units.items()}
+    said = settings.privacy.dp_public_samples
+    return counts if said is None else {n: [said] for n in counts}
 
 
 def _recorded_windows(prepared: Prepared) -> int:

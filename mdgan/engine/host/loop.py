@@ -68,7 +68,7 @@ class Host:
         self._has_trained = False
         self._lacks: set[int] = set()
         self._of_algorithm = self.part.handlers()
-        usual = {kind: protocol.Rule(above={kind: 0}) for kind in self._of_algorithm}
+        usual = {kind: protocol.Turn(above={kind: 0}) for kind in self._of_algorithm}
         rules = {**usual, **protocol.ENGINE, **self._path.rules, **self.part.rules}
         self._protocol = protocol.Protocol(rules, self.part.begins, self.iterations)
         self._handlers: dict[str, HostHandler] = {

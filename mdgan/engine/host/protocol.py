@@ -43,7 +43,7 @@ class Per(Enum):
 
 
 @dataclass(frozen=True)
-class Rule:
+class Turn:
     """When messages of one kind may come.
 
     Attributes:
@@ -62,13 +62,13 @@ class Rule:
 
 
 NONE_LACKS = "it gives states to workers that lack none"
-ENGINE: Mapping[str, Rule] = {
-    Kind.ADOPT: Rule(LACKS, 5, Per.TEN_MINUTES, otherwise=NONE_LACKS),  # see `Newcomers`
-    Kind.ASKCOUNTS: Rule(ARRIVED, 1, Per.LINK),
-    Kind.LEARNT: Rule(ALWAYS, 1, Per.LINK),
-    Kind.EXTRACTOR: Rule(TRAINS, 1, Per.LINK),
-    Kind.CHECKPOINT: Rule(TRAINS, 2, Per.ITERATION, {Kind.CHECKPOINT: 0}),
-    Kind.STOP: Rule(ALWAYS),
+ENGINE: Mapping[str, Turn] = {
+    Kind.ADOPT: Turn(LACKS, 5, Per.TEN_MINUTES, otherwise=NONE_LACKS),  # see `Newcomers`
+    Kind.ASKCOUNTS: Turn(ARRIVED, 1, Per.LINK),
+    Kind.LEARNT: Turn(ALWAYS, 1, Per.LINK),
+    Kind.EXTRACTOR: Turn(TRAINS, 1, Per.LINK),
+    Kind.CHECKPOINT: Turn(TRAINS, 2, Per.ITERATION, {Kind.CHECKPOINT: 0}),
+    Kind.STOP: Turn(ALWAYS),
 }
 """What every server sends; families and paths have `rules` of their own, which count before these.
 A kind of a family without a rule may come while the host trains, and not for earlier iterations."""
@@ -95,7 +95,7 @@ class Protocol:
             five times as many questions, and a hundred, are more than that explains.
     """
 
-    def __init__(self, rules: Mapping[str, Rule], question: str, iterations: float = inf) -> None:
+    def __init__(self, rules: Mapping[str, Turn], question: str, iterations: float = inf) -> None:
         self._rules, self._question = rules, question
         self._left = 5 * iterations * rules[question].most + 100
         self._run: str | None = None

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.answers import AnswerForm, Answers, pack_answers
-from mdgan.engine.host.protocol import Rule
+from mdgan.engine.host.protocol import Turn
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 
@@ -49,7 +49,7 @@ class HostPath:
     """
 
     hides_answers = False  # whether the server sees sums alone
-    rules: Mapping[str, Rule] = {}  # when the kinds of message that it handles may come
+    rules: Mapping[str, Turn] = {}  # when the kinds of message that it handles may come
 
     def __init__(self, form: AnswerForm = _NO_FORM) -> None:
         self.form = form

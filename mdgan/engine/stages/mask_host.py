@@ -49,7 +49,7 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.engine.host.protocol import ALWAYS, ARRIVED, Per, Rule
+from mdgan.engine.host.protocol import ALWAYS, ARRIVED, Per, Turn
 from mdgan.engine.host_keys import SEALED, HostKeys, NotMasked, SignedKey
 from mdgan.engine.stages import mask
 from mdgan.engine.stages.contract import HostPath, Leaving
@@ -101,10 +101,10 @@ class HostMask(HostPath):
     """
 
     hides_answers = True
-    rules: Mapping[str, Rule] = {
-        Kind.KEYS: Rule(ALWAYS, 1000, Per.TEN_MINUTES),
-        Kind.ASKCOUNTS: Rule(ARRIVED, 1, Per.PROCESS),  # two sums would tell its own counts
-        **{kind: Rule(ARRIVED, above={kind: 0}) for kind in (Kind.SURVIVORS, Kind.UNMASK)},
+    rules: Mapping[str, Turn] = {
+        Kind.KEYS: Turn(ALWAYS, 1000, Per.TEN_MINUTES),
+        Kind.ASKCOUNTS: Turn(ARRIVED, 1, Per.PROCESS),  # two sums would tell its own counts
+        **{kind: Turn(ARRIVED, above={kind: 0}) for kind in (Kind.SURVIVORS, Kind.UNMASK)},
     }
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from mdgan.engine.host.loop import HostFailed
-from mdgan.engine.host.protocol import OutOfTurn, Rule, sensible
+from mdgan.engine.host.protocol import OutOfTurn, Turn, sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.families.contract import HostNeeds, NothingKept
@@ -39,7 +39,7 @@ class FederatedHost(HostPart):
     training: LocalTraining
     begins = messages.ROUND
     # A round that was aborted, or of which no sum could be opened, comes again.
-    rules = MappingProxyType({messages.ROUND: Rule(most=1000, above={messages.ROUND: 0})})
+    rules = MappingProxyType({messages.ROUND: Turn(most=1000, above={messages.ROUND: 0})})
 
     def __post_init__(self) -> None:
         self._last = 0, b""

@@ -6,7 +6,7 @@ from functools import partial
 from torch import Tensor
 
 from mdgan import messages as engine_messages
-from mdgan.engine.host.protocol import ARRIVED, Per, Rule, sensible
+from mdgan.engine.host.protocol import ARRIVED, Per, Turn, sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.families.mdgan import host_swaps, messages
@@ -23,14 +23,14 @@ from mdgan.transport.host_end import HostTransport
 
 def rules_for(
     workers: int = 1, *, by_arrival: bool = False, masks: bool = False
-) -> dict[str, Rule]:
+) -> dict[str, Turn]:
     """An iteration is asked for once, and its swap follows it, in a run of so many workers."""
-    many, batches = max(100, 5 * workers), Rule(most=1, above={BATCHES: 1, SWAP: 1})
+    many, batches = max(100, 5 * workers), Turn(most=1, above={BATCHES: 1, SWAP: 1})
     if masks:  # again until a sum can be opened
-        batches = Rule(most=many, above={BATCHES: 0, SWAP: 1})
+        batches = Turn(most=many, above={BATCHES: 0, SWAP: 1})
     if by_arrival:  # fast workers do the share of slow ones, some already in the next iteration
-        batches = Rule(most=many, above={BATCHES: -1, SWAP: 1})
-    swap, copy = Rule(above={BATCHES: 0, SWAP: 1}), Rule(ARRIVED, many, Per.TEN_MINUTES)
+        batches = Turn(most=many, above={BATCHES: -1, SWAP: 1})
+    swap, copy = Turn(above={BATCHES: 0, SWAP: 1}), Turn(ARRIVED, many, Per.TEN_MINUTES)
     return {BATCHES: batches, SWAP: swap, Kind.COPY: copy}
 
 
@@ -48,7 +48,7 @@ class MDGANHost(HostPart):
         tracer: Tracer,
         images: Codec = FP32,
         spending: Spending | None = None,
-        rules: Mapping[str, Rule] | None = None,
+        rules: Mapping[str, Turn] | None = None,
     ) -> None:
         self.learners = workers
         self.rules = rules or rules_for()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mdgan.data.shard import Shard
-from mdgan.engine.host.protocol import Rule
+from mdgan.engine.host.protocol import Turn
 from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
@@ -97,7 +97,7 @@ class MomentsHost(HostPart):
     """Tells the sums of its workers when it is asked, and has nothing else to do."""
 
     begins = ASK
-    rules: Mapping[str, Rule] = {ASK: Rule(most=10, above={ASK: 0})}  # again, it tells the same
+    rules: Mapping[str, Turn] = {ASK: Turn(most=10, above={ASK: 0})}  # again, it tells the same
 
     def __init__(
         self, needs: HostNeeds[MomentsSettings], path: HostPath, features: SampleFeatures

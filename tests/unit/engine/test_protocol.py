@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from mdgan.engine.host.protocol import OutOfTurn, Protocol, Rule, State
+from mdgan.engine.host.protocol import OutOfTurn, Protocol, State, Turn
 from mdgan.families.federated.host import FederatedHost
 from mdgan.families.mdgan.host import rules_for
 from mdgan.families.mdgan.messages import BATCHES, SWAP
 from mdgan.messages import Message
 
 
-def held(rules: Mapping[str, Rule], *sent: tuple[str, int]) -> str:
+def held(rules: Mapping[str, Turn], *sent: tuple[str, int]) -> str:
     """What ends a link on which these messages come while the host trains; empty if nothing."""
     protocol = Protocol(rules, BATCHES)
     protocol.attend({"generation": 1, "iteration": 0})
