@@ -35,12 +35,12 @@ def json_object(text: bytes) -> dict[str, Any]:
     try:
         # Of bytes the parser would guess the encoding, and the marks below are those of one.
         content = json.loads(text.decode("utf-8-sig", "surrogatepass"))
+        if any(mark in text for mark in _MAY_BE_NO_TEXT):
+            content = _presentable(content)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(content, dict):
         raise ValueError("not a JSON object")
-    if any(mark in text for mark in _MAY_BE_NO_TEXT):
-        return {_presentable(name): _presentable(value) for name, value in content.items()}
     return content
 
 

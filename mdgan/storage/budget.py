@@ -4,7 +4,10 @@ A file of a thousand bytes can say that it holds four billion. All readers of fi
 have made ask here.
 """
 
+import math
 import warnings
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -16,6 +19,7 @@ _TIMES_STORED = 800
 _MEMORY_SHARE = 2
 _PIXEL_BYTES, _MOST_PICTURES = 4, 32
 """Of a decoded picture, and as many are read at the same time."""
+_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 _allowed_bytes: int | None = None
 
 warnings.filterwarnings("ignore", r"Image size \(")  # of PIL; `check_picture` refuses instead
@@ -40,8 +44,17 @@ def most_decoded(stored_bytes: int = 0, at_once: int = 1) -> int:
     """
     if _allowed_bytes is not None:
         return _allowed_bytes // at_once
-    free = psutil.virtual_memory().available // _MEMORY_SHARE
+    free = min(psutil.virtual_memory().available, limit_of_container()) // _MEMORY_SHARE
     return int(min(free // at_once, max(_ALWAYS_BYTES // at_once, _TIMES_STORED * stored_bytes)))
+
+
+@cache
+def limit_of_container() -> float:
+    """How much memory the control group of a container may take; infinite if that is not known."""
+    for name in _LIMITS:
+        with suppress(OSError, ValueError):  # ValueError: the word `max`
+            return int(Path("/sys/fs/cgroup", name).read_text())
+    return math.inf
 
 
 class TooLarge(ValueError):
@@ -67,6 +80,11 @@ def check_decoded(
             f"{what} in {stored:,} bytes would take {num_bytes / 1e9:,.2f} GB of memory, more than "
             f"{most / 1e9:,.2f} GB; if that is meant, allow it with {SETTING}"
         )
+
+
+def check_whole(path: Path) -> None:
+    """Raises TooLarge for a file that cannot be read whole, as most of it are holes."""
+    check_decoded(path.stat().st_size, path)
 
 
 def check_picture(size: tuple[int, int], stored: Path | int) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
 from functools import partial
@@ -291,10 +292,11 @@ def _check_header(path: Path, names: Sequence[str], schema: Schema, on_problem: 
             f"{path}: its first line, {shown}, names no column of the schema "
             f"({', '.join(schema.names[:_MOST_NAMES])}, …)"
         )
-    for name in dict.fromkeys(names):
-        if names.count(name) > 1:
+    known = set(schema.names)
+    for name, times in Counter(names).items():
+        if times > 1:
             on_problem(Problem(path, 0, _shown(name), "occurs twice in the header"))
-        if name not in schema.names and name != schema.person:
+        if name not in known and name != schema.person:
             why = "is not in the schema; leave it out, or add it there"
             on_problem(Problem(path, 0, _shown(name), why))
     if schema.person and schema.person not in names:
