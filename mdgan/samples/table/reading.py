@@ -204,18 +204,22 @@ def _texts_of_parquet(path: Path) -> Iterator[Texts]:
             pages = max((group.total_byte_size for group in groups), default=0)
             wide = sum(each.byte_width for each in kinds.types if types.is_fixed_size_binary(each))
             _check_size(path, pages + wide * piece + _VALUE_BYTES * about.num_rows * len(names))
+            if len(set(names)) < len(names):
+                raise ValueError("a name of a column occurs twice")
             if nested := [each.name for each in kinds if types.is_nested(each.type)]:
                 raise ValueError(f"column {_shown(nested[0])} holds lists; leave it out")
         # A text that many rows have is read once.
         with parquet.ParquetFile(path, read_dictionary=names) as file:
-            for batch in file.iter_batches(piece):
-                columns = [_texts_of_column(column) for column in batch.columns]
+            readers = [_texts_of_column(path, file, name, piece) for name in names]
+            number = piece
+            while number == piece:
+                columns = [list(islice(each, piece)) for each in readers]
                 _check_size(path, _TEXT_COPIES * sum(sum(map(len, each)) for each in columns))
-                lines = range(line, line + batch.num_rows)
-                yield Texts(names, lines, columns, commas=False)
-                line += batch.num_rows
-            if line == 1:
-                yield Texts(names, [], [[] for _ in names], commas=False)
+                number = len(columns[0]) if columns else 0
+                if any(len(each) != number for each in columns):
+                    raise ValueError("its columns differ in length")
+                yield Texts(names, range(line, line + number), columns, commas=False)
+                line += number
     except BadInput:
         raise
     except (ArrowException, OSError, ValueError) as error:
@@ -235,12 +239,18 @@ def _check_size(path: Path, num_bytes: float) -> None:
         raise BadInput(f"{path}: {error}") from None
 
 
-def _texts_of_column(column: Any) -> list[str]:
-    """The texts of an array of Arrow."""
-    if not hasattr(column, "dictionary"):
-        return list(map(_text_of, column.to_pylist()))
-    texts = list(map(_text_of, column.dictionary.to_pylist()))
-    return ["" if place is None else texts[place] for place in column.indices.to_pylist()]
+def _texts_of_column(path: Path, file: Any, name: str, piece: int) -> Iterator[str]:
+    """The texts of a column of Parquet; what its footer says of their size may be wrong."""
+    from pyarrow import total_allocated_bytes
+
+    for batch in file.iter_batches(piece, columns=[name]):
+        _check_size(path, total_allocated_bytes())
+        column = batch.column(name)
+        if not hasattr(column, "dictionary"):
+            yield from map(_text_of, column.to_pylist())
+            continue
+        texts = list(map(_text_of, column.dictionary.to_pylist()))
+        yield from ("" if at is None else texts[at] for at in column.indices.to_pylist())
 
 
 def _text_of(value: Any) -> str:
