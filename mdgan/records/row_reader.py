@@ -1,5 +1,6 @@
 """Reads the rows of a run's files as long as memory holds what they say."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -38,40 +39,36 @@ class RowReader:
         Raises:
             BadInput: its events would take too much memory.
         """
-        damaged = senseless = unended = skipped = 0
+        left_out = Counter[str]()
         try:
             for line in lines_of(path):
-                if not line.endswith(b"\n"):
-                    unended += 1
-                    continue
-                try:
-                    record = json_object(line)
-                except (ValueError, RecursionError):
-                    damaged += 1
-                    continue
-                if self._is_left_out(record):
-                    skipped += 1
-                    continue
-                self._left -= len(line)
-                if self._left < 0:
-                    raise BadInput(f"{path}: holds more than a run records; name another folder")
-                try:
-                    take(record)
-                except ValueError:
-                    senseless += 1
+                left_out[self._hand_on(path, line, take)] += 1
         except FileNotFoundError:
             return
         except OSError as error:
             self._damage.append(f"{path}: {error.strerror}, and is left out")
-        if damaged:
-            self._damage.append(f"{path}: {damaged} line(s) are damaged and left out")
-        if unended:
-            self._damage.append(f"{path}: ends in the middle of a line, which is left out")
-        if senseless:
-            self._damage.append(f"{path}: {senseless} line(s) make no sense and are left out")
-        if skipped:
+        del left_out[""]
+        self._damage += [f"{path}: {why.format(number)}" for why, number in left_out.items()]
+
+    def _hand_on(self, path: Path, line: bytes, take: Callable[[dict[str, Any]], None]) -> str:
+        """Why a line is left out, with a place for how many are; empty if it is not."""
+        if not line.endswith(b"\n"):
+            return "ends in the middle of a line, which is left out"
+        try:
+            record = json_object(line)
+        except ValueError:
+            return "{} line(s) are damaged and left out"
+        if self._is_left_out(record):
             why = f"one iteration in {self._one_in} is read, for the sake of memory"
-            self._damage.append(f"{path}: {skipped:,} line(s) are left out: {why}")
+            return f"{{:,}} line(s) are left out: {why}"
+        self._left -= len(line)
+        if self._left < 0:
+            raise BadInput(f"{path}: holds more than a run records; name another folder")
+        try:
+            take(record)
+        except (ValueError, RecursionError):
+            return "{} line(s) make no sense and are left out"
+        return ""
 
     def _is_left_out(self, record: dict[str, Any]) -> bool:
         if self._one_in == 1 or record.get("event") not in _MANY:

@@ -4,6 +4,7 @@ A file holds only if every bit is the same: last digits could carry what a serve
 """
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,9 +16,12 @@ from mdgan.release.exported import PROGRAM_FILE
 from mdgan.release.signed import Check, Trust
 from mdgan.release.signing import MANIFEST_FILE, REVOKED_FILE, SIGNATURE_FILE, digest_of_file
 from mdgan.release.source import GENERATOR_FILE, Source, source_of_bundle
+from mdgan.storage.budget import check_decoded
 from mdgan.storage.foreign_file import read_whole
 
 _NOT_MADE = {MANIFEST_FILE, SIGNATURE_FILE, REVOKED_FILE, EVIDENCE_FILE, POLICY_FILE}
+_VALUE_BYTES = 16
+"""Of samples that are made again: as the generator gives them, and as they are written."""
 
 
 def remade(bundle: Path, trust: Trust, evidence: RunEvidence) -> Iterator[Check]:
@@ -39,6 +43,9 @@ def remade(bundle: Path, trust: Trust, evidence: RunEvidence) -> Iterator[Check]
     if (kind := kind_in_policies(source.dataset.kind)) != evidence.kind:
         yield Check(False, f"evidence: says {evidence.kind}, and these are {kind}")
         return
+    values = evidence.num_samples * math.prod(source.dataset.shape)
+    stored = sum((bundle / name).stat().st_size for name in names)
+    check_decoded(_VALUE_BYTES * values, stored, what=f"{evidence.num_samples:,} samples")
     ours, missing = made_files(source)
     given = {name: read_whole(bundle / name, None) for name in sorted(names & ours.keys())}
     ours |= described(source, policy_text(bundle / POLICY_FILE), given)

@@ -78,7 +78,7 @@ def check_decoded(
     if not num_bytes <= most:
         raise TooLarge(
             f"{what} in {stored:,} bytes would take {num_bytes / 1e9:,.2f} GB of memory, more than "
-            f"{most / 1e9:,.2f} GB; if that is meant, allow it with {SETTING}"
+            f"{most / 1e9:,.2f} GB; split it, or if that is meant, train with {SETTING}"
         )
 
 

@@ -139,24 +139,12 @@ def _texts_of_csv(path: Path, file: Any) -> Iterator[Texts]:
     lines_of_file = iter(partial(file.readline, LONGEST_LINE_BYTES), "")
     reader = _csv_rows(path, csv.reader(lines_of_file, delimiter=separator, strict=True))
     names = [name.strip() for name in next(reader)[1]]
-    piece = _rows_of_piece(len(names))
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    is_first = True
-    for line, row in reader:
-        if len(row) != len(names):
-            raise BadInput(
-                f"{path}, row {line}: has {len(row)} values, and the header names {len(names)} "
-                f"columns; quote texts that hold {separator!r}"
-            )
-        rows.append(row)
-        lines.append(line)
-        if len(rows) == piece:
-            yield Texts(names, lines, list(zip(*rows, strict=True)), commas=separator != ",")
-            rows, lines, is_first = [], [], False
-    if rows or is_first:
-        columns = list(zip(*rows, strict=True)) or [() for _ in names]
-        yield Texts(names, lines, columns, commas=separator != ",")
+    number = piece = _rows_of_piece(len(names))
+    while number == piece:
+        rows = list(islice(reader, piece))
+        number, columns = len(rows), list(zip(*(row for _, row in rows), strict=True))
+        lines = [line for line, _ in rows]
+        yield Texts(names, lines, columns or [() for _ in names], commas=separator != ",")
 
 
 def _separator(head: str) -> str:
@@ -180,9 +168,15 @@ def _encoding_of(path: Path) -> str:
 
 def _csv_rows(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
     """The rows of a reader but empty ones, and in which line of the file each begins."""
-    begin = 1
+    begin, names = 1, list[str]()
     try:
         for row in reader:
+            names = names or row
+            if row and len(row) != len(names):
+                raise BadInput(
+                    f"{path}, row {begin}: has {len(row)} values, and the header names "
+                    f"{len(names)} columns; quote texts that hold {reader.dialect.delimiter!r}"
+                )
             if row:
                 yield begin, row
             begin = reader.line_num + 1
