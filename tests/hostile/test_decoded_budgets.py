@@ -122,6 +122,10 @@ def pipe_as_schema(folder: Path) -> None:
         (pipe_as_schema, "schema check schema.json file.csv", "is no regular file"),
     ],
 )
+@claim(
+    "file-budget",
+    "Parquet whose footer lies is refused once a page, of 2 GB at most, is read.",
+)
 def test_a_table_is_refused_by_its_header(
     tmp_path: Path, write: Callable[[Path], None], command: str, said: str
 ) -> None:
@@ -470,7 +474,10 @@ def test_counts_that_are_none_are_refused(tmp_path: Path) -> None:
 
 @claim("foreign-folder", "and replace control characters.")
 def test_the_name_of_a_folder_moves_no_terminal(tmp_path: Path) -> None:
-    FakeRun(workers=2).write(tmp_path / "runs" / "a\x1b[2J\x9b")
-    ended = run_here("report", "runs", cwd=tmp_path)
-    assert ended.status == 0, ended
-    assert not {"\x1b", "\x9b"} & {*ended.output, *ended.errors}
+    folder = FakeRun(workers=2).write(tmp_path / "a\x1b[2J\x9b")
+    (folder / "audit-log.jsonl").write_text("x")
+    for command in (["report"], ["watch"], ["trace"], ["log", "verify"]):
+        ended = run_here(*command, folder.name, cwd=tmp_path)
+        assert ended.output + ended.errors
+        assert not {"\x1b", "\x9b"} & {*ended.output, *ended.errors}, ended
+    assert not {"\x1b", "\x9b"} & set((folder / "report.html").read_text())
