@@ -14,7 +14,7 @@ from mdgan.data.dataset_file import DatasetFile, load_path
 from mdgan.data.find import find_all
 from mdgan.data.settings import KEPT_SCHEMA
 from mdgan.errors import BadInput, printable, reason_of
-from mdgan.gan.build import Models
+from mdgan.gan.build import Models, num_bytes_of
 from mdgan.gan.labels import even_labels, label_counts, num_classes_of
 from mdgan.gan.model_state import digest_of
 from mdgan.inspect.trained import TrainedRun
@@ -85,6 +85,9 @@ def source_of_bundle(bundle: Path, evidence: RunEvidence, datasets_dir: str | No
         if agreed != terms.get(what):
             raise BadInput(f"is not read as the terms say: {what} is another one")
     models = models_of(settings, dataset)
+    most_bytes = (bundle / GENERATOR_FILE).stat().st_size
+    if num_bytes_of(models) > most_bytes:  # else terms could ask for any amount of memory
+        raise BadInput(f"has {most_bytes:,} bytes, fewer than that of the terms")
     generator, counts = models.generator(), None
     try:
         generator.load_state_dict(load_tensors(bundle / GENERATOR_FILE))
