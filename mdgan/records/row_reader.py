@@ -9,7 +9,7 @@ from mdgan.errors import BadInput
 from mdgan.records.placements import PLACEMENT
 from mdgan.records.rows import json_object
 from mdgan.storage.budget import most_decoded
-from mdgan.storage.foreign_file import lines_of
+from mdgan.storage.foreign_file import MOST_RECORDS_BYTES, lines_of
 
 _TIMES_AS_ROWS = 25
 """How much more memory a short row takes than its text."""
@@ -30,7 +30,8 @@ class RowReader:
     def __init__(self, files: Iterable[Path], damage: list[str]) -> None:
         self._damage = damage
         self._left = most_decoded() // _TIMES_AS_ROWS
-        size = sum(file.stat().st_size for file in files if file.is_file())
+        sizes = [file.stat().st_size for file in files if file.is_file()]
+        size = sum(each for each in sizes if each <= MOST_RECORDS_BYTES)  # larger ones are not read
         self._one_in = 1 if size <= self._left else -(-2 * size // (self._left or 1))
 
     def read(self, path: Path, take: Callable[[dict[str, Any]], None]) -> None:
