@@ -68,7 +68,7 @@ def read_fitted(path: Path, shape: PictureShape, *, roughly: bool = False) -> Im
     """
     check_whole(path)  # what a TIFF tells of itself may be as long
     with Image.open(path, formats=_FORMATS) as image:
-        check_picture(image.size, path)
+        check_picture(image.size, path.stat().st_size)
         if roughly:
             image.draft(image.mode, shape[:0:-1])
         return _fitted(image, shape)
