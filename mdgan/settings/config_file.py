@@ -8,7 +8,6 @@ from typing import Any
 from mdgan.errors import BadInput
 from mdgan.settings.declare import suggest
 from mdgan.settings.retired import modern
-from mdgan.storage.foreign_file import read_given
 
 _MOST_BYTES = 1 << 22
 
@@ -16,7 +15,11 @@ _MOST_BYTES = 1 << 22
 def read_config_file(path: Path, known: Collection[str]) -> dict[str, Any]:
     """Reads a `--config` file: one JSON object with any of the settings' names."""
     try:
-        settings = json.loads(read_given(path, _MOST_BYTES).decode())
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise ValueError("is longer than any file of settings")
+        settings = json.loads(text.decode())
     except OSError as error:
         raise BadInput(f"--config {path}: cannot read it ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
