@@ -57,6 +57,7 @@ class Keywords(TypedDict, total=False):
     extractor: Text
     feature_network: Text | None
     feature_side: int
+    file_memory: int | None
     generator_batch_size: int | None
     generator_loss: Text
     generator_optimizer: Text
