@@ -11,6 +11,7 @@ from torchvision import datasets
 
 from mdgan.data import InMemoryPartitioner
 from mdgan.errors import BadInput, reason_of
+from mdgan.storage.budget import check_whole
 
 SHAPE = (1, 28, 28)
 Z_DIM = 100
@@ -67,6 +68,8 @@ def _read(data_dir: Path, train: bool) -> tuple[Tensor, Tensor]:
             f"--dataset mnist: {folder} lacks {', '.join(missing)}; download with: {download}"
         )
     try:
+        for name in _FILES:
+            check_whole(folder / name)
         files = datasets.MNIST(root=data_dir, train=train, download=False)
         pixels, labels = files.data.unsqueeze(1), files.targets
         _check(pixels, labels)

@@ -1,7 +1,6 @@
 """What users ask about a run or a data set once it is there: commands that train nothing."""
 
 import logging
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +112,9 @@ def trace(run: Path, output: Path | None) -> None:
     output = output or run / "trace.json"
     num_spans, damage = write_chrome_trace(run, output)
     for line in damage:
-        print(f"mdgan: warning: {line}", file=sys.stderr)
-    print(f"{output}: {num_spans:,} spans; open it at https://ui.perfetto.dev")
+        _log.warning("warning: %s", line)
+    said = f"{output}: {num_spans:,} spans; open it at https://ui.perfetto.dev"
+    _log.info("%s", said, extra={"shown": "result"})
 
 
 _DATASETS_DIR = click.option(
@@ -326,8 +326,8 @@ def verify(run: Path) -> int:
 
     found = audit_log.verify(run)
     path, entries = run / audit_log.AUDIT_LOG_FILE, count(found.entries, "entry", "entries")
+    said = f"{path}: whole, {entries}, the last with SHA-256 {found.sha256}"
     if found.trouble:
-        print(f"{path}: breaks at line {found.entries + 1}, after {entries}: {found.trouble}")
-        return 1
-    print(f"{path}: whole, {entries}, the last with SHA-256 {found.sha256}")
-    return 0
+        said = f"{path}: breaks at line {found.entries + 1}, after {entries}: {found.trouble}"
+    _log.info("%s", said, extra={"shown": "result"})
+    return 1 if found.trouble else 0

@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,15 @@ from mdgan.observe.progress import LOG_SECONDS, fitting
 from mdgan.settings.machine import path_of
 
 _FALLBACK_COLUMNS = 80
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class _Formatter(logging.Formatter):
+    """Names of foreign files may hold characters that move a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record without such characters."""
+        return _CONTROLS.sub("?", super().format(record))
 
 
 class TerminalHandler(logging.Handler):
@@ -29,6 +39,7 @@ class TerminalHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
+        self.setFormatter(_Formatter())
         self.stamps = False
 
     @property
@@ -63,7 +74,7 @@ class _LogFile(logging.FileHandler):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, encoding="utf-8")
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+        self.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(message)s"))
         self._last_live = -float("inf")
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from mdgan.errors import BadInput, reason_of
+from mdgan.storage.foreign_file import read_given
 
 UNREADABLE = (
     *(ValueError, TypeError, UnsupportedAlgorithm),
@@ -32,16 +33,12 @@ _KEY = re.compile(
 def read_file(path: Path, way_out: str) -> bytes:
     """The content of a file of certificates."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+        return read_given(path, _MOST_BYTES)
     except FileNotFoundError as error:
         raise BadInput(f"{path}: does not exist; {way_out}") from error
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         reason = getattr(error, "strerror", None) or reason_of(error)
         raise BadInput(f"{path}: cannot be read ({reason}); {way_out}") from error
-    if len(data) > _MOST_BYTES:
-        raise BadInput(f"{path}: is longer than any file of certificates; name another file")
-    return data
 
 
 def certificates_in(path: Path, data: bytes) -> list[x509.Certificate]:

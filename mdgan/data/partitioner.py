@@ -12,6 +12,7 @@ from torch import Tensor
 from mdgan.gan.labels import Known
 from mdgan.samples.kinds import kind_of
 from mdgan.samples.pictures.reading import PictureShape, pixels_to_float, read_fitted, read_image
+from mdgan.storage.foreign_file import read_whole
 
 
 def group_of(name: str) -> int:
@@ -119,7 +120,7 @@ class ImageFilesPartitioner(Partitioner):
 
     def contents(self, indices: Tensor) -> list[bytes]:
         """See `Partitioner`."""
-        return [self.paths[i].read_bytes() for i in indices.tolist()]
+        return [read_whole(self.paths[i], None) for i in indices.tolist()]
 
     def try_reading(self, index: int) -> None:
         """Decodes one picture; raises anything if it cannot be read."""

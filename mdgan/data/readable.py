@@ -154,9 +154,10 @@ def readable(source: Partitioner, data_dir: Path, *, strict: bool) -> Partitione
 
 
 def _name(source: Partitioner, index: int, data_dir: Path) -> str:
-    if not isinstance(source, ImageFilesPartitioner):
+    paths = getattr(source, "paths", None)
+    if paths is None:
         return f"sample {index}"
-    path = source.paths[index]
+    path = paths[index]
     name = str(path.relative_to(data_dir) if path.is_relative_to(data_dir) else path)
     return name if name.isprintable() else ascii(name)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from mdgan.data.partitioner import Partitioner, group_of
 from mdgan.errors import BadInput
 from mdgan.samples.tensors.reading import DICOM, NIFTI, patient_of, read_volume
+from mdgan.storage.foreign_file import read_whole
 
 _EXPECTED = f"NIfTI files ({' '.join(NIFTI)}), or a folder of {' '.join(DICOM)} for each series"
 
@@ -66,6 +67,6 @@ def _refuse(error: OSError) -> None:
 
 def _content(path: Path) -> bytes:
     if not path.is_dir():
-        return path.read_bytes()
+        return read_whole(path, None)
     files = sorted(one for one in path.iterdir() if one.name.lower().endswith(DICOM))
-    return b"".join(one.read_bytes() for one in files)
+    return b"".join(read_whole(one, None) for one in files)

@@ -44,6 +44,15 @@ def num_parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
+def num_bytes_of(models: Models) -> int:
+    """What G would take in memory, without making it; 0 if it cannot be made without numbers."""
+    with RandomState(0, torch.device("cpu")).in_place(), torch.device("meta"):
+        try:
+            return sum(tensor.nbytes for tensor in models.generator().state_dict().values())
+        except Exception:  # the user's own code may raise anything
+            return 0
+
+
 def judging_operations(models: Models, batch_size: int) -> float:
     """Floating-point operations of D's forward pass on b samples; infinite if it cannot run."""
     from torch.utils.flop_counter import FlopCounterMode  # takes half a second to import

@@ -109,10 +109,10 @@ class ColumnFacts:
     def _moment(self, text: str) -> float | None:
         try:
             moment = moment_of(text)
-        except ValueError:
+            if moment.tzinfo is not None:
+                moment = moment.astimezone(UTC).replace(tzinfo=None)
+        except (ValueError, OverflowError):
             return None
-        if moment.tzinfo is not None:
-            moment = moment.astimezone(UTC).replace(tzinfo=None)
         seconds = (moment - _EPOCH).total_seconds() // 1
         self.has_times |= seconds % 86_400 != 0
         return seconds
@@ -133,12 +133,13 @@ def facts_of_table(path: Path) -> list[ColumnFacts]:
     columns: dict[str, ColumnFacts] = {}
     for file in files_of(path):
         for texts in texts_of_file(file):
-            for name, values in zip(texts.names, texts.columns, strict=True):
-                if texts.names.count(name) > 1 or not name.isprintable() or not name:
+            for name, times in Counter(texts.names).items():
+                if times > 1 or not name.isprintable() or not name:
                     raise BadInput(
                         f"{file}, column {name[:40]!r}: a name occurs twice, or is none; the first "
                         "line must give each column a name of its own"
                     )
+            for name, values in zip(texts.names, texts.columns, strict=True):
                 facts = columns.setdefault(name, ColumnFacts(name))
                 facts.add(Counter(values), texts.commas)
     if not any(facts.num_values for facts in columns.values()):

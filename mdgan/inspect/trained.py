@@ -22,7 +22,7 @@ from mdgan.launch.models import models_of
 from mdgan.launch.settings import LaunchSettings
 from mdgan.metrics.chosen import judging, open_held_out
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.run_directory import ENCODING_FILE, RunDirectory
+from mdgan.records.run_directory import RunDirectory
 from mdgan.report.numbers.attendance import holdings
 from mdgan.settings.declare import flag
 from mdgan.storage.foreign_file import read_whole
@@ -109,7 +109,7 @@ def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
         settings = settings.but(schema=str(schema))
     dataset = load_path(source).prepared(settings.data)
     if dataset.kind.num_counts:
-        dataset.kind.learn(run.read_tensors(ENCODING_FILE)[0]["counts"])
+        dataset.kind.learn(run.read_counts(dataset.kind.num_counts))
     models = models_of(settings, dataset)
     generator = models.generator()
     try:

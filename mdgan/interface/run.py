@@ -17,6 +17,7 @@ from mdgan.interface.wording import refusals_in_python
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Losses, ScoresRow
 from mdgan.records.run_directory import RunDirectory
+from mdgan.report.figures.samples import read_picture
 
 OWN_SCORES = "own_scores"  # the event that holds scores by functions of the user
 
@@ -296,7 +297,9 @@ class Run:
         grids = RecordedRun.read(self.path).samples if self.has_begun else {}
         if not grids:
             return said
-        png = b64encode(grids[max(grids)].read_bytes()).decode()
+        if (grid := read_picture(grids[max(grids)], max(grids))) is None:
+            return said
+        png = b64encode(grid.png).decode()
         return f'{said}<img alt="samples" src="data:image/png;base64,{png}">'
 
 

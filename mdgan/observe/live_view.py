@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from mdgan.errors import printable
 from mdgan.observe.progress import duration
 from mdgan.observe.watch import WatchedRun, WorkerRow
 from mdgan.records.declared import WorkerNumbers
@@ -24,7 +25,7 @@ from mdgan.records.rows import ScoresRow
 from mdgan.records.score_names import BEST_IS_LEAST, SCORE_NAMES, main_score
 from mdgan.records.values import brief_seconds, brief_size, count, number, said_list
 
-_WIDTH = 100
+_WIDTH, _MOST_OF_PATH = 100, 4096
 _MOST_WORKERS = 30
 _LEAST_WORKERS = 3
 _MOST_NEWS = 3
@@ -134,7 +135,7 @@ def _frame(console: Console, run: WatchedRun, declared: Sequence[WorkerNumbers])
 def _headline(run: WatchedRun, width: int) -> Text:
     """The folder, cut at its beginning if it is long, and the state at the right."""
     room = width - len(run.stage) - 2
-    folder = str(run.path)
+    folder = printable(str(run.path), _MOST_OF_PATH)
     if len(folder) > room:
         folder = "…" + folder[len(folder) - room + 1 :]
     line = Text(folder.ljust(room + 2), style="bold", no_wrap=True)

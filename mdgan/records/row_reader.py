@@ -1,5 +1,6 @@
 """Reads the rows of a run's files as long as memory holds what they say."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from mdgan.errors import BadInput
 from mdgan.records.placements import PLACEMENT
 from mdgan.records.rows import json_object
 from mdgan.storage.budget import most_decoded
-from mdgan.storage.foreign_file import lines_of
+from mdgan.storage.foreign_file import MOST_RECORDS_BYTES, lines_of
 
 _TIMES_AS_ROWS = 25  # how much more memory a short row takes than its text
 _MANY = (None, "round", "swap", "fetching", "profile", PLACEMENT)
@@ -28,7 +29,8 @@ class RowReader:
     def __init__(self, files: Iterable[Path], damage: list[str]) -> None:
         self._damage = damage
         self._left = most_decoded() // _TIMES_AS_ROWS
-        size = sum(file.stat().st_size for file in files if file.is_file())
+        sizes = [file.stat().st_size for file in files if file.is_file()]
+        size = sum(each for each in sizes if each <= MOST_RECORDS_BYTES)  # larger ones are not read
         self._one_in = 1 if size <= self._left else -(-2 * size // (self._left or 1))
 
     def read(self, path: Path, take: Callable[[dict[str, Any]], None]) -> None:
@@ -37,40 +39,36 @@ class RowReader:
         Raises:
             BadInput: its events would take too much memory.
         """
-        damaged = senseless = unended = skipped = 0
+        left_out = Counter[str]()
         try:
             for line in lines_of(path):
-                if not line.endswith(b"\n"):
-                    unended += 1
-                    continue
-                try:
-                    record = json_object(line)
-                except (ValueError, RecursionError):
-                    damaged += 1
-                    continue
-                if self._is_left_out(record):
-                    skipped += 1
-                    continue
-                self._left -= len(line)
-                if self._left < 0:
-                    raise BadInput(f"{path}: holds more than a run records; name another folder")
-                try:
-                    take(record)
-                except ValueError:
-                    senseless += 1
+                left_out[self._hand_on(path, line, take)] += 1
         except FileNotFoundError:
             return
         except OSError as error:
             self._damage.append(f"{path}: {error.strerror}, and is left out")
-        if damaged:
-            self._damage.append(f"{path}: {damaged} line(s) are damaged and left out")
-        if unended:
-            self._damage.append(f"{path}: ends in the middle of a line, which is left out")
-        if senseless:
-            self._damage.append(f"{path}: {senseless} line(s) make no sense and are left out")
-        if skipped:
+        del left_out[""]
+        self._damage += [f"{path}: {why.format(number)}" for why, number in left_out.items()]
+
+    def _hand_on(self, path: Path, line: bytes, take: Callable[[dict[str, Any]], None]) -> str:
+        """Why a line is left out, with a place for how many are; empty if it is not."""
+        if not line.endswith(b"\n"):
+            return "ends in the middle of a line, which is left out"
+        try:
+            record = json_object(line)
+        except ValueError:
+            return "{} line(s) are damaged and left out"
+        if self._is_left_out(record):
             why = f"one iteration in {self._one_in} is read, for the sake of memory"
-            self._damage.append(f"{path}: {skipped:,} line(s) are left out: {why}")
+            return f"{{:,}} line(s) are left out: {why}"
+        self._left -= len(line)
+        if self._left < 0:
+            raise BadInput(f"{path}: holds more than a run records; name another folder")
+        try:
+            take(record)
+        except (ValueError, RecursionError):
+            return "{} line(s) make no sense and are left out"
+        return ""
 
     def _is_left_out(self, record: dict[str, Any]) -> bool:
         if self._one_in == 1 or record.get("event") not in _MANY:

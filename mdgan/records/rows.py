@@ -32,21 +32,22 @@ def json_object(text: bytes) -> dict[str, Any]:
     try:
         # Of bytes the parser would guess the encoding, and the marks below are those of one.
         content = json.loads(text.decode("utf-8-sig", "surrogatepass"))
+        if any(mark in text for mark in _MAY_BE_NO_TEXT):
+            content = presentable(content)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(content, dict):
         raise ValueError("not a JSON object")
-    if any(mark in text for mark in _MAY_BE_NO_TEXT):
-        return {_presentable(name): _presentable(value) for name, value in content.items()}
     return content
 
 
-def _presentable(value: Any) -> Any:
+def presentable(value: Any) -> Any:
+    """JSON values, or a text, with such characters replaced."""
     if isinstance(value, str):
         return _NO_TEXT.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, dict):
-        return {_presentable(name): _presentable(each) for name, each in value.items()}
-    return [_presentable(each) for each in value] if isinstance(value, list) else value
+        return {presentable(name): presentable(each) for name, each in value.items()}
+    return [presentable(each) for each in value] if isinstance(value, list) else value
 
 
 def typed(record: object, kind: type[Kind]) -> Kind:

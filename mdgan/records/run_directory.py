@@ -221,6 +221,17 @@ class RunDirectory:
 
         return read_tensors(self.path / name)
 
+    def read_counts(self, number: int) -> "Tensor":
+        """What all sites have counted, float64 [number]; raises BadInput if it is not there."""
+        counts = self.read_tensors(ENCODING_FILE)[0].get("counts")
+        if (
+            counts is None
+            or (tuple(counts.shape), str(counts.dtype)) != ((number,), "torch.float64")
+            or not bool(counts.isfinite().all())
+        ):
+            raise BadInput(f"{self.path / ENCODING_FILE}: damaged (not {number} counts of a table)")
+        return counts
+
     def contents(self, dataset: str) -> dict[str, bytes | None]:
         """What the files hold that a new server writes before training; None: not there."""
         kept = str(self.dataset_file(dataset).relative_to(self.path))

@@ -35,7 +35,6 @@ from mdgan.records.release_figures import (
 from mdgan.records.release_policy import SECTIONS, Rule, rules_in
 from mdgan.records.rounded import NO_ATTACKS, NO_WORDS, rounded, rounded_audit, rounded_scores
 from mdgan.records.rows import Count, ScoresRow, Seconds
-from mdgan.records.run_directory import ENCODING_FILE
 from mdgan.records.values import said_list
 from mdgan.samples.contract import SampleKind
 
@@ -213,7 +212,7 @@ def published_counts(trained: TrainedRun) -> Tensor | None:
     """What all sites have counted, as strangers may know it; None if nothing."""
     if not trained.dataset.kind.num_counts:
         return None
-    counts = trained.run.read_tensors(ENCODING_FILE)[0]["counts"]
+    counts = trained.run.read_counts(trained.dataset.kind.num_counts)
     noisy = trained.settings()[0].privacy.covers_samples
     return published(trained.dataset.kind, counts, noisy=noisy)
 

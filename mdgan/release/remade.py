@@ -3,6 +3,8 @@
 A file holds only if every bit is the same: last digits could carry what a server knows.
 """
 
+import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,10 +14,14 @@ from mdgan.release.contents import POLICY_FILE, described, made_files
 from mdgan.release.evidence import EVIDENCE_FILE, RunEvidence, kind_in_policies, versions
 from mdgan.release.exported import PROGRAM_FILE
 from mdgan.release.signed import Check, Trust
-from mdgan.release.signing import MANIFEST_FILE, REVOKED_FILE, SIGNATURE_FILE
+from mdgan.release.signing import MANIFEST_FILE, REVOKED_FILE, SIGNATURE_FILE, digest_of_file
 from mdgan.release.source import GENERATOR_FILE, Source, source_of_bundle
+from mdgan.storage.budget import check_decoded
+from mdgan.storage.foreign_file import read_whole
 
 _NOT_MADE = {MANIFEST_FILE, SIGNATURE_FILE, REVOKED_FILE, EVIDENCE_FILE, POLICY_FILE}
+_VALUE_BYTES = 16
+"""Of samples that are made again: as the generator gives them, and as they are written."""
 
 
 def remade(bundle: Path, trust: Trust, evidence: RunEvidence) -> Iterator[Check]:
@@ -37,12 +43,14 @@ def remade(bundle: Path, trust: Trust, evidence: RunEvidence) -> Iterator[Check]
     if (kind := kind_in_policies(source.dataset.kind)) != evidence.kind:
         yield Check(False, f"evidence: says {evidence.kind}, and these are {kind}")
         return
-    theirs = {name: (bundle / name).read_bytes() for name in sorted(names)}
+    values = evidence.num_samples * math.prod(source.dataset.shape)
+    stored = sum((bundle / name).stat().st_size for name in names)
+    check_decoded(_VALUE_BYTES * values, stored, what=f"{evidence.num_samples:,} samples")
     ours, missing = made_files(source)
-    given = {name: data for name, data in theirs.items() if name in ours}
+    given = {name: read_whole(bundle / name, None) for name in sorted(names & ours.keys())}
     ours |= described(source, policy_text(bundle / POLICY_FILE), given)
-    for name, data in theirs.items():
-        yield _compared(source, name, data, ours.get(name))
+    for name in sorted(names):
+        yield _compared(source, bundle / name, ours.get(name))
     for name in sorted({GENERATOR_FILE, *source.dataset.keeps} - names):
         yield Check(False, f"{name}: is missing")
     for line in missing:
@@ -50,13 +58,13 @@ def remade(bundle: Path, trust: Trust, evidence: RunEvidence) -> Iterator[Check]
             yield Check(False, f"made again here: {line}")
 
 
-def _compared(source: Source, name: str, theirs: bytes, ours: bytes | None) -> Check:
-    shown = printable(name, 99)
+def _compared(source: Source, theirs: Path, ours: bytes | None) -> Check:
+    shown = printable(theirs.name, 99)
     if ours is None:
         return Check(False, f"{shown}: is none that mdgan makes here of this generator")
-    if ours == theirs:
+    if hashlib.sha256(ours).hexdigest() == digest_of_file(theirs):
         return Check(True, f"{shown}: made again, every bit is the same")
-    others = _other_versions(name, source.evidence.versions)
+    others = _other_versions(theirs.name, source.evidence.versions)
     return Check(False, f"{shown}: made again, it is another one{others}")
 
 

@@ -43,9 +43,12 @@ def document(content: Struct) -> bytes:
 def read_document(path: Path, kind: type[Document]) -> Document:
     """Reads what `document` wrote; raises ValueError or OSError if it is anything else."""
     data = read_whole(path)
-    content = msgspec.json.decode(data, type=kind)
-    if document(content) != data:
-        raise ValueError("it is not written as mdgan writes it")
+    try:
+        content = msgspec.json.decode(data, type=kind)
+        if document(content) != data:
+            raise ValueError("it is not written as mdgan writes it")
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     return content
 
 

@@ -4,7 +4,6 @@ A reader makes the generator again from weights that hosts have signed, with mod
 or of a dataset file that the reader names. Nothing that the bundle brings is run.
 """
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,13 +14,14 @@ from mdgan.data.dataset_file import DatasetFile, load_path
 from mdgan.data.find import find_all
 from mdgan.data.settings import KEPT_SCHEMA
 from mdgan.errors import BadInput, printable, reason_of
-from mdgan.gan.build import Models
+from mdgan.gan.build import Models, num_bytes_of
 from mdgan.gan.labels import even_labels, label_counts, num_classes_of
 from mdgan.gan.model_state import digest_of
 from mdgan.inspect.trained import TrainedRun
 from mdgan.launch.models import models_of
 from mdgan.records.run_directory import ENCODING_FILE
 from mdgan.release.evidence import RunEvidence, published_counts
+from mdgan.release.signing import digest_of_file
 from mdgan.storage.state_file import load_tensors
 
 GENERATOR_FILE = "generator.safetensors"
@@ -64,9 +64,7 @@ def source_of_bundle(bundle: Path, evidence: RunEvidence, datasets_dir: str | No
     terms, settings = evidence.terms, evidence.settings
     name = settings.data.dataset
     path = find_all(datasets_dir).get(name)
-    if path is None or (
-        hashlib.sha256(path.read_bytes()).hexdigest() != terms.get("dataset_sha256")
-    ):
+    if path is None or digest_of_file(path) != terms.get("dataset_sha256"):
         there = "is not among mdgan's" if path is None else "is another one here"
         raise BadInput(
             f"cannot be made again: its dataset file {printable(name, 60)}.py {there}; name the "
@@ -79,6 +77,9 @@ def source_of_bundle(bundle: Path, evidence: RunEvidence, datasets_dir: str | No
         if agreed != terms.get(what):
             raise BadInput(f"is not read as the terms say: {what} is another one")
     models = models_of(settings, dataset)
+    most_bytes = (bundle / GENERATOR_FILE).stat().st_size
+    if num_bytes_of(models) > most_bytes:  # else terms could ask for any amount of memory
+        raise BadInput(f"has {most_bytes:,} bytes, fewer than that of the terms")
     generator, counts = models.generator(), None
     try:
         generator.load_state_dict(load_tensors(bundle / GENERATOR_FILE))

@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from mdgan import __version__
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_figures import default_verdicts
+from mdgan.records.rows import presentable
 from mdgan.records.values import shown
 from mdgan.report.catalogue import SECTIONS
 from mdgan.report.figures.charts import styled
@@ -179,7 +180,7 @@ def _page(
     datasets = dict.fromkeys(shown(subject.run.config.get("dataset")) for subject in named)
     what = named[0].label if len(named) == 1 else f"{len(named)} runs"
     running = any(subject.run.under_way for subject in named)
-    return environment.get_template("page.html").render(
+    page = environment.get_template("page.html").render(
         title=f"{', '.join(datasets)}: {what}",
         written=f"{written:%d %B %Y, %H:%M}",
         running=running,
@@ -193,6 +194,7 @@ def _page(
         version=__version__,
         **_settings(named),
     )
+    return str(presentable(page))  # names of folders are in it, too
 
 
 def _settings(named: Sequence[Subject]) -> Mapping[str, Table]:

@@ -18,10 +18,8 @@ def read_config_file(path: Path, known: Collection[str]) -> dict[str, Any]:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
-            raise BadInput(f"--config {path}: is longer than any file of settings")
+            raise ValueError("is longer than any file of settings")
         settings = json.loads(text.decode())
-    except BadInput:
-        raise
     except OSError as error:
         raise BadInput(f"--config {path}: cannot read it ({error.strerror})") from error
     except (ValueError, RecursionError) as error:

@@ -4,7 +4,10 @@ A file of a thousand bytes can say that it holds four billion. All readers of fi
 have made ask here.
 """
 
+import math
 import warnings
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -16,6 +19,7 @@ _TIMES_STORED = 800
 _MEMORY_SHARE = 2
 _PIXEL_BYTES, _MOST_PICTURES = 4, 32
 """Of a decoded picture, and as many are read at the same time."""
+_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 _allowed_bytes: int | None = None
 
 warnings.filterwarnings("ignore", r"Image size \(")  # of PIL; `check_picture` refuses instead
@@ -27,30 +31,33 @@ def allow(gib: int | None) -> None:
     _allowed_bytes = None if gib is None else gib << 30
 
 
-def most_decoded(stored_bytes: int = 0, at_once: int = 1) -> int:
-    """How many bytes a file may take once it is decoded.
-
-    Args:
-        stored_bytes: its size on disk, as a large file may hold much.
-        at_once: how many such files may be decoded at the same time.
+def most_decoded(stored_bytes: int = 0) -> int:
+    """How many bytes a file of some size on disk may take once it is decoded.
 
     Returns:
-        1 GiB for all of them together, or 800 times its size if that is more, but no more than half
-        of the memory that is free; what the user allows instead.
+        1 GiB, or 800 times its size if that is more, but no more than half of the memory that is
+        free; what the user allows instead.
     """
     if _allowed_bytes is not None:
-        return _allowed_bytes // at_once
-    free = psutil.virtual_memory().available // _MEMORY_SHARE
-    return int(min(free // at_once, max(_ALWAYS_BYTES // at_once, _TIMES_STORED * stored_bytes)))
+        return _allowed_bytes
+    free = min(psutil.virtual_memory().available, limit_of_container()) // _MEMORY_SHARE
+    return int(min(free, max(_ALWAYS_BYTES, _TIMES_STORED * stored_bytes)))
+
+
+@cache
+def limit_of_container() -> float:
+    """How much memory the control group of a container may take; infinite if that is not known."""
+    for name in _LIMITS:
+        with suppress(OSError, ValueError):  # ValueError: the word `max`
+            return int(Path("/sys/fs/cgroup", name).read_text())
+    return math.inf
 
 
 class TooLarge(ValueError):
     """The content of a file would take too much memory; the text is one line without its name."""
 
 
-def check_decoded(
-    num_bytes: float, stored: Path | int, at_once: int = 1, what: str = "content"
-) -> None:
+def check_decoded(num_bytes: float, stored: Path | int, what: str = "content") -> None:
     """Raises TooLarge if the content of a file would take too much memory.
 
     Args:
@@ -61,16 +68,22 @@ def check_decoded(
     if isinstance(stored, Path):
         about = stored.stat()
         stored = min(about.st_size, 512 * about.st_blocks)
-    most = most_decoded(stored, at_once)
+    most = most_decoded(stored)
     if not num_bytes <= most:
         raise TooLarge(
             f"{what} in {stored:,} bytes would take {num_bytes / 1e9:,.2f} GB of memory, more than "
-            f"{most / 1e9:,.2f} GB; if that is meant, allow it with {SETTING}"
+            f"{most / 1e9:,.2f} GB; split it, or if that is meant, train with {SETTING}"
         )
 
 
-def check_picture(size: tuple[int, int], stored: Path | int) -> None:
-    """Raises TooLarge for a picture of some width and height that would take too much memory."""
+def check_whole(path: Path) -> None:
+    """Raises TooLarge for a file that cannot be read whole, as most of it are holes."""
+    check_decoded(path.stat().st_size, path)
+
+
+def check_picture(size: tuple[int, int], stored_bytes: int) -> None:
+    """Raises TooLarge if as many pictures of some width and height as are read at a time are."""
     wide, high = size
-    num_bytes = _PIXEL_BYTES * wide * high
-    check_decoded(num_bytes, stored, _MOST_PICTURES, f"{wide} × {high} pixels")
+    num_bytes = _MOST_PICTURES * _PIXEL_BYTES * wide * high
+    what = f"{_MOST_PICTURES} pictures of {wide} × {high} pixels"
+    check_decoded(num_bytes, _MOST_PICTURES * stored_bytes, what)

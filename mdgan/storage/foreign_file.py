@@ -7,6 +7,8 @@ from errno import EINVAL
 from io import BufferedReader
 from pathlib import Path
 
+from mdgan.storage.budget import check_whole
+
 MOST_DOCUMENT_BYTES = 1 << 24
 """Of a file that is read as a whole: settings, the status of a run. JSON takes 25 times as much."""
 MOST_PICTURE_BYTES = 1 << 26
@@ -35,10 +37,20 @@ def open_regular(path: Path, most_bytes: int | None = None) -> BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
-def read_whole(path: Path, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
-    """The content of a file; raises as `open_regular`."""
+def read_whole(path: Path, most_bytes: int | None = MOST_DOCUMENT_BYTES) -> bytes:
+    """The content of a file; raises as `open_regular`, or with None TooLarge as `check_whole`."""
     with open_regular(path, most_bytes) as file:
+        if most_bytes is None:
+            check_whole(path)
         return file.read(most_bytes)
+
+
+def read_given(path: Path, most_bytes: int) -> bytes:
+    """The content of a file that the user names, which may be a pipe; raises OSError."""
+    with path.open("rb") as file:
+        data = file.read(most_bytes + 1)
+    _check_size(len(data), path, most_bytes)
+    return data
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
@@ -51,5 +63,9 @@ def lines_of(path: Path) -> Iterator[bytes]:
 def _check(status: os.stat_result, path: Path, most_bytes: int | None) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(EINVAL, "is no regular file", str(path))
-    if most_bytes is not None and status.st_size > most_bytes:
-        raise OSError(EINVAL, f"is larger than {most_bytes >> 20} MiB", str(path))
+    _check_size(status.st_size, path, most_bytes)
+
+
+def _check_size(size: int, path: Path, most_bytes: int | None) -> None:
+    if most_bytes is not None and size > most_bytes:
+        raise OSError(EINVAL, f"is larger than {most_bytes >> 10:,} KiB", str(path))

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.storage.budget import check_decoded
+from mdgan.storage.budget import check_whole
 from mdgan.storage.foreign_file import MOST_DOCUMENT_BYTES, open_regular
 from mdgan.storage.whole_file import OWNER_ALONE, make_private_folder, whole_file, write_whole
 
@@ -112,7 +112,7 @@ def check_tensors(path: Path) -> None:
         header_bytes = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         if header_bytes > MOST_DOCUMENT_BYTES:
             raise ValueError(f"a header of {header_bytes:,} bytes")
-        check_decoded(file.seek(0, 2), path, what="tensors")
+        check_whole(path)
 
 
 def check_file(folder: Path, stored: StoredFile) -> None:

@@ -60,7 +60,7 @@ def test_small_files_that_claim_to_be_huge_pictures(tmp_path: Path) -> None:
     ended = run("train", *FEW, *flags, "--dry-run", cwd=tmp_path)
     assert ended.status == 2, ended
     (line,) = ended.errors.splitlines()
-    assert "3 of 3 pictures in data cannot be read, first a.png (12000 × 12000 pixels in" in line
+    assert "first a.png (32 pictures of 12000 × 12000 pixels in" in line
     assert "--set file_memory=GIB" in line
 
 

@@ -185,6 +185,11 @@ def test_rows_are_written_by_the_counts_and_the_schema_that_hosts_have_signed(
     change = replaced(learnt=digest_of({"counts": counts.flip(0)}))
     bundle = resealed(tables, tmp_path / "learnt", change, encoding_safetensors=data)
     assert wrong(checked(tables, bundle)).count("signed other counts of all sites") == 2
+    terms = json.loads((tables / "bundle" / "evidence.json").read_bytes())["terms"]
+    bundle = resealed(tables, tmp_path / "wide", replaced(terms={**terms, "width": 1 << 14}))
+    assert "bytes, fewer than that of the terms" in wrong(checked(tables, bundle))
+    bundle = resealed(tables, tmp_path / "many", replaced(num_samples=10_000_000))
+    assert "10,000,000 samples in" in wrong(checked(tables, bundle))
     schema = (tables / "bundle" / "schema.json").read_bytes().replace(b'"M"', b'"X"')
     bundle = resealed(tables, tmp_path / "schema", schema_json=schema)
     assert "schema_sha256 is another one" in wrong(checked(tables, bundle))

@@ -41,7 +41,7 @@ class ServerEncoding:
         if not self.kind.num_counts:
             return
         if self.goes_on:
-            counts = self.run.read_tensors(ENCODING_FILE)[0]["counts"]
+            counts = self.run.read_counts(self.kind.num_counts)
         elif self.own:
             counts = torch.stack([shard.counts() for shard in self.own]).sum(0).double()
         else:

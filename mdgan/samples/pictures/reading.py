@@ -10,7 +10,7 @@ from torch import Tensor
 from torchvision.transforms.functional import pil_to_tensor
 
 from mdgan.errors import BadInput, reason_of
-from mdgan.storage.budget import check_picture
+from mdgan.storage.budget import check_picture, check_whole
 
 PictureShape = tuple[int, int, int]
 """(C, H, W)."""
@@ -66,8 +66,9 @@ def read_fitted(path: Path, shape: PictureShape, *, roughly: bool = False) -> Im
 
     With `roughly` a JPEG is read whole but decoded coarsely, which is many times faster.
     """
+    check_whole(path)  # what a TIFF tells of itself may be as long
     with Image.open(path, formats=_FORMATS) as image:
-        check_picture(image.size, path)
+        check_picture(image.size, path.stat().st_size)
         if roughly:
             image.draft(image.mode, shape[:0:-1])
         return _fitted(image, shape)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
 from functools import partial
@@ -139,24 +140,12 @@ def _texts_of_csv(path: Path, file: Any) -> Iterator[Texts]:
     lines_of_file = iter(partial(file.readline, LONGEST_LINE_BYTES), "")
     reader = _csv_rows(path, csv.reader(lines_of_file, delimiter=separator, strict=True))
     names = [name.strip() for name in next(reader)[1]]
-    piece = _rows_of_piece(len(names))
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    is_first = True
-    for line, row in reader:
-        if len(row) != len(names):
-            raise BadInput(
-                f"{path}, row {line}: has {len(row)} values, and the header names {len(names)} "
-                f"columns; quote texts that hold {separator!r}"
-            )
-        rows.append(row)
-        lines.append(line)
-        if len(rows) == piece:
-            yield Texts(names, lines, list(zip(*rows, strict=True)), commas=separator != ",")
-            rows, lines, is_first = [], [], False
-    if rows or is_first:
-        columns = list(zip(*rows, strict=True)) or [() for _ in names]
-        yield Texts(names, lines, columns, commas=separator != ",")
+    number = piece = _rows_of_piece(len(names))
+    while number == piece:
+        rows = list(islice(reader, piece))
+        number, columns = len(rows), list(zip(*(row for _, row in rows), strict=True))
+        lines = [line for line, _ in rows]
+        yield Texts(names, lines, columns or [() for _ in names], commas=separator != ",")
 
 
 def _separator(head: str) -> str:
@@ -180,9 +169,15 @@ def _encoding_of(path: Path) -> str:
 
 def _csv_rows(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
     """The rows of a reader but empty ones, and in which line of the file each begins."""
-    begin = 1
+    begin, names = 1, list[str]()
     try:
         for row in reader:
+            names = names or row
+            if row and len(row) != len(names):
+                raise BadInput(
+                    f"{path}, row {begin}: has {len(row)} values, and the header names "
+                    f"{len(names)} columns; quote texts that hold {reader.dialect.delimiter!r}"
+                )
             if row:
                 yield begin, row
             begin = reader.line_num + 1
@@ -204,18 +199,22 @@ def _texts_of_parquet(path: Path) -> Iterator[Texts]:
             pages = max((group.total_byte_size for group in groups), default=0)
             wide = sum(each.byte_width for each in kinds.types if types.is_fixed_size_binary(each))
             _check_size(path, pages + wide * piece + _VALUE_BYTES * about.num_rows * len(names))
+            if len(set(names)) < len(names):
+                raise ValueError("a name of a column occurs twice")
             if nested := [each.name for each in kinds if types.is_nested(each.type)]:
                 raise ValueError(f"column {_shown(nested[0])} holds lists; leave it out")
         # A text that many rows have is read once.
         with parquet.ParquetFile(path, read_dictionary=names) as file:
-            for batch in file.iter_batches(piece):
-                columns = [_texts_of_column(column) for column in batch.columns]
+            readers = [_texts_of_column(path, file, name, piece) for name in names]
+            number = piece
+            while number == piece:
+                columns = [list(islice(each, piece)) for each in readers]
                 _check_size(path, _TEXT_COPIES * sum(sum(map(len, each)) for each in columns))
-                lines = range(line, line + batch.num_rows)
-                yield Texts(names, lines, columns, commas=False)
-                line += batch.num_rows
-            if line == 1:
-                yield Texts(names, [], [[] for _ in names], commas=False)
+                number = len(columns[0]) if columns else 0
+                if any(len(each) != number for each in columns):
+                    raise ValueError("its columns differ in length")
+                yield Texts(names, range(line, line + number), columns, commas=False)
+                line += number
     except BadInput:
         raise
     except (ArrowException, OSError, ValueError) as error:
@@ -235,12 +234,18 @@ def _check_size(path: Path, num_bytes: float) -> None:
         raise BadInput(f"{path}: {error}") from None
 
 
-def _texts_of_column(column: Any) -> list[str]:
-    """The texts of an array of Arrow."""
-    if not hasattr(column, "dictionary"):
-        return list(map(_text_of, column.to_pylist()))
-    texts = list(map(_text_of, column.dictionary.to_pylist()))
-    return ["" if place is None else texts[place] for place in column.indices.to_pylist()]
+def _texts_of_column(path: Path, file: Any, name: str, piece: int) -> Iterator[str]:
+    """The texts of a column of Parquet; what its footer says of their size may be wrong."""
+    from pyarrow import total_allocated_bytes
+
+    for batch in file.iter_batches(piece, columns=[name]):
+        _check_size(path, total_allocated_bytes())
+        column = batch.column(name)
+        if not hasattr(column, "dictionary"):
+            yield from map(_text_of, column.to_pylist())
+            continue
+        texts = list(map(_text_of, column.dictionary.to_pylist()))
+        yield from ("" if at is None else texts[at] for at in column.indices.to_pylist())
 
 
 def _text_of(value: Any) -> str:
@@ -294,10 +299,11 @@ def _check_header(path: Path, names: Sequence[str], schema: Schema, on_problem: 
             f"{path}: its first line, {shown}, names no column of the schema "
             f"({', '.join(schema.names[:_MOST_NAMES])}, …)"
         )
-    for name in dict.fromkeys(names):
-        if names.count(name) > 1:
+    known = set(schema.names)
+    for name, times in Counter(names).items():
+        if times > 1:
             on_problem(Problem(path, 0, _shown(name), "occurs twice in the header"))
-        if name not in schema.names and name != schema.person:
+        if name not in known and name != schema.person:
             why = "is not in the schema; leave it out, or add it there"
             on_problem(Problem(path, 0, _shown(name), why))
     if schema.person and schema.person not in names:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdgan.errors import BadInput, reason_of
-from mdgan.storage.budget import check_decoded
+from mdgan.storage.budget import check_decoded, check_whole
 
 NIFTI = (".nii", ".nii.gz")
 DICOM = (".dcm", ".ima")
@@ -172,6 +172,7 @@ def _read_slice(path: Path, *, pixels: bool = True) -> Any:
         import pydicom
     except ImportError as error:
         raise BadInput(f"{path}: {_NEEDS.format('pydicom')}") from error
+    check_whole(path)  # any field may be as long
     try:
         syntax = pydicom.filereader.read_file_meta_info(path).get("TransferSyntaxUID")
         if syntax == _DEFLATED:  # its reader would inflate it whole, whatever it holds

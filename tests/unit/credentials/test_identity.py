@@ -63,7 +63,7 @@ def test_a_key_that_others_can_read_or_write(tmp_path: Path, mode: int) -> None:
         (key_pem(KEY) + pem_of(CERTIFICATE), "was not made by `mdgan credentials`"),
         (key_pem(OTHER.key) + WHOLE.removeprefix(key_pem(KEY)), "does not belong to"),
         (key_pem(KEY) + pem_of(CERTIFICATE, OTHER.certificate), "is not signed by the authority"),
-        (bytes(2**20 + 1), "is longer than"),
+        (bytes(2**20 + 1), "is larger than"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

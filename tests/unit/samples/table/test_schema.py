@@ -108,5 +108,5 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="is no schema"):
             read_schema(path)
     path.write_bytes(b" " * (5 << 20))
-    with pytest.raises(BadInput, match="is larger than 4 MiB"):
+    with pytest.raises(BadInput, match="is larger than 4,096 KiB"):
         read_schema(path)
