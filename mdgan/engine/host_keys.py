@@ -123,7 +123,11 @@ class HostKeys:
         return given
 
     def learn(self, told: object) -> None:
-        """Takes in others' keys, of which `refused` are none; `NotMasked` if one is malformed."""
+        """The server tells other hosts' keys; `refused` are those that are none, as far as we know.
+
+        Raises:
+            NotMasked: they are malformed, or one is said to be this host's.
+        """
         try:
             given = msgspec.convert(told, list[SignedKey])
         except msgspec.ValidationError as error:

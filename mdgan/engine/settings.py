@@ -31,7 +31,11 @@ class DeadlineRule(NamedTuple):
 
 
 def parse_deadline(text: str) -> DeadlineRule:
-    """Reads `--deadline`; ValueError if it is neither seconds nor a factor."""
+    """Reads `--deadline`.
+
+    Raises:
+        ValueError: neither seconds nor a factor.
+    """
     match = _DEADLINE.fullmatch(text)
     if match is None or not 0 < (given := float(match[1])) < 1e7:
         raise ValueError("must be seconds, or a factor of the median answer time such as 3x")

@@ -129,7 +129,12 @@ def task_of_slurm(
     flags: Mapping[str, Any] | None = None,
     address_of: Callable[[str], str] | None = None,
 ) -> LaunchedTask | None:
-    """Reads Slurm's variables, which flags override; None if no `srun` started this process."""
+    """Reads Slurm's variables; None if no `srun` has started this process beside others.
+
+    Args:
+        flags: `master_addr` and `master_port`, if the user gave them, win over what Slurm says.
+        address_of: from a node's name to its address; `address_of_node` if not given.
+    """
     if _PROCESS not in environment or environment.get(_TASKS, "1") == "1":
         return None
     if missing := ", ".join(name for name in NEEDED if name not in environment):

@@ -293,7 +293,17 @@ class ClientsAccount:
     def with_part_of_noise(
         self, updates: Mapping[int, Tensor], clip: float, sharers: int
     ) -> dict[int, Tensor]:
-        """Adds a sharer's part of the noise to clients' updates, float64; once in a round."""
+        """Adds to updates the noise that one of M sharers adds, all together; once a round.
+
+        Args:
+            updates: by client, of a norm of at most `clip`; they stay as they are.
+
+        Returns:
+            float64, on the lattice of the noise.
+
+        Raises:
+            BadInput: the server has not charged for the round.
+        """
         key, self._noise_key = self._noise_key, b""
         if not key or self._last is None:
             raise BadInput(

@@ -48,7 +48,10 @@ _SMALL = 2.0**-20  # of C: a bound that cuts each gradient, if gradients are cut
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's file, secret: coins, log likelihood ratios, and what each process saw, if any."""
+    """What a worker's file holds, secret: coins, log likelihood ratios, and what each process saw.
+
+    Files of older versions have seen nothing.
+    """
 
     coins: list[bool]
     scores: list[Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]]

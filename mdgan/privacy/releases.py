@@ -30,7 +30,12 @@ class Releases:
         self._samples = hashlib.sha256(b"".join(samples)).hexdigest()
 
     def question(self, what: str, **about: object) -> bytes:
-        """The digest of a kind of answer and all that it follows from, given as JSON values."""
+        """The digest of a question.
+
+        Args:
+            what: kind of answer.
+            about: all else that the answer follows from, as JSON values.
+        """
         text = json.dumps([what, self._samples, about], sort_keys=True)
         return hashlib.sha256(text.encode()).digest()
 

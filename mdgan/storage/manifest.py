@@ -23,7 +23,11 @@ class Newer(Damaged):
 
 
 class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What belongs to one checkpoint; of `strikes` and `named` see `Standing`."""
+    """What belongs to one checkpoint.
+
+    Attributes:
+        strikes, named: what is known of hosts; see `Standing`.
+    """
 
     iteration: _Count
     generation: _Count  # of the server that wrote it; each server that takes over has a higher one

@@ -26,7 +26,12 @@ class Until:
         return max(0.0, self._deadline - time.monotonic())
 
     def slice(self) -> float:
-        """How long to wait, up to 0.1 s; `TimeoutError` or `Interrupted` once it is over."""
+        """How long to wait before looking again, above 0 and at most 0.1 s.
+
+        Raises:
+            TimeoutError: the time is up.
+            Interrupted: asked to stop.
+        """
         if self._interrupted is not None and self._interrupted.is_set():
             raise Interrupted
         left = self.left()

@@ -127,7 +127,11 @@ class Protocol:
                 self._counts.pop(kind, None)
 
     def check(self, message: Message, state: State) -> None:
-        """Checks and remembers a message; `OutOfTurn` if no honest server would send it now."""
+        """Checks one message, and remembers it.
+
+        Raises:
+            OutOfTurn: no honest server would send it now.
+        """
         kind, iteration, newest = message.kind, message.iteration, self._newest
         said = f"it sends {one_line(kind)} of iteration {iteration}"
         rule = self._rules.get(kind)

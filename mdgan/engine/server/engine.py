@@ -284,7 +284,11 @@ class Engine:
             self._collector.take_one(_LOOK_SECONDS)
 
     def await_reports(self, also: Callable[[], bool] = lambda: False) -> None:
-        """Waits until all hosts have saved their workers; `Interrupted` if asked once more."""
+        """Waits until all hosts have saved their workers, and while something else is true, too.
+
+        Raises:
+            Interrupted: the user has asked the server once more to stop.
+        """
         deadline = time.monotonic() + self.timeouts.answer
         while time.monotonic() < deadline and (also() or not self.checkpoints.complete()):
             self._collector.take_one(_LOOK_SECONDS)

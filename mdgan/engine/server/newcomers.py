@@ -65,7 +65,11 @@ class Newcomers:
         self._peers.arrived(host)
 
     def pass_on(self, giver: int, message: Message) -> None:
-        """A copy has come for workers of the newcomer that lack one; ValueError if it is none."""
+        """A copy has come; every worker of the newcomer that lacks a state gets it.
+
+        Raises:
+            ValueError: it is none.
+        """
         taker = message.fields["taker"]
         if self._asked.get(taker) != giver:  # the newcomer has gone or been served
             return

@@ -187,7 +187,11 @@ class Peers:
     # The keys of hosts for each other; see `host_keys.py`.
 
     def take_key(self, host: int, told: object) -> str:
-        """Keeps a live host's key, or says why it cannot take part; ValueError if not its own."""
+        """Keeps a live host's key for others; says why the host cannot take part, empty if it can.
+
+        Raises:
+            ValueError: the key is not signed as it must be, or another live host has it.
+        """
         try:
             signed = msgspec.convert(told, SignedKey)
         except msgspec.ValidationError as error:

@@ -133,7 +133,11 @@ class Scoring:
             self._peers.transport.send(host, self._extractor)
 
     def note_real(self, host: int, message: Message) -> None:
-        """Takes in the statistics of a host that was asked for them, once; else a ValueError."""
+        """Takes in the statistics of a host's data; the scorer gets the sum when all are here.
+
+        Raises:
+            ValueError: it was not asked, or has told already.
+        """
         if not self.on:
             return
         if host not in self._owing:

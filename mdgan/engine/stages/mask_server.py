@@ -143,7 +143,10 @@ class ServerMask(ServerPath):
         return max(1, min(wanted, most))
 
     def ask(self, hosts: Hosts, groups: Mapping[int, int], engine: Engine) -> AskedHosts:
-        """Leaves out groups of too few hosts; adds fields `sums`, and `groups` by worker."""
+        """Leaves out groups in which too few hosts have a part.
+
+        Fields are `sums`, a `SumQuestion`, and `groups`: worker → the sum of its answer.
+        """
         able = able_hosts(engine.peers, hosts)
         if self._search.is_on:
             part_of = {host: part for part, own in enumerate(self._parts) for host in own}

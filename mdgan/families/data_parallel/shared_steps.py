@@ -167,7 +167,10 @@ class Stepper:
 
     @torch.no_grad()
     def step(self, host: int, q: int, iteration: int, reduction: Reduction, order: Order) -> None:
-        """Steps a host's share in reduction q, from where it got to; all gave their gradients."""
+        """Steps a host's share in reduction q, from where that host has got to.
+
+        All hosts have given their gradients.
+        """
         meeting, members = self._meeting, self._meeting.members(q)
         given = [n for n in order.shares if meeting.host_of[n] in members]
         usable = meeting.usable(given, reduction)

@@ -173,7 +173,10 @@ def combine_groups(
     kappa: int,
     outputs: Mapping[int, Tensor] | None = None,
 ) -> Tensor:
-    """As `aggregate`, with a rule instead of means; f2u and f2a weigh judges by outputs, [b]."""
+    """As `aggregate`, but the rule replaces the mean over the answers to each sample.
+
+    For f2u and f2a it weighs each sample's judges by their outputs, [b] each.
+    """
     first = next(iter(feedbacks.values()))
     total = torch.zeros((kappa, *first.shape), dtype=first.dtype, device=first.device)
     for batch, workers in _groups(feedbacks, assignment).items():

@@ -260,7 +260,11 @@ _CLASSIFIERS = {"tstr_lr": area_of_lr, "tstr_gb": area_of_gb}
 
 
 class Shown(TypedDict):
-    """A column as the report draws it; `real` and `made` are the shares of rows in its bars."""
+    """A column as the report draws it.
+
+    Attributes:
+        real, made: the share of rows in each bar.
+    """
 
     name: str
     kind: str  # number, category or another, as in the schema
