@@ -163,7 +163,11 @@ def _methods(game: Game, mechanisms: Sequence[Mechanism]) -> list[Method]:
 
 
 def bound_of_run(run: Path, delta: float, stated: float) -> Bound | None:
-    """What canaries and direct tests say of a run, by the files in its folder; None without any."""
+    """What canaries and direct tests say of a run, by all files in its folder; None without any.
+
+    Each canary belongs to one worker, and what that worker releases is all that tells of it, so the
+    run as a whole is as private towards each.
+    """
     gradients, samples = Game(GRADIENTS, [], []), Game(SAMPLES, [], [])
     seen: dict[str, list[Seen]] = {}
     mechanisms, is_whole = set[Mechanism](), True

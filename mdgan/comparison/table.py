@@ -76,7 +76,11 @@ _LEAST_LOGGED = 3
 
 
 def measure(trainings: Sequence[Training]) -> dict[str, Any]:
-    """`comparison.json` by configuration, of finished runs; null where a number is missing."""
+    """The content of `comparison.json` about the configurations, by name.
+
+    Only finished runs count in means; a number that a run lacks is null, and so is a mean of scores
+    of different yardsticks.
+    """
     found: dict[str, Any] = {}
     for training in trainings:
         configuration = training.configuration

@@ -145,7 +145,11 @@ def of_kind(message: Message, kind: str) -> Message:
 def read_answers(
     message: Message, form: AnswerForm, forms: Mapping[int, AnswerForm] | None = None
 ) -> Answers:
-    """Reads what `pack_answers` wrote, in forms by worker; nothing of what is malformed."""
+    """Reads what `pack_answers` wrote; there are no answers in what a hostile host malformed.
+
+    Args:
+        forms: by worker, if the shapes of what they send beside differ.
+    """
     fields, tensors = message.fields, message.tensors
     workers, groups = _ranks(fields.get("workers")), fields.get("summed", [])
     groups = [_ranks(group) for group in groups] if isinstance(groups, list) else []

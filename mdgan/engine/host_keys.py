@@ -75,7 +75,14 @@ def num_sharers(keys: Iterable[SignedKey], *, certified: bool) -> int:
 
 
 def check_key(signed: SignedKey, run: bytes, trusts: Identity | None) -> str:
-    """Checks a host's key; returns its certificate's fingerprint, or ValueError says why not."""
+    """Checks that a key is that of a host of a run, as far as certificates tell.
+
+    Returns:
+        The fingerprint of the certificate; empty if it need not be another one for each host.
+
+    Raises:
+        ValueError: in one line.
+    """
     key = bytes.fromhex(signed.key)
     if int.from_bytes(key, "little") >= _PRIME:
         raise ValueError("it is written otherwise than hosts write it")
@@ -187,7 +194,11 @@ class HostKeys:
         return nonce + self._cipher(other, self.host).encrypt(nonce, data, context)
 
     def unseal(self, other: int, context: bytes, sealed: bytes) -> bytes:
-        """What another host has sealed for this one, in the same context; else a ValueError."""
+        """What another host has sealed for this one, in the same context.
+
+        Raises:
+            ValueError: it has not.
+        """
         nonce, text = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         try:
             return self._cipher(other, other).decrypt(nonce, text, context)
@@ -201,7 +212,11 @@ class HostKeys:
         return torch.frombuffer(sealed, dtype=torch.uint8)
 
     def unseal_message(self, other: int, kind: str, iteration: int, sealed: Tensor) -> Message:
-        """What another host has encrypted by `seal_message` for this one; else a ValueError."""
+        """What another host has encrypted by `seal_message`.
+
+        Raises:
+            ValueError: it has not, or not for this host, or what it has encrypted is no message.
+        """
         try:
             context = _about(kind, iteration, other, self.host)
             body = self.unseal(other, context, sealed.numpy().tobytes())

@@ -87,7 +87,10 @@ class LearningRules:
 
 
 class DiscriminatorLearner:
-    """A discriminator, its private data and random numbers; by default with a plain real half."""
+    """A discriminator, the private data that it learns from, and its random numbers.
+
+    Without a `real_half` it takes a pass over the next batch.
+    """
 
     def __init__(
         self,
@@ -114,7 +117,10 @@ class DiscriminatorLearner:
         return as_output(call(self.discriminator.model, seen, samples.labels))
 
     def learn(self, fake: Samples, stage: Stage = unobserved) -> Tensor:
-        """L local steps (Algorithm 1, lines 6-8) against `fake`; J_disc before the last step."""
+        """L local steps of J_disc = Ã(X_r) + B̃(X^(d)) (Algorithm 1, lines 6-8).
+
+        Returns J_disc before the last step, a scalar. `fake` has labels if D is conditional.
+        """
         loss = torch.zeros(())
         for _ in range(self.rules.local_steps):
             loss = self.learn_both_halves(fake, stage)

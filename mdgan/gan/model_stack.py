@@ -127,7 +127,10 @@ class ModelStack:
         return results
 
     def chosen(self, rows: Sequence[int]) -> Weights:
-        """The weights of some models, without graph: the stack's own if of all, else copies."""
+        """The weights of some models; the stack's own if it is all of them, else copies.
+
+        Parameters have no graph.
+        """
         parameters, buffers = self._parameters, self._buffers
         if len(rows) < len(self._owners):
             chosen = torch.tensor(rows, device=self.device)

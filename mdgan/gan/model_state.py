@@ -44,7 +44,10 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 def is_finite(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether no tensor is NaN or Inf, nor would be, by a root, at the next step."""
+    """Whether no tensor holds NaN or Inf, or would bring them at the next step.
+
+    Models and optimizers take roots of what is never below 0.
+    """
     return all(bool(tensor.isfinite().all()) for tensor in tensors.values()) and not any(
         bool((tensor < 0).any())
         for name, tensor in tensors.items()

@@ -157,7 +157,12 @@ def prepare(
     launcher: Launcher | RayCluster = "processes",
     resumes_or_starts: bool = False,
 ) -> Prepared:
-    """Resolves and checks settings, loads the dataset file, reads the data of the workers here."""
+    """Resolves and checks settings, loads the dataset file, reads the data of the workers here.
+
+    Args:
+        show_all: read what every worker holds, for `--dry-run`.
+        joins_as: the rank that a running server has given to the one worker here.
+    """
     faults = read_planned()
     torch.set_num_threads(1)  # the launcher forks: it must not have a pool of threads
     resolved, notes = resolve(layers, algorithm, launcher), list[str]()

@@ -71,7 +71,12 @@ def run_host(
     run: Path | None = None,
     memory: object = None,
 ) -> None:
-    """Runs a host over the network, by what it may share with a server that is here."""
+    """Runs a host over the network.
+
+    Args:
+        run, sockets: given if the server was started here.
+        memory: what it shares with the server and the other hosts.
+    """
     task = prepared.task
     processes = task.processes_here if task else prepared.ranks.num_processes
     host_here, num_hosts = process_here - prepared.ranks.serves, len(prepared.ranks.hosts)
@@ -119,7 +124,12 @@ def make_host(
     teller: Teller | None = None,
     memory: object = None,
 ) -> Host:
-    """Builds the workers first, so that a host that joins is ready to answer."""
+    """Builds the workers first, so that a host that joins is ready to answer.
+
+    Args:
+        run: the run's folder, if the server was started on this machine, too.
+        own_process: whether no other host and no server computes in this process.
+    """
     settings, builder, fetcher = prepared.settings, prepared.builder, prepared.fetcher()
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
     counts = _class_counts(prepared, shards)

@@ -12,7 +12,12 @@ _OFTEN = 16  # from so many answers on that were shortened, it is told at the 16
 
 
 class Attendance:
-    """What became of workers' answers, and how often each came in time if `counts_answers`."""
+    """What became of the answers of workers.
+
+    Args:
+        iteration: tells the one that the server works on.
+        counts_answers: whether to record how often each worker answered in time.
+    """
 
     def __init__(
         self, observer: RunObserver, iteration: Callable[[], int], *, counts_answers: bool

@@ -63,7 +63,12 @@ class SpoilerSearch:
         self._size = 0
 
     def sums_of(self, owners: Mapping[int, str], least: int) -> list[list[int]]:
-        """The hosts, at least so many, of each sum that is to be asked for, in order."""
+        """The hosts of each sum that is to be asked for, in increasing order.
+
+        Args:
+            owners: by host, what it counts as.
+            least: how many hosts a sum takes.
+        """
         number = min(ceil(len(owners) / self._size), len(owners) // least)
 
         def drawn() -> list[list[int]]:

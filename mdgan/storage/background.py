@@ -10,7 +10,10 @@ OnError = Callable[[OSError], None]
 
 
 class BackgroundWriter:
-    """One thread that writes; one more job may wait, since jobs hold states in memory."""
+    """One thread that writes. While it works on a job, one more may wait.
+
+    A waiting job holds states in memory, so jobs are dropped if the disk cannot keep up.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -54,7 +57,11 @@ class BackgroundWriter:
         return done
 
     def close(self, timeout_seconds: float) -> bool:
-        """Accepts no more jobs, and waits for those that it has; whether they ended in time."""
+        """Accepts no more jobs, and waits until those that it has accepted have ended.
+
+        Returns:
+            Whether they have ended in time; if not, they are cut off when the process ends.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -26,7 +26,13 @@ def worker_file(worker: int) -> str:
 
 
 class Checkpoints:
-    """K folders `<iteration>/` of a run, which count once their manifest is written, last."""
+    """The checkpoints of one run, each a folder `<iteration>/` with states and a manifest.
+
+    A checkpoint counts as soon as its manifest exists, which is written last.
+
+    Args:
+        keep: K, how many are kept; at least one.
+    """
 
     def __init__(self, folder: Path, keep: int) -> None:
         self._folder = folder
@@ -83,7 +89,10 @@ class Checkpoints:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def discard(self, iteration: int) -> None:
-        """Removes what is there of an incomplete checkpoint, to free a full disk; never fails."""
+        """Removes the files of a checkpoint that could not be completed, to free a full disk.
+
+        A completed checkpoint stays. Never fails.
+        """
         with contextlib.suppress(OSError):
             if not (self.folder_of(iteration) / _MANIFEST_FILE).exists():
                 shutil.rmtree(self.folder_of(iteration), ignore_errors=True)

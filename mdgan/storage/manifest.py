@@ -56,7 +56,11 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {"iteration": self.iteration, "files": files}
 
     def as_bytes(self) -> bytes:
-        """The file: one JSON object with its checksum; ValueError if a value is impossible."""
+        """The manifest's file: one JSON object with a checksum of its own.
+
+        Raises:
+            ValueError: a field has an impossible value.
+        """
         record = {**to_builtins(self, str_keys=True), "format": FORMAT}
         record["sha256"] = _checksum(record)
         data = (json.dumps(record, indent=2) + "\n").encode()
@@ -68,7 +72,12 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Manifest":
-        """Reads and checks what `as_bytes` returned; `Damaged`, or `Newer`, if it is not that."""
+        """Reads what `as_bytes` returned, and checks all of it.
+
+        Raises:
+            Damaged: it is not what was written.
+            Newer: a newer mdgan has written it.
+        """
         try:
             record = _checked(json.loads(data))
             manifest = convert(record, cls, str_keys=True)

@@ -75,7 +75,11 @@ def copy_private(source: Path, target: Path) -> None:
 
 
 def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
-    """Calls `os._exit` when no thread writes a file, or when the time is up."""
+    """Calls `os._exit`, but not while another thread is in the middle of writing a file.
+
+    Args:
+        timeout_seconds: how long to wait for such threads; a disk may hang.
+    """
     global _is_ending
     with _changed:
         _is_ending = True
@@ -93,7 +97,11 @@ def make_folder(folder: Path, *, parents: bool = True) -> None:
 
 
 def make_private_folder(folder: Path, *, parents: bool = True) -> None:
-    """Makes a folder that its owner alone can look into, or closes one; OSError if it cannot."""
+    """Makes a folder that its owner alone can look into, or closes one that is there to others.
+
+    Raises:
+        OSError: as a folder of another user, it can be neither made nor closed.
+    """
     if parents:
         make_folder(folder.parent)
     with suppress(FileExistsError):

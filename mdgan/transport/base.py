@@ -13,7 +13,10 @@ from mdgan.messages import Message
 
 
 class Traffic:
-    """Bytes of messages that one end has moved, by kind; used by one thread only."""
+    """Bytes that one end has moved, by kind of message; used by one thread only.
+
+    What sets a link up and ends it is not counted, nor what keeps it alive.
+    """
 
     def __init__(self) -> None:
         self.sent: Counter[str] = Counter()
@@ -53,7 +56,10 @@ class Received:
 
 @dataclass(frozen=True)
 class Joined:
-    """A host was admitted and its link is open; an earlier one of it is gone without `Lost`."""
+    """A host was admitted and its link is open.
+
+    If the same host was linked before, that link is gone and no `Lost` follows for it.
+    """
 
     host: int
     hello: Mapping[str, Any]

@@ -93,7 +93,11 @@ class Frame:
 
 
 def encode(message: Message) -> Frame:
-    """A message as bytes of its own; ValueError if its kind cannot be written."""
+    """A message as bytes of its own.
+
+    Raises:
+        ValueError: its kind cannot be written.
+    """
     if not _KIND.fullmatch(message.kind):
         raise ValueError(f"{message.kind!r:.40}: a kind has one to sixteen capital letters")
     fields = json.dumps(message.fields, separators=(",", ":"))
@@ -114,7 +118,11 @@ def encode(message: Message) -> Frame:
 
 
 def decode(frame: Frame) -> Message:
-    """The message in a frame, in memory of its own; `WireError` if there is none."""
+    """The message in a frame; its tensors lie in memory of their own.
+
+    Raises:
+        WireError: there is none.
+    """
     try:
         # safetensors gives this function no types.
         read = safetensors.deserialize(frame.body)  # type: ignore[no-untyped-call] # see above
@@ -133,7 +141,15 @@ def decode(frame: Frame) -> Message:
 
 
 def next_frame(pieces: Iterator[Piece], accepts: Mapping[str, Most]) -> Frame | None:
-    """Puts the next message of kinds that may come together; None at the end, or `WireError`."""
+    """Puts the next message on a stream together; None if the stream has ended.
+
+    Args:
+        accepts: the kinds that may come. What is larger is refused before memory is taken for more
+            than its first piece.
+
+    Raises:
+        WireError: something else comes.
+    """
     first = next(pieces, None)
     if first is None:
         return None
@@ -166,7 +182,11 @@ def frames_of(pieces: Iterator[Piece], accepts: Mapping[str, Most]) -> Iterator[
 
 
 def check_expected(kind: str, size: int, accepts: Mapping[str, Most]) -> Most:
-    """The most that may come of a kind; `WireError` if it is not expected, or too large."""
+    """The most that may come of a kind of message, of which one is announced.
+
+    Raises:
+        WireError: it is not expected, or too large.
+    """
     most = accepts.get(kind)
     if most is None:
         raise WireError(f"a {one_line(kind):.20} message is not expected")
@@ -176,7 +196,11 @@ def check_expected(kind: str, size: int, accepts: Mapping[str, Most]) -> Most:
 
 
 def check_head(kind: str, begin: bytes | bytearray, most: Most) -> None:
-    """Checks how much JSON a body holds, by its first bytes; `WireError` if too much."""
+    """Checks how much JSON a body holds, by its first bytes.
+
+    Raises:
+        WireError: it is too much.
+    """
     if (head_bytes := _head_bytes(begin)) > most.head_bytes:
         raise WireError(
             f"a {kind} message with {head_bytes} bytes of JSON, at most {most.head_bytes} are "

@@ -103,7 +103,11 @@ class _Caller:
 
 
 class FrontProcess:
-    """See the module."""
+    """See the module.
+
+    Args:
+        listening: where clients connect.
+    """
 
     def __init__(self, listening: socket.socket) -> None:
         self._listening = listening
@@ -287,7 +291,12 @@ async def _run(listening: int) -> None:
 
 
 def main(listening: int, folder: str) -> None:
-    """Runs the front at a socket, by its file's number; removes the server's folder at the end."""
+    """Runs the front.
+
+    Args:
+        listening: the number of the file of the socket where clients connect.
+        folder: that of the server's socket, which is removed at the end.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it goes with the server
     logging.disable()  # clients that are gone are no reason for a line

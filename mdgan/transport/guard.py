@@ -70,7 +70,11 @@ class Bucket:
 
 
 class Allowance:
-    """Counts the messages that come over a link, of kinds that the server has `asked` for."""
+    """Counts the messages that come over one link.
+
+    Args:
+        asked: how often the server has sent each kind of message to this host, and "" for all.
+    """
 
     def __init__(
         self,
@@ -128,7 +132,11 @@ class _Call:
 
 
 class Guard(grpc.ServerInterceptor):
-    """Looks at every call of a gRPC server, and tells in a line of callers that it refuses."""
+    """Looks at every call of a gRPC server: revocations, and quotas of its caller.
+
+    Args:
+        tell: takes a caller that was refused, and the reason in one line.
+    """
 
     def __init__(self, access: Access, tell: Callable[[Visitor, str], None]) -> None:
         # A certificate that this process has, too, is in a file that all machines share.

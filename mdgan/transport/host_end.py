@@ -18,7 +18,11 @@ _SLOW = 0.5
 
 
 class HostTransport(ABC):
-    """A host's end; it waits `swap_seconds` for what another host hands over."""
+    """A host's end.
+
+    Args:
+        swap_seconds: how long this host waits for what another one hands over.
+    """
 
     def __init__(self, host: int, swap_seconds: float) -> None:
         self.traffic = base.Traffic()
@@ -98,7 +102,11 @@ class HostTransport(ABC):
         """Says goodbye to the server and frees everything."""
 
     def take_in(self, frame: Frame) -> None:
-        """The server has sent something; `WireError` if it is no message."""
+        """The server has sent something.
+
+        Raises:
+            WireError: it is no message.
+        """
         self._inbox.put(base.Received(base.SERVER, decode(frame), len(frame.body)))
 
     def lose_server(self, reason: str) -> None:

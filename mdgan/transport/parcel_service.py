@@ -75,7 +75,12 @@ class ParcelService:
 def fetch(
     channel: grpc.Channel, order: Order, accepts: Mapping[str, Most], timeout_seconds: float
 ) -> Frame:
-    """Fetches a parcel from its giver, or the server; `NothingThere`, or `WireError`."""
+    """Fetches a parcel from the host that laid it out, or from the server.
+
+    Raises:
+        NothingThere: it did not come.
+        WireError: something else came.
+    """
     ask = channel.unary_stream(FETCH, Order.SerializeToString, Piece.FromString)
     answer = ask(order, timeout=timeout_seconds)
     try:

@@ -29,7 +29,11 @@ class _Laid:
 
 
 class Parcels:
-    """What hosts have laid out for an exchange; a taker waits `seconds`. Any thread may call."""
+    """What some hosts have laid out, as far as an exchange was ordered. Any thread may call.
+
+    Args:
+        seconds: how long a taker waits for its giver.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -53,7 +57,11 @@ class Parcels:
             self._keep_newest(giver, KEPT_EXCHANGES)
 
     def put(self, giver: int, taker: int, frame: Frame, most_bytes: int = MOST_BYTES) -> None:
-        """Lays out a parcel, or drops a late one; `WireError` if none, or no more, is due."""
+        """Lays out one parcel; what comes after its exchange was forgotten is dropped.
+
+        Raises:
+            WireError: no exchange needs it, or the giver has more than `most_bytes` for this one.
+        """
         with self._changed:
             laid = self._laid.get(giver, {})
             own = laid.get(frame.iteration)
@@ -73,7 +81,11 @@ class Parcels:
                 self._changed.notify_all()
 
     def wait_for(self, giver: int, iteration: int, taker: int, ticket: str) -> Frame:
-        """A parcel, once its giver has laid out all of that iteration; else `NothingThere`."""
+        """A parcel, as soon as its giver has laid out all those of that iteration.
+
+        Raises:
+            NothingThere: there is none for this ticket, or it did not come in time.
+        """
 
         def is_decided() -> bool:
             laid = self._laid.get(giver, {})

@@ -57,7 +57,11 @@ class Door:
         self._listening.listen(1)
 
     def take(self, seconds: float) -> "PlainSocket":
-        """Waits for the host; `WireError` if none, or another process, came."""
+        """Waits for the host.
+
+        Raises:
+            WireError: it did not come, or another process did.
+        """
         try:
             self._listening.settimeout(seconds)
             connection, _ = self._listening.accept()
@@ -86,7 +90,14 @@ class Door:
 
 
 def knock(place: str, told: Any, seconds: float) -> "PlainSocket":
-    """Connects where the server, at its gRPC socket, has told; `WireError` if that cannot be."""
+    """Connects where the server has told; see `Door`.
+
+    Args:
+        place: the server's gRPC socket.
+
+    Raises:
+        WireError: that cannot be.
+    """
     if not isinstance(told, dict) or not _NAME.fullmatch(str(told.get("name"))):
         raise WireError("it names no socket for messages")
     connection = socket.socket(socket.AF_UNIX)

@@ -103,7 +103,10 @@ class ServerTransport:
     def order_exchange(
         self, iteration: int, pairs: Iterable[tuple[int, int]]
     ) -> dict[tuple[int, int], str]:
-        """Makes a random ticket for each giver and taker, who alone may be told of it."""
+        """Makes a random ticket for each pair of a giver and a taker.
+
+        A process that shows it gets the parcel, so only those two may be told.
+        """
         tickets = {pair: secrets.token_hex(16) for pair in pairs if len(set(pair)) > 1}
         by_giver: defaultdict[int, dict[int, str]] = defaultdict(dict)
         for (giver, taker), ticket in tickets.items():
@@ -138,7 +141,12 @@ class ServerTransport:
     def decide(
         self, hello: Mapping[str, Any], certificate: str = "", address: str = ""
     ) -> Mapping[str, Any] | str:
-        """What a newcomer, by certificate and address, is told; or why it may not come in."""
+        """What a newcomer is told; or why it may not come in.
+
+        Args:
+            certificate: the fingerprint of one that is its own, by which it is known.
+            address: where its connection comes from; empty on this machine.
+        """
         visitor = base.Visitor(str(hello.get("purpose")), certificate, address)
         host = hello.get("host")
         answer: Mapping[str, Any] | str
@@ -170,7 +178,12 @@ class ServerTransport:
         owner: str = "",
         most_bytes: float = inf,
     ) -> Guest:
-        """Tells the server that a host has joined; an earlier link of the same host is gone."""
+        """Tells the server that a host has joined; an earlier link of the same host is gone.
+
+        Args:
+            hello: what others need to know of it.
+            owner: see `Guest`; `most_bytes`, too.
+        """
         guest = Guest(host, line, owner, most_bytes)
         with self._lock:
             before = self._guests.get(host)
@@ -186,7 +199,11 @@ class ServerTransport:
         return guest
 
     def take_in(self, guest: Guest, frame: Frame) -> None:
-        """A host has sent something; `WireError` if it is no message."""
+        """A host has sent something.
+
+        Raises:
+            WireError: it is no message.
+        """
         event = base.Received(guest.host, decode(frame), len(frame.body))
         guest.heard = time.monotonic()
         self._count(guest, frame.held_bytes)

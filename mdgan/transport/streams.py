@@ -84,7 +84,11 @@ def options(timeouts: Timeouts, num_places: int = 0) -> list[tuple[str, Any]]:
 def open_channel(
     place: str, identity: OwnIdentity | None, name: str, timeouts: Timeouts
 ) -> grpc.Channel:
-    """Opens a channel to a place, whose certificate must bear the name; sends nothing yet."""
+    """Opens a channel to a place as `listen` has it; nothing is sent yet.
+
+    Args:
+        name: which the peer's certificate must bear, if mdgan has made it.
+    """
     chosen = options(timeouts)
     if place.startswith(("unix:", "127.", "localhost:", "[::1]")):
         chosen.append(("grpc.enable_http_proxy", 0))

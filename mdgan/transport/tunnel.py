@@ -9,7 +9,12 @@ _LAST_SECONDS = 5.0  # how long an end that takes nothing in is kept when the ot
 
 
 class End(asyncio.Protocol):
-    """One of two sockets: what comes here goes to the other one, no faster than it takes it."""
+    """One of two sockets: what comes here is written to the other one, no faster than it takes it.
+
+    Args:
+        most_bytes: that may come here; see `allow`.
+        on_end: called when the socket is gone.
+    """
 
     def __init__(self, most_bytes: float, on_end: Callable[[], None]) -> None:
         self._left, self._on_end = most_bytes, on_end

@@ -15,7 +15,12 @@ Event = TypeVar("Event")
 
 
 class Until:
-    """A moment up to which a thread waits in short slices, unless it is `interrupted`."""
+    """A moment up to which a thread waits in short slices, unless asked to stop before.
+
+    Args:
+        seconds: from now; may be infinite.
+        interrupted: set from elsewhere, for example by a signal handler, to end the wait.
+    """
 
     def __init__(self, seconds: float, interrupted: threading.Event | None = None) -> None:
         self._deadline = time.monotonic() + seconds

@@ -47,7 +47,11 @@ def watch(
     until: Until,
     on_welcome: Callable[[Mapping[str, Any]], None],
 ) -> Literal["ended", "lost"]:
-    """Watches a server from its first answer on until it has `ended` or is `lost`; see `ask`."""
+    """Watches a server until it is gone, after its first answer until then; see `ask`.
+
+    Returns:
+        `ended` if it said goodbye, `lost` if its connection broke or it fell silent.
+    """
     with _told(place, identity, timeouts, WATCH) as told:
         on_welcome(until.take(told))
         try:

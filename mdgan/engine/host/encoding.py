@@ -16,7 +16,12 @@ _NO_LOSSES = torch.zeros(2)
 
 
 class HostEncoding:
-    """Counts once, with noise if `noisy`, and lets the algorithm begin with all sites' counts."""
+    """Counts once, and lets the algorithm begin when the counts of all sites are there.
+
+    Args:
+        counts: by worker, its counts, int64, with noise if they must have some; called once.
+        noisy: whether they have.
+    """
 
     def __init__(
         self, kind: SampleKind, counts: Callable[[], Mapping[int, Tensor]], *, noisy: bool = False

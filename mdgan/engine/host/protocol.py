@@ -76,7 +76,11 @@ A kind of a family without a rule may come while the host trains, and not for ea
 
 @contextmanager
 def sensible(what: str) -> Iterator[None]:
-    """Reads what the server has sent; `OutOfTurn` if it makes no sense."""
+    """Reads what the server has sent.
+
+    Raises:
+        OutOfTurn: it makes no sense.
+    """
     try:
         yield
     except BadInput:

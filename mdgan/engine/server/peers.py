@@ -165,7 +165,11 @@ class Peers:
         return num_sharers(keys, certified=self.admission.trusts is not None)
 
     def statement(self, iteration: int, generator: nn.Module | None = None) -> str:
-        """What hosts with certificates sign as they leave, about the `generator` in the end."""
+        """What hosts with certificates sign as they leave; empty without certificates.
+
+        Args:
+            generator: that training came to, once it is over.
+        """
         admission = self.admission
         if admission.trusts is None:
             return ""
@@ -174,7 +178,11 @@ class Peers:
         return Statement(*about, digest, self.learnt).text()
 
     def attested(self, host: int, message: Message) -> None:
-        """A host that leaves has signed, or says why not; ValueError if that makes no sense."""
+        """A host that leaves has signed what the server said, or says why not.
+
+        Raises:
+            ValueError: it speaks of others, or makes no sense.
+        """
         answer = msgspec.convert(dict(message.fields), Attestation, str_keys=True)
         self.signing.discard(host)
         if not set(answer.workers) <= set(self.carried(host)):

@@ -89,7 +89,11 @@ class HostPath:
     def opened(
         self, _giver: int, _kind: str, _iteration: int, parcel: Message
     ) -> Mapping[str, Tensor]:
-        """The tensors of another host's parcel for this one; ValueError if it is not that."""
+        """The tensors of what another host has made a parcel of.
+
+        Raises:
+            ValueError: it has not, or not for this host.
+        """
         return parcel.tensors
 
 

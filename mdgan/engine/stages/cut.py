@@ -27,7 +27,11 @@ def limit_of(norms: Collection[float], factor: float) -> float:
 
 
 def cut(answers: "Answers", norms: Mapping[int, float], limit: float) -> list[int]:
-    """Shortens what is longer than the limit, by `norms` or means of sums; returns whose."""
+    """Shortens what is longer than the limit; the workers whose answers were.
+
+    Args:
+        norms: by worker, of its answer; of a sum, that of the mean of its workers' answers.
+    """
     factors = {n: limit / norm for n, norm in norms.items() if norm > limit}
     for n in answers.singles.keys() & factors.keys():
         answers.singles[n] = answers.singles[n] * factors[n]

@@ -73,7 +73,11 @@ def added_up(leaving: Leaving, group: int, arithmetic: FixedPoint) -> Tensor | N
 def read_tensors(
     message: Message, name: str, shapes: Mapping[int, tuple[int, ...]], dtype: torch.dtype
 ) -> dict[int, Tensor]:
-    """Reads tensors `<name>.<sum>` of a host that may be hostile; ValueError if malformed."""
+    """Reads those tensors `<name>.<sum>` that a host, perhaps a hostile one, has sent.
+
+    Raises:
+        ValueError: one is of another shape or type.
+    """
     tensors = {}
     for group, shape in shapes.items():
         if (given := message.tensors.get(f"{name}.{group}")) is not None:
@@ -86,7 +90,11 @@ def read_tensors(
 def read_masked(
     message: Message, form: AnswerForm, parties: Mapping[int, Sequence[int]]
 ) -> dict[int, MaskedSum] | Refusal:
-    """Reads what `HostMask.pack` wrote; ValueError if it is malformed, or the host abstains."""
+    """Reads what `HostMask.pack` wrote to the hosts that were asked for each sum.
+
+    Raises:
+        ValueError: it is malformed, or the host abstains.
+    """
     others = {host for own in parties.values() for host in own}
     given = message.fields.get("refuses")
     if isinstance(given, list) and (named := {n for n in given if type(n) is int} & others):
@@ -103,7 +111,11 @@ def read_masked(
 
 
 def read_sums(message: Message, kind: type[_Order], otherwise: str) -> _Order:
-    """What the server says of sums, in the field `sums`; `NotMasked` if it is malformed."""
+    """What the server says of sums, in the field `sums`.
+
+    Raises:
+        NotMasked: it is malformed; `otherwise` says so for people.
+    """
     try:
         return msgspec.convert(message.fields.get("sums"), kind, str_keys=True)
     except msgspec.ValidationError as error:

@@ -80,7 +80,10 @@ _NO_SUMS = "its question does not say whose sums it wants"
 
 @dataclass
 class _AnsweredSum:
-    """A sum that this host has answered, with what its hosts had signed then."""
+    """A sum that this host has answered, until it reveals its shares.
+
+    What its hosts had signed then counts: the server may tell other keys since.
+    """
 
     context: bytes
     parties: tuple[int, ...]

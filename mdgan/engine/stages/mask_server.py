@@ -49,7 +49,10 @@ Masked = Mapping[int, Mapping[int, mask.MaskedSum]]  # what hosts have answered,
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
-    """One sum: its number, the hosts asked, those that answered, and their workers."""
+    """One sum: its number, the hosts that were asked, and those whose masked answers have come.
+
+    The workers are those of which it has answers.
+    """
 
     group: int
     parties: Sequence[int]

@@ -61,7 +61,11 @@ class Screening:
         beside: Mapping[str, Tensor] | None = None,
         form: AnswerForm | None = None,
     ) -> str | None:
-        """Judges one worker's answer of a form; a refusal, of which it says why, is a strike."""
+        """Judges one worker's answer; a refusal, of which it says why, is a strike.
+
+        Args:
+            form: how it should look, if that differs by worker.
+        """
         for name, tensor in (beside or {}).items():
             reason = _of_another_kind(tensor, (form or self.form).beside[name], f"{name} of ")
             if reason is None and not tensor.isfinite().all():
@@ -98,7 +102,10 @@ class Screening:
         return votes if len(votes) >= LEAST_VOTES else []
 
     def look_back(self) -> dict[int, str]:
-        """Says, once all answers are in, which of those taken on trust are strikes after all."""
+        """Judges what was taken on trust, once an iteration's answers are all in.
+
+        Says by worker why its answer cannot be used after all, which is a strike.
+        """
         trusted = self._settle()
         reasons = {worker: self._judge(worker, norm) for worker, norm in trusted.items()}
         return self._refused(reasons)

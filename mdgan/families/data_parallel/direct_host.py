@@ -20,7 +20,10 @@ from mdgan.transport.host_end import HostTransport
 
 @dataclass(eq=False)
 class DirectHost:
-    """A host in the group: its first worker has optimizers, which the others follow."""
+    """A host as a member of the group.
+
+    The networks of its first worker have optimizers, and the other workers follow them.
+    """
 
     replicas: Mapping[int, Replica]  # by worker, at least one
     policies: Mapping[str, Policy]  # how each network is optimized

@@ -60,7 +60,12 @@ class ReplicaHost(HostPart):
 
 
 class DataParallelHost(ReplicaHost):
-    """Its workers train both networks; they may meet others in memory, or in a group."""
+    """Its workers train both networks.
+
+    Args:
+        together: meets the hosts and the server that share this process's memory, if any do.
+        direct: adds up gradients with other hosts, if they may.
+    """
 
     def __init__(
         self,

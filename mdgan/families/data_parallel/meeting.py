@@ -46,7 +46,11 @@ generator; and 1 if hosts part at once, wherever they are."""
 
 
 def shared_array(dtype: type[np.generic], *shape: int) -> npt.NDArray[Any]:
-    """Zeros that this process shares with its forks, or OSError; written ones take memory."""
+    """Zeros that this process shares with its forks; only those that are written take memory.
+
+    Raises:
+        OSError: the system has no such memory.
+    """
     memory = mmap.mmap(-1, max(1, prod(shape) * np.dtype(dtype).itemsize))
     return np.ndarray(shape, dtype, memory)
 
@@ -81,7 +85,11 @@ class CommonMemory:
             self._bells[number].release()
 
     def wait(self, number: int, is_over: Callable[[], bool]) -> bool:
-        """Waits for what another process writes before it rings; False after a short while."""
+        """Waits until something is so that another process writes before it rings.
+
+        Returns:
+            Whether it is so; False after a short while, for the caller to look at other things.
+        """
         bell = self._bells[number]
         while not is_over():
             if not bell.acquire(timeout=_LOOK_SECONDS):

@@ -285,7 +285,13 @@ def done(iteration: int, workers: Sequence[int], *, well: bool) -> Message:
 
 
 def with_direct(sizes: MessageSizes, moments_bytes: int, num_workers: int) -> MessageSizes:
-    """The message sizes where N hosts add up among themselves: a star's, with all moments."""
+    """The message sizes of a run whose hosts add up among themselves.
+
+    Args:
+        sizes: those of a star.
+        moments_bytes: of all that optimizers keep.
+        num_workers: N at the start; twice as many may come.
+    """
     most = 2 * num_workers + 2
     a_place = 2 * most_place_bytes(most) + 8
 

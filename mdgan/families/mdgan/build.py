@@ -247,7 +247,10 @@ def make_worker(
 def _planned_interval(
     settings: MDGANSettings, class_counts: contract.ClassCounts | None, num_weights: int
 ) -> int | None:
-    """Iterations between two swaps, of even shards if not known; None if epochs decide."""
+    """Iterations between two swaps; None where only an epoch, of shards not known, decides.
+
+    Shards that are not known are taken to be even, and to hold many batches.
+    """
     if class_counts is None:
         every = settings.swap_every(inf)
         return every if every < settings.training.iterations_of(1.0, inf) else None

@@ -94,7 +94,11 @@ def carry_out(
 
 
 def _try(worker: Worker, own: State, given: State, answered: Answered) -> None:
-    """Tries what a worker was given, and leaves it as it is; an error if it should keep its own."""
+    """Tries what a worker was given, and leaves the worker as it is.
+
+    Raises:
+        RuntimeError, KeyError: the worker should keep its own.
+    """
     if not is_finite(own):  # there is nothing to compare with
         return
     _check_weights(worker, own, given)

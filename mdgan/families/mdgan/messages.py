@@ -44,7 +44,10 @@ def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> Answe
 
 
 def image_codec(settings: MDGANSettings) -> Codec:
-    """How generated samples travel: with 8 bits a value where each worker gets all batches."""
+    """How generated samples travel.
+
+    Where every worker gets all batches they have 8 bits a value, as real pictures do.
+    """
     return Codec("int8") if settings.trains_on_all else Codec.of(settings.wire.images)
 
 

@@ -297,7 +297,10 @@ class MDGANSettings(RunSettings):
 
     @property
     def trains_on_all(self) -> bool:
-        """Whether a worker trains on all generated batches, which travel with all their bits."""
+        """Whether a worker trains on all generated batches, since one is too few.
+
+        Not if images travel in fewer bytes: these would be more.
+        """
         return self.training.batch_size < self.least_samples and self.wire.images.is_exact
 
     @property

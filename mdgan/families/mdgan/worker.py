@@ -157,7 +157,10 @@ class WorkerAnswers(NamedTuple):
 
 @dataclass(eq=False)
 class OneByOne:
-    """Workers of a host that compute in turn: which share a host changes no bit."""
+    """Workers of one host that compute one after another; between two calls every one is whole.
+
+    The bits do not depend on which workers share a host.
+    """
 
     workers: Mapping[int, Worker]  # by rank
     # From a worker's rank to the hook that its stages run in.

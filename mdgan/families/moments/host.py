@@ -41,7 +41,10 @@ class SumTeller(NothingKept):
     part: float = 1.0  # by what its noise is multiplied, where others add the rest
 
     def tell(self) -> Tensor:
-        """Σ φ(x) by class with noise, [K, 1 + D]; float64 if that has a part on its lattice."""
+        """Σ φ(x) by class with noise, [K, 1 + D].
+
+        It is float32, or float64 with a part of the noise: that must stay on its lattice.
+        """
         sums = self.features.sums(self._pieces())
         if self.budget is None:
             return sums.float()
