@@ -116,7 +116,12 @@ def _equally_many(classes: Tensor, other_classes: Tensor, seed: int) -> tuple[Te
 
 
 def most_suspicious(space: Space, number: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Places of samples nearest to one trained on, of that one, and of a held-out one, int64."""
+    """The generated samples that come nearest to one trained on, beside their nearest held-out one.
+
+    Returns:
+        Their places, those of the nearest samples trained on, and of the nearest held-out ones,
+        int64 [at most `number`] each, the most suspicious first.
+    """
     asked = space.generated[:_MOST_ASKED]
     to_trained, trained = nearest(asked, space.trained)
     to_held_out, held_out = nearest(asked, space.held_out)

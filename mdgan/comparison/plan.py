@@ -72,7 +72,14 @@ class Training:
 def read_configurations(
     files: Sequence[Path], flags: Mapping[str, Any], seed: int, *, paper_scale: bool = False
 ) -> list[Configuration]:
-    """Reads and checks `--config` files, or folders of them; flags override every file's."""
+    """Reads and checks `--config` files, or folders of them; nothing is written.
+
+    Args:
+        flags: settings that override every file's; None for a flag that was not given.
+
+    Raises:
+        BadInput: a file or setting cannot be used, two files share a name, or data differ.
+    """
     found: list[Configuration] = []
     files = [file for path in files for file in _files_in(path)]
     for path in files:
@@ -100,7 +107,11 @@ def read_configurations(
 def list_trainings(
     configurations: Sequence[Configuration], seeds: Sequence[int], out: Path, *, resume: bool
 ) -> list[Training]:
-    """Every configuration with every seed, the first seed first; refuses a foreign folder."""
+    """Every configuration with every seed, all configurations with the first seed first.
+
+    Raises:
+        BadInput: the folder holds something else, or runs that cannot go on.
+    """
     if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BadInput(
             f"--out {out}: has files in it; add --resume to go on with a comparison, or name a new "

@@ -51,7 +51,14 @@ def run_comparison(
     resume: bool,
     paper_scale: bool = False,
 ) -> int:
-    """Trains every configuration with every seed; returns 0, 1 if some failed, 130 if stopped."""
+    """Trains every configuration with every seed, and compares them.
+
+    Returns:
+        The exit status: 0 done, 1 some training failed, 130 a user or a signal stopped it.
+
+    Raises:
+        BadInput: a training cannot work; none was started and nothing was written.
+    """
     check_plots_extra()
     configurations = plan.read_configurations(files, flags, seeds[0], paper_scale=paper_scale)
     trainings = plan.list_trainings(configurations, seeds, out, resume=resume)

@@ -34,7 +34,14 @@ _CA, _CA_KEY, _REVOKED, _ISSUED = "ca.pem", "ca.key", "revoked.pem", "issued"
 
 
 def write_shared(path: Path, valid_for: timedelta) -> datetime:
-    """Writes one file that all machines share; the key of its authority is thrown away."""
+    """Writes one file that all machines of a run share.
+
+    The key of the authority that signs it is thrown away, so that no other certificate can pass
+    for one of this run.
+
+    Raises:
+        BadInput: it cannot be written; nothing is left behind.
+    """
     if os.path.lexists(path):
         raise BadInput(f"{path}: is there already; remove it first, or give another name")
     clock = now()
@@ -74,7 +81,15 @@ def make_folder_of_authority(folder: Path, valid_for: timedelta) -> datetime:
 def issue(
     folder: Path, name: str, role: str, ranks: Collection[int], valid_for: timedelta
 ) -> tuple[Path, datetime]:
-    """Writes `NAME.cred`, valid no longer than the authority; returns the file and its end."""
+    """Writes the file of one machine, `NAME.cred`.
+
+    Args:
+        ranks: that a worker may have; none of them: any.
+        valid_for: counted from now on; never longer than the authority itself.
+
+    Returns:
+        The file, and when it ends to be valid.
+    """
     _check_name(name)
     if ranks and role != "worker":
         given = ",".join(map(str, sorted(ranks)[:3]))
@@ -105,7 +120,15 @@ def issue(
 
 
 def revoke(folder: Path, name: str) -> Path:
-    """Adds the certificate of a name to the signed list; returns the list's path."""
+    """Adds the certificate of a name to the signed list.
+
+    Returns:
+        The list, for `--revoked` of servers.
+
+    Raises:
+        BadInput: the name was never issued or is revoked already, or a file cannot be read or
+            written; the list is unchanged then.
+    """
     _check_name(name)
     record, path = folder / _ISSUED / f"{name}.pem", folder / _REVOKED
     with _locked(folder):

@@ -68,7 +68,12 @@ def read_credentials(path: Path) -> Identity:
 
 
 def read_own_pki(ca: Path, certificate: Path, key: Path) -> Identity:
-    """Reads certificates of the user's own authority, this machine's first."""
+    """Reads certificates that an authority of the user's own has signed.
+
+    Args:
+        ca: the authorities that are trusted.
+        certificate: the own one first, then those between it and the authority.
+    """
     pem.check_is_private(key)
     authorities = pem.certificates_in(ca, pem.read_file(ca, "name another file with --set ca=FILE"))
     way_out = "name another file with --set certificate=FILE"
@@ -86,7 +91,15 @@ def verify_chain(
     authorities: list[x509.Certificate],
     clock: datetime | None = None,
 ) -> None:
-    """Checks that a chain, its own certificate first, leads to an authority at that time."""
+    """Checks that a certificate is valid and leads to an authority.
+
+    Args:
+        chain: the certificate, then those between it and the authority.
+        clock: when it must have been valid; None for now.
+
+    Raises:
+        VerificationError, or one of `UNREADABLE`: it does not.
+    """
     lenient = ExtensionPolicy.permit_all()
     signs = lenient.require_present(x509.BasicConstraints, Criticality.AGNOSTIC, None)
     policy = PolicyBuilder().store(Store(authorities)).time(clock or pem.now())

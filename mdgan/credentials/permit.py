@@ -54,7 +54,14 @@ class Permit:
 
 
 def permit_of(pem: bytes) -> Permit:
-    """What the first certificate permits; TLS has checked it. ValueError says what is odd."""
+    """Reads what a certificate permits. Its signature is not checked here: TLS has done that.
+
+    Args:
+        pem: the certificate first; what follows is not read.
+
+    Raises:
+        ValueError: in one line: it cannot be read, or names what this version does not know.
+    """
     try:
         return permit_in(x509.load_pem_x509_certificate(pem))
     except UNREADABLE as error:

@@ -11,7 +11,12 @@ from mdgan.errors import BadInput, reason_of
 
 
 class Revocations:
-    """The serial numbers that an authority has revoked in a signed file; see `Reread`."""
+    """The serial numbers that an authority has revoked; see `Reread`.
+
+    Args:
+        path: `--revoked`; None: nothing is revoked.
+        authorities: PEM of the authorities that are trusted; one of them has signed the list.
+    """
 
     def __init__(self, path: Path | None, authorities: bytes) -> None:
         self._serials: Reread[frozenset[int]] | None = None

@@ -54,7 +54,10 @@ class ClientShards(Mapping[int, Shard]):
         return {n: self._source.class_counts(part) for n, part in enumerate(self._parts, start=1)}
 
     def described_by(self, rank: int, num_ranks: int) -> tuple[Partitioner, Tensor]:
-        """The data set, and which of its samples one of several ranks describes for scores."""
+        """The data set, and which of its samples one of several ranks describes for scores.
+
+        All ranks together describe each; a later one than the last does what an earlier one does.
+        """
         first = (rank - 1) % num_ranks
         return self._source, torch.arange(first, len(self._source), num_ranks)
 

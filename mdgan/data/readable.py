@@ -197,7 +197,11 @@ def _cache_file(source: ImageFilesPartitioner) -> Path | None:
 
 
 def _try_all(source: Partitioner) -> dict[int, tuple[str, bool]]:
-    """Reads every sample, by threads if that helps: why some cannot be, and if for good."""
+    """Reads every sample, by threads where that helps; says how far it is if that takes long.
+
+    Returns:
+        Of each that cannot be read why, and whether that will be so until its file changes.
+    """
     pieces = [range(i, min(i + _AT_ONCE, len(source))) for i in range(0, len(source), _AT_ONCE)]
     failures: dict[int, tuple[str, bool]] = {}
     told = time.monotonic()

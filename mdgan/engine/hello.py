@@ -83,7 +83,12 @@ def make_hello(
     *,
     tells_classes: bool = True,
 ) -> dict[str, Any]:
-    """The hello of a host that has joined no server yet; it may tell no class counts."""
+    """The hello of a host that has not joined any server yet, as JSON values.
+
+    Args:
+        class_counts: the number of samples of each class, for each of its workers.
+        tells_classes: whether to tell more than how many samples there are in all.
+    """
     counts = class_counts if tells_classes else dict.fromkeys(class_counts, ())
     return {
         "purpose": "join",

@@ -245,7 +245,13 @@ class Builder(ABC, Generic[S]):
     def common_memory(
         self, settings: S, models: "Models", hosts: "Mapping[int, Sequence[int]]"
     ) -> Any:
-        """What some hosts share with the server, made before they are forked; None if nothing."""
+        """What some hosts, each with its workers, share with the server; None if nothing.
+
+        It is made before their processes are forked, and given to all of them.
+
+        Raises:
+            OSError: the system has nothing of the kind.
+        """
         del settings, models, hosts
         return None
 
@@ -254,7 +260,12 @@ class Builder(ABC, Generic[S]):
         """How large the algorithm's messages can be."""
 
     def answer_operations(self, settings: S, models: "Models") -> float | None:
-        """About how many floating-point operations an answer takes; None: a process a worker."""
+        """About how many floating-point operations a worker's answer takes.
+
+        Returns:
+            0 or more, by a forward pass alone; None where each worker should have a process of its
+            own unless the user says otherwise.
+        """
         del settings, models
         return None
 

@@ -54,7 +54,11 @@ def num_bytes_of(models: Models) -> int:
 
 
 def judging_operations(models: Models, batch_size: int) -> float:
-    """Floating-point operations of D's forward pass on b samples; infinite if it cannot run."""
+    """Floating-point operations of D's forward pass on b samples, counted without doing them.
+
+    Returns:
+        0 or more; infinite if the model cannot be run without numbers.
+    """
     from torch.utils.flop_counter import FlopCounterMode  # takes half a second to import
 
     with RandomState(0, torch.device("cpu")).in_place(), torch.device("meta"), torch.no_grad():
@@ -117,7 +121,11 @@ def make_discriminator_learner(
     model: nn.Module | None = None,
     real_half: RealHalf | None = None,
 ) -> Learner:
-    """What a rank trains D with; all begin with the same θ (Hardy et al. 2019, section IV-A)."""
+    """What one rank trains D with. All begin with the same θ (Hardy et al. 2019, section IV-A).
+
+    Args:
+        rank: whose random numbers it draws; of `stream` as well, such as a round.
+    """
     model = model or make_model(build, "discriminator", settings, device)
     policy = settings.policy("discriminator")
     return kind(

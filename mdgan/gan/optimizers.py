@@ -177,7 +177,11 @@ def _settings(optimizer: torch.optim.Optimizer) -> Mapping[str, Any]:
 
 
 class TrainedModel:
-    """A model in training mode, with the optimizer that a policy has made for it."""
+    """A model in training mode, with the optimizer over its parameters.
+
+    Args:
+        policy: that the optimizer was made by; None for a constant rate and gradients of any norm.
+    """
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, policy: Policy | None = None

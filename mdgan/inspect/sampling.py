@@ -66,7 +66,15 @@ def sample_run(
 def _draw_where(
     trained: TrainedRun, num_samples: int, seed: int, label: int | None, conditions: Sequence[str]
 ) -> tuple[Tensor, Tensor | None]:
-    """Samples that fulfil all conditions, [n, *shape], and classes; refuses if too few do."""
+    """Samples that fulfil all conditions, float32 [n, *shape], and their classes, int64 [n].
+
+    Args:
+        label: of all of them; None for the class that conditions name, or else for all.
+
+    Raises:
+        BadInput: of a million samples, or of 100 times as many as are asked for, too few fulfil
+            them.
+    """
     where = trained.dataset.kind.where(conditions)
     wanted = where.label if label is None else label
     found: list[tuple[Tensor, Tensor | None]] = []

@@ -45,7 +45,14 @@ class Misfits:
 
 
 def check_rows(schema_path: Path, path: Path, target: str | None = None) -> Misfits:
-    """Reads a file, or all files of a folder, and keeps what does not fit, or lacks the target."""
+    """Reads a file, or all files of a folder, and keeps what does not fit.
+
+    Args:
+        target: a column that no row may lack.
+
+    Raises:
+        BadInput: the schema is none, has no such target, or a file cannot be read at all.
+    """
     schema = read_schema(schema_path)
     TableKind(schema, target)  # refuses a target that cannot be one
     found = Misfits()

@@ -129,7 +129,11 @@ def num_equal_rows(path: Path) -> int:
 
 
 def facts_of_table(path: Path) -> list[ColumnFacts]:
-    """What the columns of a file, or of all files of a folder, hold, in order of the first."""
+    """What the columns of a file, or of all files of a folder, hold, in the order of the first.
+
+    Raises:
+        BadInput: the file cannot be read, has no rows, or names a column twice.
+    """
     columns: dict[str, ColumnFacts] = {}
     for file in files_of(path):
         for texts in texts_of_file(file):

@@ -34,7 +34,15 @@ def is_frame(part: object) -> bool:
 
 
 class Frames:
-    """Rows of tables that lie in a folder, as `--dataset table` reads them."""
+    """Rows of tables that lie in a folder, as `--dataset table` reads them.
+
+    Args:
+        parts: `train`, and `held_out` if there is one.
+        target: the column that rows are asked for by, if the frames have it.
+
+    Raises:
+        BadInput: no column is left for a schema, or the frames differ in their columns.
+    """
 
     def __init__(self, parts: Mapping[str, Any], target: str, folder: Path) -> None:
         from mdgan.inspect.schema_draft import draft
@@ -165,7 +173,14 @@ class Data:
         return "last" if is_last else "first"
 
     def save(self, folder: str | Path) -> str:
-        """Writes the samples as arrays, for runs without this object; returns their SHA-256."""
+        """Writes the samples as arrays, for `--data-dir` of a run that goes on without this object.
+
+        Returns:
+            The SHA-256 of all samples and classes.
+
+        Raises:
+            BadInput: a sample cannot be read, or is not like the others.
+        """
         if self.frames is not None:
             raise BadInput("save: rows of a DataFrame are saved by its own to_csv")
         folder = Path(folder)

@@ -28,7 +28,12 @@ class Sockets:
 
 
 def check_free(place: str, listen: str | None = None) -> str:
-    """Checks that rank 0 can listen at a place, which `--listen` may name; port 0 is any."""
+    """Checks that rank 0 can listen at an address and port, before anything else is done.
+
+    Args:
+        place: address and port; 0 for a free one.
+        listen: the value of `--listen`, if that says where.
+    """
     host, port = split(place)
     by_address, by_port = f"--master-addr {host}", f"--master-port {port}"
     if listen is not None:

@@ -32,7 +32,15 @@ def check_budgets(
     serves: bool,
     goes_on: bool = False,
 ) -> list[str]:
-    """Checks that all who spend here may take a step, and writes nothing; returns warnings."""
+    """Checks that those who spend on this machine may take a step; writes nothing.
+
+    Args:
+        kind: of samples, whose counts may be charged before training.
+        goes_on: whether an earlier run goes on; workers may have told all that they tell.
+
+    Returns:
+        Warnings, one line each.
+    """
     privacy = settings.privacy
     warnings = _check_distinct(settings, contents, kind)
     if serves and (given := settings.training.init_from) is not None:

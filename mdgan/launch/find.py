@@ -59,7 +59,11 @@ def find_server(
     *,
     has_identity: bool,
 ) -> Found:
-    """Tries the places in turn until one lets this process in; refuses if none does in time."""
+    """Tries the places in order, again and again, until one lets this process in.
+
+    Raises:
+        BadInput: every server that answered refused this process, or none answered in time.
+    """
     problem = (
         f"no server answers at {' or '.join(map(shown, places))} after {timeout_seconds:g} s; "
         "start rank 0 there, or check --master-addr, --master-port and the firewall"

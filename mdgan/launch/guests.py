@@ -109,7 +109,15 @@ def _sockets_of(path: Path) -> Sockets:
 
 
 def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
-    """Watches a run's server until it ends, and takes over if it dies; status as of `launch`."""
+    """Watches the server of a run until it ends, and takes over if it dies.
+
+    Args:
+        path: the run's folder, shared with the server, or a replica of it.
+        settings: flags; settings that they do not name are the run's.
+
+    Returns:
+        The exit status: 0 if the server ended by itself, else as `launch`.
+    """
     config = RunDirectory.open(path).read_config()
     has_hosts = registry.chosen_algorithm([config]).has_hosts
     if config.get("transport") == "memory" or not has_hosts:

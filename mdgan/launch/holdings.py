@@ -33,7 +33,12 @@ def read_data(
     *,
     show_all: bool,
 ) -> tuple[ClientShards | None, Holdings]:
-    """The shards of placed clients, and what the workers here hold, or all if `show_all`."""
+    """Reads the data that this machine needs, with `show_all` what every worker holds.
+
+    Returns:
+        The shards of placed clients, if there are such; and what the workers here hold: all
+        data, if the algorithm has no hosts.
+    """
     wanted = list(range(1, settings.world_size)) if show_all else ranks.workers()
     if settings.num_placed is None:
         return None, _holdings(entry, settings, dataset, wanted)

@@ -33,7 +33,14 @@ def run_key(run_id: str, identity: Identity | None) -> str:
 def host_folder(
     welcome: Mapping[str, Any], workers: Iterable[int], identity: Identity | None, out: str | None
 ) -> Path:
-    """The folder of a run on the machine of a host, or the one that its user has named."""
+    """The folder of a run on the machine of a host that a server has let in.
+
+    Args:
+        out: the folder that the user has named.
+
+    Raises:
+        BadInput: the user has named the folder of another run, or the server no usable name.
+    """
     run_id = str(welcome.get("run_id", ""))
     key = run_key(run_id, identity)
     if out is not None:

@@ -107,7 +107,11 @@ class ChildProcesses:
         os.set_blocking(self._causes, False)
 
     def run(self, work: Sequence[tuple[str, Callable[[], None]]]) -> int:
-        """Forks a child for each role; ends all with the server. The server's, or worst, status."""
+        """Forks a child for each role, by its name; ends the rest when the server ends.
+
+        Returns:
+            The exit status of the server, or the worst of the hosts' where it runs elsewhere.
+        """
         for number in (*_STOP_SIGNALS, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)

@@ -34,7 +34,12 @@ def num_threads(
 
 
 def take_cores(settings: LaunchSettings, host_here: int, num_hosts: int) -> int | None:
-    """Pins this process to its `--cores`; returns how many hosts share them, None without."""
+    """Pins this process, the host of that number here, to its entry of `--cores`.
+
+    Returns:
+        How many of these hosts have any of its cores, itself included; None if `--cores` was not
+        given and nothing was changed.
+    """
     sets = settings.core_sets
     if not sets:
         return None

@@ -63,7 +63,11 @@ def counted(settings: RunSettings, shard: Shard, held: Contents | None) -> Shard
 def read_contents(
     settings: RunSettings, shards: Mapping[int, Shard], clients: ClientShards | None
 ) -> dict[int, Contents]:
-    """What the samples of workers, or of placed clients, hold, by rank; empty if not kept."""
+    """What the samples of workers hold, by rank; empty where nothing is remembered.
+
+    Args:
+        clients: those that are placed, if the server is here; rank 0 has what all of them hold.
+    """
     if not settings.privacy.keeps_ledger:
         return {}
     if settings.num_placed is not None:

@@ -50,7 +50,12 @@ def check_above(path: Path) -> None:
 
 
 def check_socket(place: str) -> None:
-    """Raises `NotPrivate` unless a `unix:` socket is this user's, and will stay so."""
+    """Checks that a socket, `unix:` and a path, is this user's, and that it will be as long.
+
+    Raises:
+        NotPrivate: it may be another user's.
+        OSError: it is not there, or this user may not see it.
+    """
     socket = Path(place.removeprefix("unix:"))
     folder, status = socket.parent.lstat(), socket.stat()
     if socket.parent != socket.parent.resolve():

@@ -61,7 +61,11 @@ def parse_ranks(text: str, world_size: int) -> list[int]:
 def local_ranks(
     run: RunSettings, launch: LaunchSettings, task: LaunchedTask | None, default_size: int = 1
 ) -> LocalRanks:
-    """Decides which ranks run on this machine, or in this one of a launcher's processes."""
+    """Decides which ranks run on this machine, or in this one of a launcher's processes.
+
+    Args:
+        default_size: workers of a process unless the user says; see `default_host_size`.
+    """
     most_ranks(run, launch)
     if run.num_placed is not None and launch.workers_per_host not in (None, 1):
         raise BadInput(

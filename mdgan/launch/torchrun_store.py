@@ -49,7 +49,12 @@ def publish_place(master: Address, corner: str, place: str, until: Until) -> Non
 
 
 def find_place(master: Address, corner: str, until: Until) -> str:
-    """Reads where rank 0 listens, as soon as it is there; see `publish_place`."""
+    """Reads where rank 0 listens, as soon as it is there; see `publish_place`.
+
+    Raises:
+        BadInput: the store does not answer or tells nonsense, or rank 0 does not come in time.
+        Interrupted: asked to stop.
+    """
     text = _talk(master, corner, until, _read).decode(errors="replace")
     match = _PLACE.fullmatch(text)
     if match is None or match[1] in _SCHEMES or not 0 < int(match[2]) < 1 << 16:

@@ -106,7 +106,12 @@ def make_extractor(
 
 
 def open_held_out(settings: Scored, dataset: DatasetFile, data_dir: Path) -> Partitioner | None:
-    """Opens samples that the server may hold, if any; refuses those of workers under DP."""
+    """Opens the samples that the server may hold; None if there are none.
+
+    Raises:
+        BadInput: the folder that the user named cannot be used, or holds workers' samples under
+            differential privacy.
+    """
     if settings.scores.held_out is not None:
         folder = path_of(settings.scores.held_out)
         if dataset.held_out is None and settings.privacy.has_dp:
@@ -226,7 +231,12 @@ def pack(extractor: Extractor) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def unpack(
     fields: Mapping[str, Any], tensors: Mapping[str, Tensor], own_file: Path | None
 ) -> Extractor:
-    """The extractor that was packed, on the CPU; `own_file` is the one named on this machine."""
+    """The extractor that was packed, on the CPU.
+
+    Args:
+        own_file: this machine's `--inception-weights` or `--extractor`, for an extractor that is
+            not sent; None if its user agreed to the data set's classifier.
+    """
     name, wanted = fields["name"], fields["sha256"]
     if fields["kind"] in (CLASSIFIER, RANDOM) and own_file is not None:
         raise BadInput(

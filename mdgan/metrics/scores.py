@@ -88,7 +88,12 @@ def score(
     seed: int,
     num_classes: int | None = None,
 ) -> Scores:
-    """Compares samples with real ones in an extractor's features; `seed` chooses the pairs."""
+    """Compares generated samples with real ones in the features of one extractor.
+
+    Args:
+        seed: decides which samples are compared in pairs; torch's default generators stay.
+        num_classes: K of a conditional generator, whose samples have labels; None of another.
+    """
     num_held_out = 0 if held_out is None else len(held_out)
     scores = Scores(
         n=len(generated),
@@ -249,7 +254,12 @@ def score_generator(
     seed: int,
     held: Iterable[Sequence[int]] = (),
 ) -> Scores:
-    """Generates samples, of classes as often as workers `held` them, and scores them."""
+    """Generates samples and scores them.
+
+    Args:
+        held: by worker, the samples of each class that it holds, if a conditional generator is to
+            make classes as often; else it makes all equally often.
+    """
     labels = _labels(generator, num_samples, held)
     pieces = sample_pieces(generator, num_samples, z_dim, seed, labels)
     features = replace(gather(map(extractor, pieces)), labels=labels)

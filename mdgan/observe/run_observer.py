@@ -210,7 +210,11 @@ class RunObserver:
         self._remark()
 
     def end(self, state: str, iteration: int, saved: int | None) -> None:
-        """Saves the generator and a last grid, and says where everything is."""
+        """Saves the generator and a last grid, and says where everything is.
+
+        Raises:
+            NotSaved: training has finished, and its generator is not in the run's folder.
+        """
         seconds = time.monotonic() - self._began - self._launched.seconds
         try:
             has_generator = self._snapshots.save(iteration)

@@ -10,7 +10,12 @@ _log = logging.getLogger(__name__)
 
 
 class Teller:
-    """Tells the user of a machine without the server what one of its hosts does."""
+    """Tells the user of a machine without the server what one of its hosts does.
+
+    Args:
+        samples: how many each worker of the host holds.
+        shows_progress: whether to say how far it is; one host on a machine does.
+    """
 
     def __init__(
         self, samples: Mapping[int, int], iterations: int, *, shows_progress: bool

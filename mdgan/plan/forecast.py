@@ -65,7 +65,12 @@ def foretell(
     shared: bool,
     shard_size: int | None,
 ) -> str:
-    """Measures, predicts, and puts it into words, for the machines that the user has named."""
+    """Measures, predicts, and puts it into words.
+
+    Args:
+        machines: those of the run besides the server's, if the user has named them.
+        shard_size: samples of a worker; None if the user has not said.
+    """
     torch.set_num_threads(1)  # what is forked later must not have a pool of threads
     models = tried_models(settings, dataset)
     entry = registry.algorithm(settings.algorithm)

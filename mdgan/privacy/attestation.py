@@ -75,7 +75,15 @@ class Attestation(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(self.statement, type=Statement)
 
     def check(self, authorities: bytes, clock: datetime) -> Permit:
-        """Checks that a host has signed this with an authority's certificate, valid by a clock."""
+        """Checks that a worker's host has signed this with a certificate of an authority.
+
+        Args:
+            authorities: PEM of those that are trusted.
+            clock: when the certificate must have been valid.
+
+        Raises:
+            ValueError: in one line, why it does not count.
+        """
         chain, signature = self.chain.encode(), bytes.fromhex(self.signature)
         permit = check_signed(authorities, self.signed_bytes(), chain, signature, clock)
         if (refusal := permit.refusal("worker", self.workers)) is not None:

@@ -270,7 +270,12 @@ class ClientsAccount:
         return {_HISTORIES: msgspec.to_builtins(worst)} if worst else {}
 
     def begin_round(self, told: Mapping[str, Any]) -> None:
-        """Counts a round, before the host hears of it; refuses one that clients cannot afford."""
+        """Counts a round; comes before the host hears whether a client of its own takes part.
+
+        Raises:
+            BadInput: the clients cannot afford what is planned, or the ledger cannot be had.
+            ValueError: the message makes no sense.
+        """
         now = msgspec.convert(told, RoundNotice)
         if not (0 < now.noise < inf and 0 < now.rounds <= MOST_STEPS):
             raise ValueError(f"a round with noise {now.noise} of {now.rounds}")

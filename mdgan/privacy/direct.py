@@ -90,7 +90,13 @@ class DirectTests:
         self._trace: list[float] = []
 
     def add(self, rest: Tensor, known: Tensor, drawn: tuple[int, int] | None) -> None:
-        """A step has been taken: what was released less the known sum of the samples drawn."""
+        """A step has been taken.
+
+        Args:
+            rest: what was released less all that was added up, float64 [d].
+            known: the sum of samples, float64 [d].
+            drawn: how many samples it is of, and of how many they were drawn.
+        """
         noise = rest / (self._noise * self._clip * SENSITIVITY)
         square = float(noise.square().sum())
         if not len(noise):

@@ -64,7 +64,13 @@ class NoiseSharing:
         return self.given or max(1, sharers)
 
     def lacking(self, workers: int, sharers: int, num_asked: int = 0) -> str:
-        """What a sum of workers and sharers lacks of its noise, in words; empty if nothing."""
+        """What a sum lacks of its noise, in words; empty if nothing.
+
+        Args:
+            workers: in the sum, each counted once.
+            sharers: in the sum.
+            num_asked: sharers that were asked, and have added their parts accordingly.
+        """
         if self.given is None and workers < self.num_workers:
             return f"all but {workers} of the {self.num_workers} workers that share the noise"
         needed = max(self.among(num_asked), self.least)

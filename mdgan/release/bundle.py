@@ -56,7 +56,15 @@ class Released:
 def release_run(
     path: Path, output: Path, wanted: Wanted, links: LinkSettings, *, dry_run: bool = False
 ) -> Released:
-    """Decides whether a run may be released, and writes the bundle into a new folder if so."""
+    """Decides whether a run may be released, and writes the bundle if it may.
+
+    Args:
+        output: a folder that is not there yet.
+        links: names the server's certificate and the list of revoked ones.
+
+    Raises:
+        BadInput: the run is not over, the policy cannot be read, or the folder cannot be written.
+    """
     if output.exists():
         raise BadInput(f"-o {output}: is there already; name a new folder")
     if not (wanted.num_samples or wanted.has_generator):

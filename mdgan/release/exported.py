@@ -41,7 +41,11 @@ class _Alone(nn.Module):
 
 
 def export_program(source: Source) -> bytes | str:
-    """Exports a generator and compares its samples: the file, or in a line why there is none."""
+    """Exports a generator in evaluation mode and compares its samples with those of mdgan.
+
+    Returns:
+        The file, the same for the same version of torch; or in a line why there is none.
+    """
     generator, z_dim = source.generator.eval(), source.models.z_dim
     classes = source.labels(_CLASSES_KEPT)
     alone = _Alone(generator, classes).eval()

@@ -66,7 +66,11 @@ def compose(
     figures: Path | None = None,
     refresh_seconds: float | None = None,
 ) -> tuple[str, int, dict[str, str]]:
-    """The page of some runs as HTML, the number of figures, and why others are missing."""
+    """The page of some runs: one HTML document that loads nothing.
+
+    Returns:
+        The HTML, the number of figures in it, and name → reason for those that are missing.
+    """
     named = subjects(runs)
     with styled():
         sections = [

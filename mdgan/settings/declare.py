@@ -105,7 +105,12 @@ def whole(
     below: str | None = None,
     word: str | None = None,
 ) -> ValueKind:
-    """A whole number; messages for one outside, or `below` the least, are made if not given."""
+    """A whole number.
+
+    Args:
+        otherwise: the message for a number outside; made of the bounds if not given.
+        below: the message for a number below `least`.
+    """
     or_word = f", or {word}" if word else ""
 
     def check(value: int) -> int:

@@ -45,7 +45,12 @@ def _any_is_installed() -> bool:
 
 
 def load(group: str, name: str, kind: type[Kind]) -> Kind:
-    """Imports what an entry point names; refuses what is no `kind`, or is there twice."""
+    """Imports what an entry point names.
+
+    Raises:
+        BadInput: its package cannot be imported, the entry point is something else than a `kind`,
+            or several packages have one of that name; one line that names the packages.
+    """
     entry, *others = installed(group)[name]
     package = _package(entry)
     if others:

@@ -345,7 +345,13 @@ class Admission:
     def awaiting(
         self, checkpoint: Mapping[str, Any] | None, waits_for: Callable[[int], bool]
     ) -> Iterator[None]:
-        """Training waits for workers; newcomers get the ranks first that it `waits_for`."""
+        """Training waits for workers meanwhile.
+
+        Args:
+            checkpoint: what they need to find their files.
+            waits_for: whether training could go on with a rank. Newcomers get such ranks first, and
+                none is kept for the worker that is lost.
+        """
         self.checkpoint, self._waits_for = checkpoint, waits_for
         try:
             yield

@@ -99,7 +99,12 @@ class Engine:
         self.peers.owe(asked, iteration)
 
     def await_hosts(self) -> Hosts:
-        """The hosts of the next iteration; waits up to `patience` if there are too few."""
+        """The hosts that take part in the next iteration; waits for some if there are too few.
+
+        Raises:
+            AllWorkersLost: none has come for as long as `patience`.
+            Interrupted: the user has asked the server to stop; everything is saved.
+        """
         self.stop_if_asked()
         live, patience = workers_of(self.peers.taking_part()), self.timeouts.patience
         newest = None

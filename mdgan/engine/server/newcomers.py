@@ -38,7 +38,12 @@ class Newcomers:
         self._given: dict[tuple[str, int], list[float]] = {}  # host and worker → when it was given
 
     def ready(self, host: int, message: Message) -> None:
-        """Takes in a READY message: which of the host's workers can go on."""
+        """Takes in a READY message: which of the host's workers can go on.
+
+        Raises:
+            TypeError: what the host tells of them is no JSON object.
+            ValueError: its key is not signed as it must be.
+        """
         member, told = self._peers.member(host), message.fields["told"]
         if not isinstance(told, Mapping):
             raise TypeError(f"told: {told!r:.40}")

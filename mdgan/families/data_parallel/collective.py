@@ -115,7 +115,15 @@ class Collective:
     def mean(
         self, like: GradientVector, counted: Counted, found: Mapping[int, Tensor]
     ) -> Tensor | None:
-        """The mean of what all members have found, float64, CPU; None if the group is broken."""
+        """The mean of what members have found, who all call it at a time.
+
+        Args:
+            like: what is averaged.
+            found: by worker, what this member's have found, float32 of the vector's shape.
+
+        Returns:
+            What `GradientVector.write` takes, float64 on the CPU; None if the group is broken.
+        """
         own = [found[n].cpu() for n in counted.workers if n in found]
         blocks, width = like.shape
         cut = like.num_gradient_blocks

@@ -274,7 +274,12 @@ def read_add_up(message: Message) -> Counted:
 
 
 def step(iteration: int, rates: Mapping[str, float], num_threads: int) -> Message:
-    """Server → host: step with the mean, at these rates and with the server's threads."""
+    """Server → host: all have the mean; step with it.
+
+    Args:
+        rates: by what the learning rate of each network is multiplied.
+        num_threads: with which the server steps; norms of whole tensors depend on it.
+    """
     return Message(STEP, iteration, {"rates": dict(rates), "threads": num_threads})
 
 

@@ -103,7 +103,12 @@ class ReplicaServer(ServerPart):
 
 
 class DataParallelServer(ReplicaServer):
-    """Every worker trains both networks; hosts may meet in memory, or in a group of their own."""
+    """Every worker trains both networks.
+
+    Args:
+        together: meets the hosts that share this process's memory, if there may be any.
+        direct: meets hosts that add up gradients among themselves, if they may.
+    """
 
     def __init__(
         self,

@@ -72,7 +72,13 @@ class Client:
     def train_at_once(
         clients: "Sequence[Client]", models: Tensor, load: Load, last: int, *, rehearses: bool
     ) -> list[tuple[Tensor, Tensor]]:
-        """`train` of several clients at once, but for what `StackedGANs` says; or `CannotStack`."""
+        """`train` of several clients at once, but for what `StackedGANs` says.
+
+        They begin anew, and clip no gradients. If it has not worked before, it is rehearsed first.
+
+        Raises:
+            CannotStack: these clients must train one after another.
+        """
         for client in clients:
             client._begin(models, load.batch_size)
         gans = [client._gan for client in clients]

@@ -72,7 +72,11 @@ def choose_loads(
     told: Mapping[int, Capability],
     class_counts: Mapping[int, Sequence[int]],
 ) -> dict[int, Load]:
-    """The server's choice of training loads (section 3.4), by what clients have measured."""
+    """The server's choice of training loads (section 3.4); N counts the clients at the start.
+
+    Args:
+        told: by client, what it has measured of itself; see `told_of_clients`.
+    """
     found: dict[int, Load] = {}
     if form.name == "measured":
         found = training_loads(told, full)

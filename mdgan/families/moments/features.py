@@ -104,7 +104,12 @@ class SampleFeatures:
         return total
 
     def longest(self, pieces: Iterable[tuple[Samples, Tensor]], unit_of_sample: Tensor) -> float:
-        """What a unit adds at most: by φ of its samples, and by sums of some samples alone."""
+        """What a unit adds at most: by φ of its samples, and by sums of some samples alone.
+
+        Args:
+            pieces: as they are added up.
+            unit_of_sample: the number of the unit of each sample in turn, int64 [n].
+        """
         units, place, alone = torch.zeros(len(unit_of_sample)), 0, [0.0]
         for piece, weights in pieces:
             lengths = self.of(piece.images.to(self.frequencies.device)).norm(dim=1).cpu()

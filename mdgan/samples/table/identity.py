@@ -22,7 +22,14 @@ _ANSWERS = {"true": "1", "false": "0"}  # as programs write what others write as
 
 
 def canonical(text: str, *, commas: bool = False) -> str:
-    """A text as it counts, where 1.50 is 1.5 and 31.12.2024 is 2024-12-31; empty if missing."""
+    """A text as it counts: 1.50 and 1.5 are one number, 31.12.2024 and 2024-12-31 one day.
+
+    Args:
+        commas: whether a comma may stand before decimals.
+
+    Returns:
+        Empty for a missing value.
+    """
     with suppress(ValueError):  # most texts of large tables are numbers
         number = float(number_text(text.strip(), commas)) + 0.0  # which makes −0 0
         if isfinite(number):
@@ -40,7 +47,14 @@ def canonical(text: str, *, commas: bool = False) -> str:
 
 
 def contents_of_files(path: Path, person: str) -> list[tuple[bytes, bytes]]:
-    """What tells each row from others, in order: by all columns, and by all but the person's."""
+    """What tells each row of a file, or of all files of a folder, from others, in order.
+
+    Args:
+        person: the column that says whose row it is; empty if there is none.
+
+    Returns:
+        By all columns, and by those but the person's.
+    """
     found: list[tuple[bytes, bytes]] = []
     for file in files_of(path):
         for texts in texts_of_file(file):
