@@ -122,7 +122,7 @@ def assemble(
     name: str, shape: Shape, num_classes: int, accuracy: float, state: Mapping[str, Tensor]
 ) -> Extractor:
     """A trained classifier as an extractor, on the CPU; ValueError if it has other classes."""
-    if len(state["logits.bias"]) != num_classes:
+    if len(state.get("logits.bias", ())) != num_classes:
         raise ValueError(f"it has no {num_classes} classes")
     with RandomState(0, CPU).in_place():
         model = Classifier(shape, num_classes)
