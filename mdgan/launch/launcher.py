@@ -311,7 +311,7 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
         work: list[tuple[str, Callable[[], None]]] = []
         if prepared.ranks.serves:
             other = place_for_others(prepared, takes_over_at)
-            folder = Path(resources.enter_context(make_private_folder()))
+            folder = Path(resources.enter_context(make_private_folder(for_sockets=True)))
             # Who asks to stop from here on is heard once the roles run, and the folder says so.
             signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
             resources.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOP_SIGNALS)

@@ -12,6 +12,7 @@ from mdgan.errors import BadInput
 from mdgan.launch import addresses
 from mdgan.launch.addresses import Sockets
 from mdgan.launch.prepare import Prepared
+from mdgan.launch.private_folders import check_temporary
 from mdgan.launch.ranks import most_ranks
 from mdgan.launch.settings import LinkSettings, check_exposed, read_revocations
 from mdgan.launch.task import LaunchedTask
@@ -61,6 +62,7 @@ def open_server(
     from mdgan.transport.grpc_server import GrpcServerTransport
     from mdgan.transport.streams import CannotListen
 
+    check_temporary(for_sockets=True)  # a front has a folder there
     sizes = prepared.message_sizes
     settings, task = prepared.link_settings, prepared.task
     from_host = partial(message_sizes.from_host, sizes)
@@ -105,6 +107,8 @@ def connector(
     """
     settings, task = prepared.link_settings, prepared.task
     known = server_places(settings.links)
+    if sockets is None:
+        check_temporary(for_sockets=True)  # a front has a folder there
     if sockets is not None:
         known = [sockets.server, *(known if len(settings.links.addresses()) > 1 else ())]
     parcels_at = _place_of_parcels(prepared, workers[0], sockets)

@@ -12,6 +12,8 @@ from mdgan.errors import BadInput
 from mdgan.settings.machine import cache_folder
 
 _ROOT = 0
+_MOST_OF_A_SOCKET = 76
+"""Bytes of a path that leave room for a folder and a socket in it; systems allow some 100."""
 _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ALL_USERS = ["0", "0", "4294967295"]
 
@@ -20,15 +22,17 @@ class NotPrivate(Exception):
     """Another user may be behind a folder or a socket; the text says why in one line."""
 
 
-def make_private_folder() -> "tempfile.TemporaryDirectory[str]":
+def make_private_folder(*, for_sockets: bool = False) -> "tempfile.TemporaryDirectory[str]":
     """A new folder with mode 0700 and a name that cannot be foretold, in `$TMPDIR`."""
-    above = check_temporary()
+    above = check_temporary(for_sockets=for_sockets)
     return tempfile.TemporaryDirectory(prefix="mdgan-", dir=above, ignore_cleanup_errors=True)
 
 
-def check_temporary() -> Path:
+def check_temporary(*, for_sockets: bool = False) -> Path:
     """Checks that no other user can exchange a file in `$TMPDIR` for another; returns its path."""
     above = Path(tempfile.gettempdir())
+    if for_sockets and len(os.fsencode(above.resolve())) > _MOST_OF_A_SOCKET:
+        raise BadInput(f"TMPDIR {above}: too long a path for sockets; name a shorter one")
     try:
         check_above(above / "new")
     except NotPrivate as error:

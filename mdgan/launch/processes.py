@@ -164,7 +164,7 @@ def make_host(
         make_hello(workers[0], counts, prepared.identity, tells_classes=tells_classes),
         connect,
         timeouts,
-        Describer(shards, file, device, why_not, server_is_here=is_here),
+        Describer(shards, file, device, why_not, prepared.dataset.shape, server_is_here=is_here),
         HostCheckpoints(
             partial(_checkpoints_of, prepared, workers, run),
             tracer,

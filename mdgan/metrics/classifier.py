@@ -121,7 +121,9 @@ def train_classifier(name: str, source: Partitioner, held_out: Partitioner | Non
 def assemble(
     name: str, shape: Shape, num_classes: int, accuracy: float, state: Mapping[str, Tensor]
 ) -> Extractor:
-    """A trained classifier as an extractor, on the CPU."""
+    """A trained classifier as an extractor, on the CPU; ValueError if it has other classes."""
+    if len(state.get("logits.bias", ())) != num_classes:
+        raise ValueError(f"it has no {num_classes} classes")
     with RandomState(0, CPU).in_place():
         model = Classifier(shape, num_classes)
     model.load_state_dict(state)

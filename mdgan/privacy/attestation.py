@@ -130,7 +130,7 @@ def rounded_up(epsilon: float) -> float:
 def _why_not(text: str, known: Statement, *, may_be_blank: bool) -> str:
     try:
         said = msgspec.json.decode(text, type=Statement)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return _UNREAD
     if said.run != known.run:
         return f"the server names another run, {said.run:.40}"

@@ -252,7 +252,8 @@ class FrontProcess:
         found = self._addresses.setdefault(caller.site, _Address())
         self._addresses.move_to_end(caller.site)
         if len(self._addresses) > _MOST_ADDRESSES:
-            self._addresses.popitem(last=False)
+            strangers = (site for site, each in self._addresses.items() if not each.is_known)
+            self._addresses.pop(next(strangers, next(iter(self._addresses))))
         return found
 
 

@@ -29,7 +29,15 @@ from mdgan.transport.links_pb2 import Nothing, Order, Piece, Time
 from mdgan.transport.parcel_service import ParcelService, fetch
 from mdgan.transport.parcels import NothingThere, Parcels
 from mdgan.transport.plain_socket import PlainSocket, knock
-from mdgan.transport.streams import CLOCK, TAKE_PART, Outbox, close, open_channel, reason_of
+from mdgan.transport.streams import (
+    CLOCK,
+    TAKE_PART,
+    Outbox,
+    close,
+    is_place,
+    open_channel,
+    reason_of,
+)
 from mdgan.transport.until import Inbox, Until
 
 _CLOCK_QUESTIONS = 5
@@ -72,6 +80,7 @@ class GrpcHostTransport(HostTransport):
         self._from_hosts = accepts_from_hosts
         self._timeouts = timeouts
         self._parcels = Parcels(timeouts.swap)
+        self._has_ports = not (parcels_at or "").startswith("unix:")
         self._service = ParcelService.of_host(self._parcels, access)
         said = {**hello, "purpose": "join", "listens": None}
         if accepts_from_hosts and parcels_at is not None:
@@ -187,7 +196,8 @@ class GrpcHostTransport(HostTransport):
         order = Order(giver=giver, iteration=iteration, taker=self.host, ticket=ticket)
         if address == RELAY:
             return fetch(self._channel, order, self._from_hosts, self._swap_seconds)
-        if not isinstance(address, str):
+        # A server that lies could name a socket of this machine, or have names looked up.
+        if not isinstance(address, str) or (self._has_ports and not is_place(address)):
             raise NothingThere("its address is unknown")
         channel = open_channel(address, self._identity, HOST_NAME, self._timeouts)
         try:

@@ -185,24 +185,31 @@ def _shown_to_clients(identity: OwnIdentity) -> grpc.ServerCredentials:
     )
 
 
+def is_place(place: str) -> bool:
+    """Whether this is an IP address, in brackets if it is one of IPv6, and a port."""
+    match = _PLACE.fullmatch(place)
+    if match is None or not 0 < int(match[3]) <= _MOST_PORT:
+        return False
+    try:
+        ipaddress.ip_address(match[1] or match[2])
+    except ValueError:
+        return False
+    return True
+
+
 def may_be_tried(place: str, peer: str) -> bool:
     """Whether the server may look for a host of the run at a place that a host has named.
 
     Args:
-        place: an IP address, in brackets if it is one of IPv6, and a port. Names are not believed:
-            they may mean another machine a moment later.
+        place: see `is_place`. Names are not believed: they may mean another machine a moment later.
         peer: where the connection of that host comes from, such as `ipv4:10.0.0.7:41250`.
 
     It may not be an address, other than that of the connection, that means something else on each
     machine, or a group of machines.
     """
-    match = _PLACE.fullmatch(place)
-    if match is None or not 0 < int(match[3]) <= _MOST_PORT:
+    if not is_place(place):
         return False
-    try:
-        named = ipaddress.ip_address(match[1] or match[2])
-    except ValueError:
-        return False
+    named = ipaddress.ip_address(place.rpartition(":")[0].strip("[]"))
     means_others = named.is_loopback or named.is_unspecified or named.is_multicast
     return named == address_of(peer) or not (
         means_others or named.is_link_local or named.is_reserved

@@ -1,5 +1,6 @@
 """What the process in front of a port keeps away from the server, and from a host, behind it."""
 
+import asyncio
 import json
 import os
 import signal
@@ -11,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import psutil
@@ -21,6 +23,7 @@ from mdgan.credentials.files import issue, make_folder_of_authority, revoke
 from mdgan.credentials.identity import Identity, read_credentials
 from mdgan.credentials.permit import HOST_NAME, SERVER_NAME
 from mdgan.credentials.revocations import Revocations
+from mdgan.transport import front_process
 from mdgan.transport.base import Joined
 from mdgan.transport.streams import FETCH, open_channel
 from tests.claims.registry import claim
@@ -148,6 +151,21 @@ def test_few_connections_without_a_certificate_reach_the_server() -> None:
         assert me.num_fds() - before - 600 < 150
         assert front.num_fds() < 256 + 64 + 50
     network.close()
+
+
+@claim("front", "Addresses from which calls were let in come first")
+def test_many_addresses_do_not_make_one_forgotten_that_was_let_in() -> None:
+    async def flood() -> bool:
+        with socket.socket() as listening:
+            front = front_process.FrontProcess(listening)
+            known, *strangers = (cast("Any", SimpleNamespace(site=n)) for n in range(5000))
+            front._address(known).is_known = True
+            for stranger in strangers:
+                front._address(stranger)
+            assert len(front._addresses) < len(strangers)
+            return front._address(known).is_known
+
+    assert asyncio.run(flood())
 
 
 @claim("front", "goes with its process, and is started again when it dies")

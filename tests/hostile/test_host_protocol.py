@@ -6,7 +6,7 @@ of real samples that was answered twice.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -191,6 +191,29 @@ def test_orders_of_checkpoints_do_not_fill_the_disk(bench: Callable[..., Bench])
     assert lies.ended() == "it has another run than the one that this host takes part in"
 
 
+def message_of(kind: str, iteration: int, choice: int) -> tuple[Message, Any]:
+    """A well-formed message, and what about it decides whether it may come."""
+    ranks = RANKS[: 1 + choice % 2]
+    if kind == BATCHES:
+        return batches(max(1, iteration), dict.fromkeys(ranks)), None
+    if kind == SWAP:
+        home = dict.fromkeys(RANKS, 1)
+        return mdgan_messages.swap(iteration, 1, {1: 2, 2: 1}, home, {}, {}), None
+    if kind == Kind.ADOPT:
+        return messages.adopt(iteration, {n: trap(make_worker(n)) for n in ranks}), ranks
+    if kind == Kind.COPY:
+        return messages.copy(iteration, 1, 9), None
+    if kind == Kind.CHECKPOINT:
+        return messages.checkpoint(iteration, range(9), to_server=choice == 3), choice == 3
+    return Message(kind, iteration, {"kind": "x", "name": "x", "sha256": "x"}), None
+
+
+def with_fields(message: Message, **fields: Any) -> Message:
+    """The same with others of its fields."""
+    return replace(message, fields={**message.fields, **fields})
+
+
+ONE = batches(1, {1: None})
 UNFIT: Mapping[str, tuple[Sequence[Message], str]] = {
     "kind": ([Message("FEEDBACK", 1)], "it sends FEEDBACK of iteration 1, which no server"),
     "network again": ([Message(Kind.EXTRACTOR, 0, {"kind": "x"})] * 2, "more than 1 on this link"),
@@ -205,6 +228,15 @@ UNFIT: Mapping[str, tuple[Sequence[Message], str]] = {
     "no network": ([Message(Kind.EXTRACTOR, 1)], "its EXTRACTOR message makes no sense"),
     "no reason": ([Message(Kind.STOP, 1)], "its STOP message makes no sense"),
     "no kept": ([Message(Kind.CHECKPOINT, 1)], "its CHECKPOINT message makes no sense"),
+    "half a place": ([with_fields(ONE, judge={"1": 0.5})], "a batch that is none of the 2"),
+    "other numbers": (
+        [replace(ONE, tensors={"batches.values": ONE.tensors["batches.values"].double()})],
+        "batches of torch.float64",
+    ),
+    "given twice": (
+        [with_fields(message_of(SWAP, 1, 0)[0], moves=[[1, 1, 7, 7], [1, 1, 8, 8]])],
+        "a worker gives or gets twice: [1, 1]",
+    ),
     "keys": ([Message(Kind.KEYS, 1)], "it sends KEYS of iteration 1, which no server of such a"),
 }
 
@@ -215,6 +247,13 @@ def test_what_does_not_fit_is_one_line(bench: Callable[..., Bench], name: str) -
     for message in sent:
         lies.send(message)
     assert why in lies.ended()
+
+
+@pytest.mark.parametrize("iteration", [1 << 70, -1, None, "x", 1e400])
+def test_a_welcome_to_an_iteration_that_is_none(tmp_path: Path, iteration: Any) -> None:
+    lies = Bench(tmp_path / "checkpoints", iteration=iteration)
+    assert "its WELCOME message makes no sense" in lies.ended()
+    assert not lies.heard
 
 
 # All messages in any order.
@@ -297,23 +336,6 @@ acts = st.tuples(
     st.sampled_from((1, 1, 1, 1, 1, 1, 0, 0, 2, -1, -2, 9)),
     st.integers(0, 3),
 )
-
-
-def message_of(kind: str, iteration: int, choice: int) -> tuple[Message, Any]:
-    """A well-formed message, and what about it decides whether it may come."""
-    ranks = RANKS[: 1 + choice % 2]
-    if kind == BATCHES:
-        return batches(max(1, iteration), dict.fromkeys(ranks)), None
-    if kind == SWAP:
-        home = dict.fromkeys(RANKS, 1)
-        return mdgan_messages.swap(iteration, 1, {1: 2, 2: 1}, home, {}, {}), None
-    if kind == Kind.ADOPT:
-        return messages.adopt(iteration, {n: trap(make_worker(n)) for n in ranks}), ranks
-    if kind == Kind.COPY:
-        return messages.copy(iteration, 1, 9), None
-    if kind == Kind.CHECKPOINT:
-        return messages.checkpoint(iteration, range(9), to_server=choice == 3), choice == 3
-    return Message(kind, iteration, {"kind": "x", "name": "x", "sha256": "x"}), None
 
 
 def play(folder: Path, start: int, sequence: Sequence[tuple[str, int, int]]) -> None:

@@ -91,6 +91,27 @@ def test_the_group_of_one_user_is_no_other_user(
         make_private_folder()
 
 
+@claim("private-folder", "mdgan refuses a $TMPDIR that is of another user")
+def test_a_host_without_the_server_here_refuses_that_folder_too(
+    tmp_path: Path, temporary: Path
+) -> None:
+    """Its port has a folder there."""
+    temporary.chmod(0o775)
+    flags = ["train", "--world-size", "2", "--ranks", "1", "--master-port", "1", "--insecure"]
+    refused = run(*flags, cwd=tmp_path, TMPDIR=str(temporary))
+    check_refused(refused, f"TMPDIR {temporary}", "chmod +t")
+
+
+def test_a_path_that_is_too_long_for_sockets(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 20)))
+    Path(tempfile.gettempdir()).mkdir()
+    with pytest.raises(BadInput, match=r"TMPDIR .*: too long a path for sockets; name a shorter"):
+        make_private_folder(for_sockets=True)
+    make_private_folder().cleanup()
+
+
 @pytest.mark.parametrize(
     "how", ["the folder", "the socket", "a folder that all may write to", "a link"]
 )

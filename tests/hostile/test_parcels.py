@@ -1,5 +1,6 @@
 """A host that takes what others hand to each other, or fills the server with what it lays out."""
 
+import socket
 from pathlib import Path
 
 import grpc
@@ -17,6 +18,7 @@ from tests.unit.transport.networks import (
     LONG,
     QUICK,
     GrpcNetwork,
+    credentials,
     expect,
     giver_and_taker,
     joined,
@@ -44,6 +46,25 @@ def test_a_host_takes_no_parcel_of_others_away(relay: bool) -> None:
             list(fetch(order, timeout=LONG))
     assert value_of(taker.exchange(4, {}, [1], addresses, tickets[2])[1]) == 4.0
     channel.close()
+    network.close()
+
+
+@pytest.mark.parametrize("place", ["unix:{}", "dns:localhost:{}", "localhost:{}", "127.0.0.1:0"])
+def test_a_host_asks_no_place_that_a_lying_server_invents(tmp_path: Path, place: str) -> None:
+    """Such as the socket of another program on the host's machine."""
+    network = GrpcNetwork(identity=credentials())
+    _, taker, _ = giver_and_taker(network)
+    tickets = ordered(network, 4, (1, 2))
+    with socket.socket(socket.AF_UNIX if "unix" in place else socket.AF_INET) as other:
+        other.bind(str(tmp_path / "other") if "unix" in place else ("127.0.0.1", 0))
+        other.listen()
+        named = other.getsockname()
+        invented = place.format(named if "unix" in place else named[1])
+        lost = taker.exchange(4, {}, [1], {1: invented}, tickets[2])[1]
+        assert lost == Lost(1, "its address is unknown")
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.accept()
     network.close()
 
 

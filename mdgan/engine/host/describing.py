@@ -41,6 +41,7 @@ class Describer:
 
     Attributes:
         own_file: this machine's extractor file; None if it agreed to the data set's classifier.
+        shape: of a sample; None if it is not known.
         server_is_here: whether the server runs on this machine, for the same user. It could read
             the data itself, so that sums over any number of samples tell it nothing.
     """
@@ -49,6 +50,7 @@ class Describer:
     own_file: Path | None
     device: torch.device
     why_not: str = ""
+    shape: tuple[int, ...] | None = None
     server_is_here: bool = False
     _networks: set[str] = field(default_factory=set, init=False)
     _steps: Iterator[dict[str, Tensor] | None] | None = field(default=None, init=False)
@@ -81,6 +83,9 @@ class Describer:
         if self.why_not:
             raise Withheld(self.why_not)
         with sensible(message.kind):
+            # A network of another shape could take any amount of memory.
+            if self.shape is not None and message.fields["shape"] not in (None, [*self.shape]):
+                raise ValueError(f"samples are {[*self.shape]}")
             extractor = unpack(message.fields, message.tensors, self.own_file).to(self.device)
         self._networks.add(extractor.sha256)
         if len(self._networks) > _MOST_NETWORKS:

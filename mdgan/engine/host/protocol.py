@@ -29,6 +29,7 @@ class State(Enum):
     TRAINS = "every worker here has what it needs"
 
 
+_MOST_ITERATIONS = 1 << 62
 ALWAYS, ARRIVED = frozenset(State), frozenset({State.WAITS, State.TRAINS})
 LACKS, TRAINS = frozenset({State.LACKS}), frozenset({State.TRAINS})
 
@@ -117,7 +118,8 @@ class Protocol:
         """
         with sensible(Kind.WELCOME):
             run, generation = str(welcome.get("run_id", "")), int(welcome["generation"])
-            iteration = int(welcome["iteration"])
+            if not 0 <= (iteration := int(welcome["iteration"])) < _MOST_ITERATIONS:
+                raise ValueError(f"iteration {iteration:.3g}")
         if self._run not in (None, run):
             raise OutOfTurn("it has another run than the one that this host takes part in")
         self._asked = self._asked if generation <= self._generation else 0

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -38,10 +37,11 @@ class FederatedHost(HostPart):
     path: HostPath = field()
     training: LocalTraining
     begins = messages.ROUND
-    # A round that was aborted, or of which no sum could be opened, comes again.
-    rules = MappingProxyType({messages.ROUND: Turn(most=1000, above={messages.ROUND: 0})})
 
     def __post_init__(self) -> None:
+        # A round that was aborted, or of which no sum could be opened, comes again.
+        many = 1000 if self.needs.settings.rounds.on_deadline == "abort" else 100
+        self.rules = {messages.ROUND: Turn(most=many, above={messages.ROUND: 0})}
         self._last = 0, b""
         self._spending = Spending(self.needs.budgets)
 

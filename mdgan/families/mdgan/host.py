@@ -135,6 +135,7 @@ class MDGANHost(HostPart):
             self._group.learn_real_halves()
 
     def _swap(self, order: Message, transport: HostTransport) -> None:
+        messages.check_moves(order)
         with self._tracer.span("swap") as span:
             before = _swap_bytes(transport)
             swapped = host_swaps.carry_out(

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -103,14 +104,17 @@ def read_batches(
         The batches, [n, b, C, H, W]; by worker, the places in them of its two.
 
     Raises:
-        ValueError, KeyError: the codec does not write such batches, a worker's are not among them,
-            or labels are missing or wrong.
+        ValueError, KeyError: the codec does not write such batches, or no server does; a worker's
+            are not among them, or labels are missing or wrong.
     """
     judge, train = message.fields["judge"], message.fields["train"]
     images = codec.decode(part_of(message.tensors, "batches."), batch_shape)
     assignment = {int(worker): Assignment(place, train[worker]) for worker, place in judge.items()}
-    if not all(0 <= place < len(images) for pair in assignment.values() for place in pair):
+    places = [place for pair in assignment.values() for place in pair]
+    if not all(type(place) is int and 0 <= place < len(images) for place in places):
         raise ValueError(f"a batch that is none of the {len(images)}")
+    if images.dtype != torch.float32:  # the codec also writes feedback
+        raise ValueError(f"batches of {images.dtype}")
     if num_classes is None:
         return Samples(images), assignment
     labels = message.tensors[_LABELS]
@@ -174,6 +178,14 @@ def swap(
         "takes": {str(giver): tickets[giver, host] for giver, taker in pairs if taker == host},
     }
     return Message(SWAP, iteration, fields)
+
+
+def check_moves(order: Message) -> None:
+    """Raises ValueError unless in a SWAP each worker gives once at most, and gets once."""
+    rows: list[list[int]] = msgspec.convert(order.fields["moves"], list[list[int]])
+    for workers in ([row[place] for row in rows] for place in (0, 2)):
+        if len(set(workers)) < len(rows):
+            raise ValueError(f"a worker gives or gets twice: {workers}")
 
 
 def swapped(

@@ -1,7 +1,9 @@
 """What a host tells of its data to a server that would like to see them."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor
 from mdgan.data.partitioner import InMemoryPartitioner, NoSamples
 from mdgan.data.shard import Shard
 from mdgan.engine.host.describing import Describer
+from mdgan.engine.host.protocol import OutOfTurn
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import generator_for
 from mdgan.messages import Kind, Message
@@ -95,6 +98,25 @@ def test_sums_hide_samples_among_more_than_there_are_features_and_classes(
     answer = told(Describer(own, None, CPU), identity(num_classes))
     assert bool(answer.tensors) == tells, answer.fields
     assert bool(answer.fields["reason"]) != tells
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [{"shape": [1, 9, 9]}, {"shape": [1 << 30, 4, 4], "kind": "random"}, {"classes": 1 << 40}, {}],
+)
+def test_a_network_of_another_size_takes_no_memory(lie: dict[str, Any]) -> None:
+    """Made as they say, these would be of gigabytes; a network that fits is the last one."""
+    describer = Describer({1: shard(MANY)}, None, CPU, shape=SHAPE)
+    fields, tensors = pack(identity())
+    describer.begin(Message(Kind.EXTRACTOR, 0, {**fields, **lie}, tensors))
+    with (
+        pytest.raises(OutOfTurn, match="its EXTRACTOR message makes no sense")
+        if ("shape" in lie)
+        else nullcontext()
+    ):
+        while (answer := describer.step(7)) is None:
+            pass
+        assert bool(answer.tensors) == (not lie)
 
 
 @claim("two-networks", "a host describes its data by two networks at most")

@@ -1,6 +1,7 @@
 """When messages may come: rules of which one host alone does not show all."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from mdgan.engine.host.protocol import OutOfTurn, Protocol, State, Turn
 from mdgan.families.federated.host import FederatedHost
+from mdgan.families.federated.messages import ROUND
 from mdgan.families.mdgan.host import rules_for
 from mdgan.families.mdgan.messages import BATCHES, SWAP
 from mdgan.messages import Message
@@ -44,6 +46,18 @@ def test_a_server_that_takes_over_again_and_again_does_not_ask_for_ever() -> Non
     protocol.attend({"generation": 105, "iteration": 0})
     with pytest.raises(OutOfTurn, match="than a run of such a length does"):
         protocol.check(Message(BATCHES, 1), State.TRAINS)
+
+
+@pytest.mark.parametrize(("on_deadline", "most"), [("complete", 100), ("abort", 1000)])
+def test_a_round_comes_again_as_often_as_one_can_fail(on_deadline: str, most: int) -> None:
+    host: Any = FederatedHost.__new__(FederatedHost)
+    rounds = SimpleNamespace(on_deadline=on_deadline)
+    host.needs = SimpleNamespace(settings=SimpleNamespace(rounds=rounds), budgets={})
+    host.__post_init__()
+    asked = [(ROUND, 1)] * most
+    rules = {**rules_for(), **host.rules}
+    assert not held(rules, *asked)
+    assert f"more than {most} of that iteration" in held(rules, *asked, (ROUND, 1))
 
 
 def test_clients_that_begin_anew_train_a_round_again_with_the_same_models_alone() -> None:

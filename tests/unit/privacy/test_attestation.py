@@ -52,7 +52,8 @@ def test_a_host_does_not_sign_other_terms(own: Identity) -> None:
 def test_a_host_does_not_sign_for_another_run_or_for_nonsense(own: Identity) -> None:
     other = attest(own, Statement("r2", TERMS, 7).text(), KNOWN, [1], ACCOUNT)
     assert "another run, r2" in other.refusal
-    for text in ("", "{", "[]", '{"run": 3}', '{"run": "r1", "terms": [], "iteration": 1}'):
+    nested = KNOWN.text().replace('"iteration"', '"terms": {"x": ' + "[" * 30_000 + '"iteration"')
+    for text in ("", "{", "[]", '{"run": 3}', '{"run": "r1", "terms": [], "iteration": 1}', nested):
         assert attest(own, text, KNOWN, [1], ACCOUNT).refusal.endswith("cannot be read")
 
 
