@@ -1,7 +1,8 @@
 """The workers' side of swaps: they give discriminators, and try what others give to them.
 
-What another host has given is tried before it is believed. No weights or moments may be much larger
-or smaller than the worker's own. If its feedback on what the worker judged last does not go along
+What another worker has given is tried before it is believed, also where both have one host: what a
+run computes must not depend on that. No weights or moments may be much larger or smaller than the
+worker's own. If its feedback on what the worker judged last does not go along
 with the worker's own, it must tell real samples from generated ones, where the worker's own clearly
 does. Under differential privacy no sample is used without being counted, so there only sizes count.
 """
@@ -71,7 +72,7 @@ def carry_out(
     """Gives and takes discriminators; a worker that gets none that it can use keeps its own.
 
     If the order asks for means, a worker that gives goes on with that of its own and of what it
-    got. By what it has `answered` last a worker tries what comes from other hosts.
+    got. By what it has `answered` last a worker tries what comes.
     """
     moves = {giver: taker for giver, _, taker, _ in order.fields["moves"]}
     for rank in workers.keys() & {*moves, *moves.values()}:
@@ -85,7 +86,7 @@ def carry_out(
             continue
         mean = order.fields["means"] and taker in moves
         try:
-            if giver not in own and taker in own and taker in answered:
+            if taker in own and taker in answered:
                 _try(workers[taker], own[taker], state, answered[taker])
             workers[taker].take(state, mean=mean)
         except (KeyError, RuntimeError) as error:  # broken, or not of this architecture
