@@ -11,13 +11,14 @@ from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
+from mdgan.families.contract import ClassCounts
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.free_riders import FreeRiders
 from mdgan.families.mdgan.messages import COPIED, OUTPUTS, SWAPPED, batches, image_codec
 from mdgan.families.mdgan.opposition import Opposition
 from mdgan.families.mdgan.server_swaps import Holders, ServerSwaps
-from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.settings import MDGANSettings, are_uneven, interval_for, shares
 from mdgan.gan.exact_sum import PartialSum
 from mdgan.gan.labels import label_counts
 from mdgan.gan.model_state import part_of, under
@@ -102,12 +103,17 @@ class MDGANServer(ServerPart):
         return {n: under(COPIED, discriminators.get(n, first)) for n in workers}
 
     def begin(self, engine: Engine) -> None:
-        """Works out how often discriminators are swapped."""
+        """Works out how often discriminators are swapped, and whether they should agree."""
         self.path.begin(engine.peers)
-        if self._swap_every:
-            return
-        held = engine.peers.holdings().values()
-        size, counts = engine.peers.mean_shard_size, [known["classes"] for known in held]
+        counts = [known["classes"] for known in engine.peers.holdings().values()]
+        if not self._swap_every:
+            self._find_rhythm(counts, engine)
+        # No claim of a few hosts makes all differ: each counts the same.
+        often = self._swap_every <= interval_for(self._num_weights)
+        self._swaps.agree = often or not are_uneven([*map(shares, counts)])
+
+    def _find_rhythm(self, counts: ClassCounts, engine: Engine) -> None:
+        size = engine.peers.mean_shard_size
         self._swap_every = self._settings.swap_every(size, counts, self._num_weights)
         usual = self._settings.swap_every(size)
         if self._swap_every != usual:

@@ -243,7 +243,12 @@ class ServerSwaps:
     A host that keeps another one waiting for long gives it no discriminator any more, and gives
     none to any host once two have waited for it. One that lies about that harms itself alone; it
     takes two of them to keep a third from giving.
+
+    Attributes:
+        agree: whether honest discriminators should agree on what is real.
     """
+
+    agree = True
 
     def __init__(self, form: str, seed: int) -> None:
         self.num_swaps = 0
@@ -284,7 +289,9 @@ class ServerSwaps:
         for host, carried in free.items():
             share = {g: t for g, t in moves.items() if g in carried or t in carried}
             order = messages.swap(
-                *(iteration, host, share, host_of, addresses, tickets), means=record.means
+                *(iteration, host, share, host_of, addresses, tickets),
+                means=record.means,
+                agree=self.agree,
             )
             engine.tell(host, order)
         return moves
