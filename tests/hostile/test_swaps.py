@@ -114,7 +114,7 @@ def test_who_spoils_discriminators_is_shut_out_and_nobody_else(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("partition", ["sorted", "dirichlet:0.05"])
-@claim("tried", "also where workers hold such different classes that honest ones differ as much")
+@claim("tried", "so it does where workers hold such different classes")
 def test_honest_discriminators_of_other_classes_are_taken(tmp_path: Path, partition: str) -> None:
     flags = ["--world-size", "11", "--transport", "memory", "--threads", "1", "--iterations", "51"]
     flags += ["--sample-interval", "0", "--swap-interval", "10", "--out", "run"]

@@ -4,8 +4,8 @@ What another worker has given is tried before it is believed, also where both ha
 run computes must not depend on that. No weights or moments may be much larger or smaller than the
 worker's own. If its feedback on what the worker judged last does not go along with the worker's
 own, it must tell real samples from generated ones, where the worker's own clearly does. Only sizes
-count where honest ones differ as much (with a class each and a swap every 20 iterations that refused
-105 of 190 honest moves), and under differential privacy, where no use of a sample is uncounted.
+count where honest ones differ as much (with a class each and a swap every 20 iterations 105 of 190
+honest moves were refused), and under differential privacy, where each use of a sample is counted.
 """
 
 import logging

@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 _AGGREGATION = "aggregation."
 _HOLDERS = "holders"
+_HANDOVERS = "handovers"
+_OPPOSITION = "opposition"
 _RHYTHM = {
     *("swap_interval", "swap_epochs", "batch_size", "partition", "world_size", "dataset"),
     *("data_dir", "swap"),
@@ -151,14 +153,18 @@ class MDGANServer(ServerPart):
             **self.learner.state(),
             **under(_AGGREGATION, self.aggregation.record.state()),
             **under(_HOLDERS, self._holders.state()),
+            **under(_HANDOVERS, self._swaps.handovers.state()),
+            **under(_OPPOSITION, self._opposition.state()),
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `ServerPart`."""
-        others = (_AGGREGATION, _HOLDERS)
+        others = (_AGGREGATION, _HOLDERS, _HANDOVERS, _OPPOSITION)
         self.learner.load_state({n: t for n, t in state.items() if not n.startswith(others)})
         self.aggregation.record.load_state(part_of(state, _AGGREGATION))
         self._holders.load_state(part_of(state, _HOLDERS))
+        self._swaps.handovers.load_state(part_of(state, _HANDOVERS))
+        self._opposition.load_state(part_of(state, _OPPOSITION))
 
     # What iterations of any policy consist of.
 

@@ -101,9 +101,8 @@ def are_uneven(class_counts: Sequence[Sequence[float]]) -> bool:
 
 
 def shares(counts: Sequence[float]) -> list[float]:
-    """What part of all each count is; nothing if they are 0."""
-    total = sum(counts)
-    return [count / total for count in counts if total]
+    """What part of all each count is; none if they are 0."""
+    return [count / total for total in [sum(counts)] for count in counts if total]
 
 
 def interval_for(num_weights: int) -> int:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.free_riders import Evidence, FreeRiders
-from mdgan.families.mdgan.server_swaps import Handovers, Moves, draw_swap
+from mdgan.families.mdgan.handovers import Handovers
+from mdgan.families.mdgan.server_swaps import Moves, draw_swap
 from mdgan.families.mdgan.shown import GUILTY
 from tests.claims.registry import claim
 
@@ -158,6 +159,9 @@ def test_who_spoils_discriminators_is_found_and_none_that_handed_them_on(found_b
     handovers = Handovers()
     refusals(handovers, 5, found_by=found_by)
     assert handovers.spoilers.keys() == {5}
+    on = Handovers()
+    on.load_state(handovers.state())
+    assert on.spoilers == handovers.spoilers, "also after the server has gone on"
     scores = FreeRiders(SHAPE[0], handovers)
     scores.look(torch.zeros(1), {}, {}, swap_follows=False)  # as with secure sums
     assert scores.guilty() == {5}
