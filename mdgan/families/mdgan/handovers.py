@@ -105,9 +105,13 @@ class Handovers:
             worker: {host for (_, host), v in open_.items() if worker in v} - {owner_of[worker]}
             for worker in owner_of
         }
-        first, second = sorted(witnesses, key=lambda n: (-len(witnesses[n]), n))[:2]
+        first = min(witnesses, key=lambda n: (-len(witnesses[n]), n))
+        hosts = witnesses[first]
         others = [v for (_, host), v in open_.items() if host != owner_of[first]]
         share = sum(first in v for v in others) / max(1, len(others))
-        num_refusing = len(witnesses[first])
-        if num_refusing >= max(_ENOUGH, 1 + len(witnesses[second])) and share >= _NEARLY_ALL:
-            self.spoilers[first] = num_refusing
+        # What a suspect says against another one does not clear it.
+        is_first = all(
+            len(hosts - {owner_of[n]}) > len(found) for n, found in witnesses.items() if n != first
+        )
+        if is_first and len(hosts) >= _ENOUGH and share >= _NEARLY_ALL:
+            self.spoilers[first] = len(hosts)

@@ -176,6 +176,18 @@ def test_who_refuses_whatever_it_is_given_has_nobody_blamed() -> None:
     assert not handovers.spoilers
 
 
+def test_who_spoils_what_one_other_gave_and_refuses_the_rest_of_it_frames_nobody() -> None:
+    handovers, owner_of = Handovers(), {n: n for n in range(1, 9)}
+    victim, liar = 1, 2
+    for taker in (3, 4, 5, 6, 7):
+        handovers.note({victim: liar, liar: victim}, {}, {victim: "", liar: ""}, owner_of)
+        swap = {liar: taker, taker: liar, 8: victim, victim: 8}
+        handovers.note(swap, {}, {n: "" for n in swap if n != taker}, owner_of, {taker})
+        swap = {victim: liar, liar: victim, 3: 4, 4: 3, 5: 6, 6: 5}
+        handovers.note(swap, {}, {n: "" for n in swap if n != liar}, owner_of, {liar})
+    assert victim not in handovers.spoilers
+
+
 @pytest.mark.parametrize(("givers", "is_guilty"), [((5,) * 8, False), ((1, 2, 4, 5) * 2, True)])
 def test_what_one_other_worker_gives_has_nobody_blamed(
     givers: Sequence[int], is_guilty: bool
