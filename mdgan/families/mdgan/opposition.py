@@ -17,8 +17,8 @@ of its hosts does. Then hosts are divided anew in each iteration (`ServerPath.lo
 one that is in all sums that oppose is found.
 """
 
-from collections.abc import Mapping, Sequence
-from math import inf, sqrt
+from collections.abc import Collection, Mapping, Sequence
+from math import sqrt
 from statistics import median
 
 import numpy as np
@@ -69,12 +69,10 @@ class Opposition:
         self.guilty: set[int] = set()
         self.left_out: set[int] = set()
         self.divides = False
-        # By worker, by whom the discriminator came from that gave it, or itself.
-        self._parts: dict[int, dict[int, float]] = {}
+        self._evidence: dict[int, float] = {}
         self._usual = self._variance = 0.0
         self._num_seen = 0
-        # By worker: when, the evidence there was, and by whom.
-        self._given: dict[int, tuple[int, float, int]] = {}
+        self._given: dict[int, tuple[int, float]] = {}  # when, and the evidence there was
         self._search_ends = 0
 
     @property
@@ -90,7 +88,7 @@ class Opposition:
         given = [(n, *before) for n, before in self._given.items()]
         numbers = self._usual, self._variance, self._num_seen, self._search_ends, self.divides
         found = {
-            ".parts": [(n, m, part) for n, own in self._parts.items() for m, part in own.items()],
+            ".evidence": list(self._evidence.items()),
             ".given": given,
             ".guilty": sorted(self.guilty),
             ".numbers": numbers,
@@ -100,27 +98,16 @@ class Opposition:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continues where `state` was taken; with that of before the first look it begins anew."""
         if state:
-            for n, giver, part in state[".parts"].tolist():
-                self._parts.setdefault(int(n), {})[int(giver)] = part
-            for n, at, had, giver in state[".given"].tolist():
-                self._given[int(n)] = int(at), had, int(giver)
+            self._evidence = {int(n): evidence for n, evidence in state[".evidence"].tolist()}
+            self._given = {int(n): (int(at), had) for n, at, had in state[".given"].tolist()}
             self.guilty = set(map(int, state[".guilty"].tolist()))
             self._usual, self._variance, *counts, divides = state[".numbers"].tolist()
             self._num_seen, self._search_ends = map(int, counts)
             self.divides = bool(divides)
 
-    def given(self, moves: Mapping[int, int]) -> None:
-        """Workers were given a discriminator by others, giver → taker."""
-        for giver, n in moves.items():
-            self._given[n] = self._num_seen, sum(self._parts.get(n, {}).values()), giver
-
-    @property
-    def _evidence(self) -> dict[int, float]:
-        """By worker, less what the discriminators of any single other one explain."""
-        return {
-            n: sum(own.values()) - max((part for m, part in own.items() if m != n), default=0.0)
-            for n, own in self._parts.items()
-        }
+    def given(self, workers: Collection[int]) -> None:
+        """Workers were given a discriminator by others."""
+        self._given |= {n: (self._num_seen, self._evidence.get(n, 0.0)) for n in workers}
 
     def look(
         self,
@@ -137,19 +124,18 @@ class Opposition:
             if feedbacks:
                 means = [*torch.stack([feedbacks[n] for n in sorted(feedbacks)]).mean(1), *means]
             self._take(workers, torch.stack(means).flatten(1).cpu().double().numpy(), host_of)
-        found_by = self._evidence
-        sure = {n for n, evidence in found_by.items() if evidence >= _ENOUGH}
+        sure = {n for n, evidence in self._evidence.items() if evidence >= _ENOUGH}
         if not self._of_sums:
-            self.guilty = sure if 2 * len(sure) < len(found_by) else set()
+            self.guilty = sure if 2 * len(sure) < len(self._evidence) else set()
         elif not self.divides and sure:
-            self.divides, self._parts = True, {}
+            self.divides, self._evidence = True, {}
             self._search_ends = self._num_seen + _LONGEST_SEARCH
         elif self.divides:
-            most = max(found_by.values(), default=0.0)
-            first = {n for n in sure if found_by[n] == most}
+            most = max(self._evidence.values(), default=0.0)
+            first = {n for n in sure if self._evidence[n] == most}
             found = first if len({host_of.get(n, n) for n in first}) == 1 else set()
             if found or self._num_seen >= self._search_ends:
-                self.divides, self._parts = False, {}
+                self.divides, self._evidence = False, {}
                 if 2 * len(found | self.guilty) < len(host_of):
                     self.guilty |= found
         self.left_out |= self.guilty
@@ -174,21 +160,13 @@ class Opposition:
         self._variance += newest * (deviation**2 - self._variance)
         gap *= max(0.0, self._usual)
         strength = gap / max(self._variance, _LEAST_DEVIATION**2)
-        known = self._evidence
         for n, figure in by_worker.items():
             # The logarithm of the ratio of two normal densities, whose means are `gap` apart.
             ratio = strength * (usual - figure - gap / 2)
-            own = self._parts.setdefault(n, {n: 0.0})
-            had, enough = sum(own.values()), known.get(n, 0.0) >= _MOST
-            since, before, giver = self._given.get(n, (-_FRESH - 1, 0.0, n))
-            is_fresh = self._num_seen - since <= _FRESH
-            more = min(max(ratio, -_AGAINST), 0.0 if enough else _FOR)
-            evidence = max(0.0, min(had + more, before + _MOST_OF_ONE if is_fresh else inf))
-            if evidence > had:
-                origin = giver if is_fresh else n
-                own[origin] = own.get(origin, 0.0) + evidence - had
-            else:
-                self._parts[n] = {m: part * evidence / max(had, _TINY) for m, part in own.items()}
+            evidence = self._evidence.get(n, 0.0) + min(max(ratio, -_AGAINST), _FOR)
+            since, before = self._given.get(n, (-_FRESH, 0.0))
+            most = before + _MOST_OF_ONE if self._num_seen - since <= _FRESH else _MOST
+            self._evidence[n] = max(0.0, min(evidence, most, _MOST))
 
 
 def _figures(rows: _Floats, *, lengthens: bool) -> tuple[list[float], float]:

@@ -233,7 +233,7 @@ class MDGANServer(ServerPart):
             moves = self._swaps.order(i, engine, self._holders.now)
             self._holders.move(moves)
             self._free_riders.swapped(moves)
-            self._opposition.given(moves)
+            self._opposition.given(moves.values())
 
     def pauses_after(self, i: int, engine: Engine) -> bool:
         """Whether all workers must have answered before the iteration after i."""

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.opposition import Opposition
-from mdgan.families.mdgan.server_swaps import draw_swap
 from mdgan.families.mdgan.shown import GUILTY
 from mdgan.gan.exact_sum import PartialSum
 
@@ -86,7 +85,7 @@ def test_a_discriminator_that_was_given_is_no_proof() -> None:
     game, opposition = Game(), Opposition()
     for i in range(150):
         if i == 20:
-            opposition.given({1: LIAR})
+            opposition.given([LIAR])
         lie = LIES["reversed"] if 20 <= i < 80 else None
         opposition.look(game.feedbacks(i, lie), (), HOST_OF)
         assert not opposition.guilty
@@ -131,25 +130,7 @@ def test_a_server_that_goes_on_has_forgotten_nothing(stops_at: int) -> None:
         given = game.feedbacks(i, LIES["reversed"])
         for each in [opposition, on] if i >= stops_at else [opposition]:
             if i == 5:
-                each.given({1: LIAR, LIAR: 1})
+                each.given([LIAR, 1])
             each.look(given, (), HOST_OF)
         assert i < stops_at or (on.left_out, on.scores) == (opposition.left_out, opposition.scores)
     assert on.guilty == {LIAR}
-
-
-@pytest.mark.parametrize(("num_workers", "every"), [(3, 4), (4, 2), (4, 16), (10, 4)])
-@pytest.mark.parametrize("opposes", ["what it gives", "what it answers"])
-def test_what_one_gives_has_no_other_one_named(opposes: str, num_workers: int, every: int) -> None:
-    game, opposition, workers = Game(num_workers), Opposition(), range(1, num_workers + 1)
-    liar, lying, ever = num_workers, {num_workers}, set[int]()
-    for i in range(400):
-        given = game.feedbacks(i, None)
-        opposition.look(given | {n: -given[n] for n in lying}, (), HOST_OF)
-        ever |= opposition.guilty
-        if i % every == every - 1:
-            moves = draw_swap("pairs", 0, i // every, workers)
-            opposition.given(moves)
-            if opposes == "what it gives":
-                lying = {taker for giver, taker in moves.items() if giver == liar}
-    assert ever <= {liar}
-    assert opposes == "what it gives" or ever == {liar}
