@@ -34,7 +34,8 @@ from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.build import make_generator_learner, make_worker
 from mdgan.families.mdgan.free_riders import FreeRiders
-from mdgan.families.mdgan.server_swaps import Handovers, draw_swap
+from mdgan.families.mdgan.handovers import Handovers
+from mdgan.families.mdgan.server_swaps import draw_swap
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.build import build_model, num_parameters

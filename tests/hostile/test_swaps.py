@@ -111,3 +111,13 @@ def test_who_spoils_discriminators_is_shut_out_and_nobody_else(tmp_path: Path) -
     (event,) = read_events(ran.folder, "shut out")
     assert event["workers"] == [RANK]
     assert "others refuse the discriminators that it has had" in event["reason"]
+
+
+@pytest.mark.parametrize("partition", ["sorted", "dirichlet:0.05"])
+@claim("tried", "so it does where workers hold such different classes")
+def test_honest_discriminators_of_other_classes_are_taken(tmp_path: Path, partition: str) -> None:
+    flags = ["--world-size", "11", "--transport", "memory", "--threads", "1", "--iterations", "51"]
+    flags += ["--sample-interval", "0", "--swap-interval", "10", "--out", "run"]
+    ended = run_here("train", *flags, "--partition", partition, cwd=tmp_path)
+    assert ended.status == 0, ended
+    assert [swap["refused"] for swap in read_events(tmp_path / "run", "swap")] == [[]] * 5

@@ -2,9 +2,11 @@
 
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from mdgan.families.mdgan import host_swaps
 from tests.claims.registry import claim
 from tests.processes import (
     QUICK,
@@ -66,6 +68,19 @@ def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]
     assert len(set(generators.values())) == 1, {
         name: hash(generator) for name, generator in generators.items()
     }
+
+
+def test_a_worker_refuses_the_same_discriminators_wherever_others_are(tmp_path: Path) -> None:
+    flags = ["train", "--world-size", "6", "--transport", "memory", *QUICK, *PAIRS]
+    found = {}
+    with patch.object(host_swaps, "_WEIGHTS", 1.002):
+        for size in ("1", "2", "5"):
+            ended = run_here(*flags, "--workers-per-host", size, "--out", size, cwd=tmp_path)
+            refused = [swap["refused"] for swap in read_events(tmp_path / size, "swap")]
+            found[size] = ended_well(ended, tmp_path / size), refused
+    assert found["1"] == found["2"] == found["5"]
+    assert any(refused), "there is something to refuse"
+    assert not all(len(ranks) == 4 for ranks in refused), "and something to take"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.families.mdgan.server_swaps import Handovers
+from mdgan.families.mdgan.handovers import Handovers
 from mdgan.families.mdgan.settings import LEAST_SAMPLES, LEAST_WORKERS
 from mdgan.families.mdgan.shown import GUILTY
 

@@ -161,18 +161,21 @@ def swap(
     tickets: Mapping[tuple[int, int], str],
     *,
     means: bool = False,
+    agree: bool = True,
 ) -> Message:
     """Server → host: the moves, giver → taker, that concern one of its workers, with their hosts.
 
     `addresses` say where every host hands out discriminators; None where no host needs to know.
     Of the tickets, by giving and taking host, a host is told those of its own (see `Tickets`).
-    With `means` a taker that gives goes on with the mean of its own and of what it gets.
+    With `means` a taker that gives goes on with the mean of its own and of what it gets. If honest
+    discriminators hardly `agree` on what is real, a taker should not judge them by that.
     """
     rows = [[giver, host_of[giver], to, host_of[to]] for giver, to in sorted(moves.items())]
     pairs = [(giver, taker) for _, giver, _, taker in rows if giver != taker]
     fields = {
         "moves": rows,
         "means": means,
+        "agree": agree,
         "addresses": {str(giver): addresses.get(giver) for _, giver, _, _ in rows},
         "gives": {str(taker): tickets[host, taker] for giver, taker in pairs if giver == host},
         "takes": {str(giver): tickets[giver, host] for giver, taker in pairs if taker == host},

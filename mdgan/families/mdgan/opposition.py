@@ -80,6 +80,30 @@ class Opposition:
         shown = {} if self._of_sums and not self.divides else self._evidence
         return {n: sqrt(2 * evidence) for n, evidence in shown.items()}
 
+    def state(self) -> dict[str, Tensor]:
+        """What the next looks depend on; empty before the first."""
+        if not self._num_seen:
+            return {}
+        given = [(n, *before) for n, before in self._given.items()]
+        numbers = self._usual, self._variance, self._num_seen, self._search_ends, self.divides
+        found = {
+            ".evidence": list(self._evidence.items()),
+            ".given": given,
+            ".guilty": sorted(self.guilty),
+            ".numbers": numbers,
+        }
+        return {name: torch.tensor(rows, dtype=torch.float64) for name, rows in found.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continues where `state` was taken; with that of before the first look it begins anew."""
+        if state:
+            self._evidence = {int(n): evidence for n, evidence in state[".evidence"].tolist()}
+            self._given = {int(n): (int(at), had) for n, at, had in state[".given"].tolist()}
+            self.guilty = set(map(int, state[".guilty"].tolist()))
+            self._usual, self._variance, *counts, divides = state[".numbers"].tolist()
+            self._num_seen, self._search_ends = map(int, counts)
+            self.divides = bool(divides)
+
     def given(self, workers: Collection[int]) -> None:
         """Workers were given a discriminator by others."""
         self._given |= {n: (self._num_seen, self._evidence.get(n, 0.0)) for n in workers}

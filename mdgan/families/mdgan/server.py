@@ -11,13 +11,14 @@ from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
+from mdgan.families.contract import ClassCounts
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.free_riders import FreeRiders
 from mdgan.families.mdgan.messages import COPIED, OUTPUTS, SWAPPED, batches, image_codec
 from mdgan.families.mdgan.opposition import Opposition
 from mdgan.families.mdgan.server_swaps import Holders, ServerSwaps
-from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.settings import MDGANSettings, are_uneven, interval_for, shares
 from mdgan.gan.exact_sum import PartialSum
 from mdgan.gan.labels import label_counts
 from mdgan.gan.model_state import part_of, under
@@ -26,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 _AGGREGATION = "aggregation."
 _HOLDERS = "holders"
+_HANDOVERS = "handovers"
+_OPPOSITION = "opposition"
 _RHYTHM = {
     *("swap_interval", "swap_epochs", "batch_size", "partition", "world_size", "dataset"),
     *("data_dir", "swap"),
@@ -102,12 +105,17 @@ class MDGANServer(ServerPart):
         return {n: under(COPIED, discriminators.get(n, first)) for n in workers}
 
     def begin(self, engine: Engine) -> None:
-        """Works out how often discriminators are swapped."""
+        """Works out how often discriminators are swapped, and whether they should agree."""
         self.path.begin(engine.peers)
-        if self._swap_every:
-            return
-        held = engine.peers.holdings().values()
-        size, counts = engine.peers.mean_shard_size, [known["classes"] for known in held]
+        counts = [known["classes"] for known in engine.peers.holdings().values()]
+        if not self._swap_every:
+            self._find_rhythm(counts, engine)
+        # No claim of a few hosts makes all differ: each counts the same.
+        often = self._swap_every <= interval_for(self._num_weights)
+        self._swaps.agree = often or not are_uneven([*map(shares, counts)])
+
+    def _find_rhythm(self, counts: ClassCounts, engine: Engine) -> None:
+        size = engine.peers.mean_shard_size
         self._swap_every = self._settings.swap_every(size, counts, self._num_weights)
         usual = self._settings.swap_every(size)
         if self._swap_every != usual:
@@ -145,14 +153,18 @@ class MDGANServer(ServerPart):
             **self.learner.state(),
             **under(_AGGREGATION, self.aggregation.record.state()),
             **under(_HOLDERS, self._holders.state()),
+            **under(_HANDOVERS, self._swaps.handovers.state()),
+            **under(_OPPOSITION, self._opposition.state()),
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `ServerPart`."""
-        others = (_AGGREGATION, _HOLDERS)
+        others = (_AGGREGATION, _HOLDERS, _HANDOVERS, _OPPOSITION)
         self.learner.load_state({n: t for n, t in state.items() if not n.startswith(others)})
         self.aggregation.record.load_state(part_of(state, _AGGREGATION))
         self._holders.load_state(part_of(state, _HOLDERS))
+        self._swaps.handovers.load_state(part_of(state, _HANDOVERS))
+        self._opposition.load_state(part_of(state, _OPPOSITION))
 
     # What iterations of any policy consist of.
 

@@ -4,8 +4,7 @@ Hardy et al. let every worker choose a partner (Algorithm 1, SWAP); Darmanger an
 non-overlapping pairs at the server (section 5.3), which is our default.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,18 +14,13 @@ from torch import Tensor
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.settings import num_participants
 from mdgan.families.mdgan import messages
+from mdgan.families.mdgan.handovers import Handovers
 from mdgan.families.mdgan.settings import MEANS
 from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.messages import Message
 from mdgan.records.values import in_words
 
 _WITNESSES = 2
-_NEWEST = 40  # swaps of which it counts what was refused, so that chance does not add up
-_NUM_HOLDERS = 2
-"""Workers before its giver that may have spoilt a discriminator; others have healed it since."""
-_NEARLY_ALL = 0.8
-_ENOUGH = 4  # hosts that have refused what a worker has held; from then on it gives nothing
-
 
 Moves = dict[int, int]  # giver → taker. Workers that are not in it keep their discriminator.
 
@@ -144,103 +138,18 @@ class Holders:
         return {workers[place] for place in order.tolist()}
 
 
-class Handovers:
-    """Counts, for each worker, the hosts that took from it what is no discriminator that learns.
-
-    A worker that trains gives away something else than it took in its swap before. What it took is
-    what its giver says, and what it gave is what its taker says: a free rider's own word is not
-    needed. One host could say anything, so the others are counted that tell the same of a worker.
-
-    What a taker has tried and refuses may have been spoilt by any of those who held it last. The
-    one that nearly all that was refused has in common alone is to blame.
-    """
-
-    def __init__(self) -> None:
-        self._took: dict[int, str] = {}
-        self._witnesses: defaultdict[int, set[Hashable]] = defaultdict(set)
-        # By worker, who held its discriminator before, the last one first.
-        self._holders: dict[int, tuple[int, ...]] = {}
-        # By giver and the host that took from it last: who may have spoilt what that refused, and
-        # after how many swaps.
-        self._refusals: dict[tuple[int, Hashable], tuple[tuple[int, ...], int]] = {}
-        self._num_swaps = 0
-        self.spoilers: dict[int, int] = {}
-        """By worker that has spoilt discriminators, how many hosts refused them."""
-
-    def note(
-        self,
-        moves: Moves,
-        given: Mapping[int, str],
-        taken: Mapping[int, str],
-        owner_of: Mapping[int, Hashable],
-        refused: Collection[int] = (),
-    ) -> None:
-        """Takes in one swap: its moves, what givers and takers report, each worker's owner.
-
-        Where most workers hand on what they took, or most refuse it, none is blamed.
-        """
-        others = {g: t for g, t in moves.items() if owner_of[g] != owner_of[t]}
-        handed_on = {
-            giver: owner_of[taker]
-            for giver, taker in others.items()
-            if giver in self._took and taken.get(taker) == self._took[giver]
-        }
-        if 2 * len(handed_on) < len(moves):
-            for giver, witness in handed_on.items():
-                self._witnesses[giver].add(witness)
-        self._took |= {taker: given[giver] for giver, taker in moves.items() if giver in given}
-
-        self._num_swaps += 1
-        holders = {giver: (giver, *self._holders.get(giver, ())) for giver in moves}
-        is_usual = 2 * len(refused) > len(moves)
-        for giver, taker in others.items():
-            if taker in refused and not is_usual:
-                self._refusals[giver, owner_of[taker]] = holders[giver], self._num_swaps
-            elif taker in taken and taker not in refused:
-                self._refusals.pop((giver, owner_of[taker]), None)
-        self._holders |= {
-            taker: holders[giver][:_NUM_HOLDERS]
-            for giver, taker in moves.items()
-            if taker not in refused
-        }
-        self._look_for_spoiler(owner_of)
-
-    def num_witnesses(self, worker: int) -> int:
-        """How many other hosts took from a worker what it had just been given."""
-        return len(self._witnesses.get(worker, ()))
-
-    def accused(self) -> set[int]:
-        """The workers of which any host has told such a thing."""
-        return self._witnesses.keys() | self.spoilers.keys()
-
-    def _look_for_spoiler(self, owner_of: Mapping[int, Hashable]) -> None:
-        """Looks for what refused discriminators have in common that no known spoiler has had."""
-        if len(owner_of) < _ENOUGH:
-            return
-        open_ = {
-            key: holders
-            for key, (holders, number) in self._refusals.items()
-            if not self.spoilers.keys() & set(holders) and number > self._num_swaps - _NEWEST
-        }
-        witnesses = {
-            worker: {host for (_, host), v in open_.items() if worker in v} - {owner_of[worker]}
-            for worker in owner_of
-        }
-        first, second = sorted(witnesses, key=lambda n: (-len(witnesses[n]), n))[:2]
-        others = [v for (_, host), v in open_.items() if host != owner_of[first]]
-        share = sum(first in v for v in others) / max(1, len(others))
-        num_refusing = len(witnesses[first])
-        if num_refusing >= max(_ENOUGH, 1 + len(witnesses[second])) and share >= _NEARLY_ALL:
-            self.spoilers[first] = num_refusing
-
-
 class ServerSwaps:
     """Orders swaps and records whether every bit of every discriminator arrived.
 
     A host that keeps another one waiting for long gives it no discriminator any more, and gives
     none to any host once two have waited for it. One that lies about that harms itself alone; it
     takes two of them to keep a third from giving.
+
+    Attributes:
+        agree: whether honest discriminators should agree on what is real.
     """
+
+    agree = True
 
     def __init__(self, form: str, seed: int) -> None:
         self.num_swaps = 0
@@ -281,7 +190,9 @@ class ServerSwaps:
         for host, carried in free.items():
             share = {g: t for g, t in moves.items() if g in carried or t in carried}
             order = messages.swap(
-                *(iteration, host, share, host_of, addresses, tickets), means=record.means
+                *(iteration, host, share, host_of, addresses, tickets),
+                means=record.means,
+                agree=self.agree,
             )
             engine.tell(host, order)
         return moves

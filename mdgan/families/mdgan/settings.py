@@ -65,7 +65,7 @@ _UNEVEN = 0.5
 _WEIGHTS_AN_ITERATION = 1 << 16  # with Adam's two moments, 0.75 MiB of each worker in an iteration
 
 
-def are_uneven(class_counts: Sequence[Sequence[int]]) -> bool:
+def are_uneven(class_counts: Sequence[Sequence[float]]) -> bool:
     """Whether workers hold such different classes that a discriminator should not stay for long.
 
     One that stays calls only the classes of its worker real, and the generator unlearns the others.
@@ -76,18 +76,18 @@ def are_uneven(class_counts: Sequence[Sequence[int]]) -> bool:
     held = [counts for counts in class_counts if sum(counts)]
     num_classes = max(map(len, held), default=0)
     padded = [[*counts, *[0] * (num_classes - len(counts))] for counts in held]
-    of_all = _shares([sum(of_class) for of_class in zip(*padded, strict=True)])
+    of_all = shares([sum(of_class) for of_class in zip(*padded, strict=True)])
     distances = [
-        sum(abs(own - all_) for own, all_ in zip(_shares(counts), of_all, strict=True)) / 2
+        sum(abs(own - all_) for own, all_ in zip(shares(counts), of_all, strict=True)) / 2
         for counts in padded
     ]
     most = sum(share * (1 - share) for share in of_all)
     return bool(held) and sum(distances) / len(held) > _UNEVEN * most
 
 
-def _shares(counts: Sequence[int]) -> list[float]:
-    total = sum(counts)
-    return [count / total for count in counts]
+def shares(counts: Sequence[float]) -> list[float]:
+    """What part of all each count is; none if they are 0."""
+    return [count / total for total in [sum(counts)] for count in counts if total]
 
 
 def interval_for(num_weights: int) -> int:

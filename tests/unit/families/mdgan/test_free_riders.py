@@ -10,7 +10,8 @@ from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.free_riders import Evidence, FreeRiders
-from mdgan.families.mdgan.server_swaps import Handovers, Moves, draw_swap
+from mdgan.families.mdgan.handovers import Handovers
+from mdgan.families.mdgan.server_swaps import Moves, draw_swap
 from mdgan.families.mdgan.shown import GUILTY
 from tests.claims.registry import claim
 
@@ -158,6 +159,9 @@ def test_who_spoils_discriminators_is_found_and_none_that_handed_them_on(found_b
     handovers = Handovers()
     refusals(handovers, 5, found_by=found_by)
     assert handovers.spoilers.keys() == {5}
+    on = Handovers()
+    on.load_state(handovers.state())
+    assert on.spoilers == handovers.spoilers, "also after the server has gone on"
     scores = FreeRiders(SHAPE[0], handovers)
     scores.look(torch.zeros(1), {}, {}, swap_follows=False)  # as with secure sums
     assert scores.guilty() == {5}
@@ -170,6 +174,18 @@ def test_who_refuses_whatever_it_is_given_has_nobody_blamed() -> None:
         moves = draw_swap("pairs", 3, number, range(1, 9))
         handovers.note(moves, {}, {n: "" for n in moves if n != 5}, {n: n for n in moves}, {5})
     assert not handovers.spoilers
+
+
+def test_who_spoils_what_one_other_gave_and_refuses_the_rest_of_it_frames_nobody() -> None:
+    handovers, owner_of = Handovers(), {n: n for n in range(1, 9)}
+    victim, liar = 1, 2
+    for taker in (3, 4, 5, 6, 7):
+        handovers.note({victim: liar, liar: victim}, {}, {victim: "", liar: ""}, owner_of)
+        swap = {liar: taker, taker: liar, 8: victim, victim: 8}
+        handovers.note(swap, {}, {n: "" for n in swap if n != taker}, owner_of, {taker})
+        swap = {victim: liar, liar: victim, 3: 4, 4: 3, 5: 6, 6: 5}
+        handovers.note(swap, {}, {n: "" for n in swap if n != liar}, owner_of, {liar})
+    assert victim not in handovers.spoilers
 
 
 @pytest.mark.parametrize(("givers", "is_guilty"), [((5,) * 8, False), ((1, 2, 4, 5) * 2, True)])

@@ -118,3 +118,19 @@ def test_half_of_the_workers_leave_nobody_out() -> None:
         given |= {1: -given[1], 2: -given[2]}
         opposition.look(given, (), HOST_OF)
         assert len(opposition.guilty) < 2
+
+
+@pytest.mark.parametrize("stops_at", [0, 10, 120])
+def test_a_server_that_goes_on_has_forgotten_nothing(stops_at: int) -> None:
+    """Otherwise whether an answer counts, and so the generator, would depend on when it stopped."""
+    game, opposition, on = Game(), Opposition(), Opposition()
+    for i in range(130):
+        if i == stops_at:
+            on.load_state(opposition.state())
+        given = game.feedbacks(i, LIES["reversed"])
+        for each in [opposition, on] if i >= stops_at else [opposition]:
+            if i == 5:
+                each.given([LIAR, 1])
+            each.look(given, (), HOST_OF)
+        assert i < stops_at or (on.left_out, on.scores) == (opposition.left_out, opposition.scores)
+    assert on.guilty == {LIAR}
