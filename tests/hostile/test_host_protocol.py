@@ -117,9 +117,15 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
 
 
 def discriminators(workers: Mapping[int, Worker]) -> dict[str, Tensor]:
-    """Those of all workers, with their optimizers."""
+    """Those of all workers, with their optimizers.
+
+    Without buffers, which change when a host learns ahead, after it has answered.
+    """
     states = messages.of_workers({rank: worker.state() for rank, worker in workers.items()})
-    return {name: tensor for name, tensor in states.items() if "/discriminator." in name}
+    some = next(iter(workers.values())).discriminator.model
+    buffers = tuple(f"/discriminator.model.{name}" for name, _ in some.named_buffers())
+    kept = {name: tensor for name, tensor in states.items() if not name.endswith(buffers)}
+    return {name: tensor for name, tensor in kept.items() if "/discriminator." in name}
 
 
 def trap(worker: Worker) -> dict[str, Tensor]:

@@ -122,7 +122,8 @@ def test_what_a_page_names_is_there(page: Path) -> None:
         assert (REPOSITORY / path).exists(), path
     for name in set(re.findall(r"^::: (mdgan(?:\.\w+)+)|-m (benchmarks\.\w+)", text, re.MULTILINE)):
         path = REPOSITORY / "".join(name).replace(".", "/")
-        assert path.is_dir() or path.with_suffix(".py").exists(), name
+        files = (path.with_suffix(end) for end in (".py", ".pyi"))
+        assert path.is_dir() or any(file.exists() for file in files), name
 
 
 def test_every_command_is_in_getting_started() -> None:
