@@ -159,16 +159,14 @@ def make_host(
     is_here = run is not None and len(prepared.link_settings.links.addresses()) == 1
     file, why_not = own_file(settings.scores), privacy.why_untold(settings)
     tells_classes = privacy.tells(settings, privacy.CLASSES)
-    folder, saves = partial(_checkpoints_of, prepared, workers, run), settings.checkpoints
+    folder, own = partial(_checkpoints_of, prepared, workers, run), settings.checkpoints
     return Host(
         builder.host(needs),
         make_hello(workers[0], counts, prepared.identity, tells_classes=tells_classes),
         connect,
         timeouts,
         Describer(shards, file, device, why_not, prepared.dataset.shape, server_is_here=is_here),
-        HostCheckpoints(
-            folder, tracer, saves.checkpoint_keep, to_server=saves.checkpoint_to_server
-        ),
+        HostCheckpoints(folder, tracer, own.checkpoint_keep, to_server=own.checkpoint_to_server),
         HostReports(tracer, fetcher, Spending(budgets), teller, prepared.own_identity),
         HostEncoding(prepared.dataset.kind, count, noisy=settings.privacy.covers_samples),
         settings.training.iterations,
