@@ -105,4 +105,4 @@ def test_no_server(tmp_path: Path, listens: bool) -> None:
             says = "the server at 127.0.0.1:{} did not admit this host"
         flags = ["--ranks", "1", "--set", "connect_timeout=3"]
         result = finish(start(train(*flags, port=port), tmp_path))
-    check_refused(result, says.format(port), lines=2)
+    check_refused(result, says.format(port), lines=3)  # whom it trusts, and that it waits

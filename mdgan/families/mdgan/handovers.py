@@ -23,7 +23,7 @@ class Handovers:
     needed. One host could say anything, so the others are counted that tell the same of a worker.
 
     What a taker has tried and refuses may have been spoilt by any of those who held it last. The
-    one that nearly all that was refused has in common is to blame, and nobody else.
+    one that nearly all that was refused has in common alone is to blame.
     """
 
     def __init__(self) -> None:
