@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -70,10 +70,10 @@ def staged(folder: Path, *, at_host: bool) -> Iterator[tuple[GrpcNetwork, Any, s
     network.close()
 
 
-def fronts() -> list[psutil.Process]:
-    """Those of this process that live."""
+def fronts(before: Sequence[psutil.Process] = ()) -> list[psutil.Process]:
+    """Those of this process that live, but for some of before."""
     found = []
-    for child in psutil.Process().children():
+    for child in set(psutil.Process().children()).difference(before):
         with suppress(psutil.Error):  # it is gone
             if "front_process" in " ".join(child.cmdline()):
                 found.append(child)
@@ -138,9 +138,9 @@ def test_the_connection_of_a_revoked_certificate_ends(
 
 @claim("limit-strangers", "256 at a port")
 def test_few_connections_without_a_certificate_reach_the_server() -> None:
-    network = GrpcNetwork(identity=credentials())
+    others, network = fronts(), GrpcNetwork(identity=credentials())
     address, _, port = network.place.rpartition(":")
-    me, (front,) = psutil.Process(), fronts()
+    me, (front,) = psutil.Process(), fronts(others)
     before = me.num_fds()
     with ExitStack() as strangers:
         for number in range(600):
@@ -170,15 +170,15 @@ def test_many_addresses_do_not_make_one_forgotten_that_was_let_in() -> None:
 
 @claim("front", "goes with its process, and is started again when it dies")
 def test_the_front_is_started_again() -> None:
-    network = GrpcNetwork(identity=credentials())
-    (first,) = fronts()
+    others, network = fronts(), GrpcNetwork(identity=credentials())
+    (first,) = fronts(others)
     first.send_signal(signal.SIGKILL)
-    wait_until(lambda: [front.pid for front in fronts()] not in ([], [first.pid]), "a new one")
+    wait_until(lambda: fronts(others) not in ([], [first]), "a new one")
     assert ask_at(network.place, identity=credentials()) == {"generation": 1}
-    (second,) = fronts()
+    (second,) = fronts(others)
     folder = Path(second.cwd())
     network.close()
-    wait_until(lambda: not (fronts() or folder.exists()), "it is gone, and its folder")
+    wait_until(lambda: not (fronts(others) or folder.exists()), "it is gone, and its folder")
 
 
 SERVER = """

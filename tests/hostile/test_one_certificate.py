@@ -35,7 +35,9 @@ def test_two_hosts_of_one_certificate_are_one_witness(
 
     def known(end: ServerTransport, hello: Mapping[str, Any], _: str = "") -> Any:
         host = hello["host"]
-        return decide(end, hello, certificate if host in LIARS else certificate and f"{host}'s")
+        named = {"ranks": LIARS if host in LIARS else [host]} if certificate else {}
+        own = certificate if host in LIARS else certificate and f"{host}'s"
+        return decide(end, {**hello, **named}, own)
 
     def blames(link: MemoryHostTransport, message: Message) -> int:
         if message.kind == SWAPPED and link.host in LIARS:
