@@ -10,7 +10,8 @@ honest moves were refused), and under differential privacy, where each use of a 
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from mdgan.engine.stages.contract import HostPath
 from mdgan.families.mdgan.messages import DISCRIMINATORS
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
-from mdgan.gan.model_state import digest_of, is_finite, part_of
+from mdgan.gan.model_state import digest_of, part_of
 from mdgan.gan.optimizers import SLOW
 from mdgan.messages import Message, of_workers
 from mdgan.transport.base import Lost, Tickets
@@ -37,6 +38,7 @@ _WEIGHTS = 2.0
 _SQUARES = 10.0  # as for weights; 4 on digits
 _FEW = 1000  # of fewer numbers the mean differs by chance, so that more is allowed
 _ROUNDING, _TINY = 1.1, 1e-12
+_MANY = torch.tensor(math.inf)
 _UNLEARNT, _UNLEARNT_BIAS = 0.01, 1.0
 """Is added to mean sizes of weights: those of a few numbers, which may begin at 0, differ by
 chance."""
@@ -82,12 +84,15 @@ def carry_out(
         state = own.get(giver) or arrived.get(taker)
         if taker not in workers or not state:
             continue
-        mean = order.fields["means"] and taker in moves
         try:
-            if taker in own and taker in answered:
-                tried = answered[taker] if order.fields["agree"] else None
-                _try(workers[taker], own[taker], state, tried)
-            workers[taker].take(state, mean=mean)
+            _take_over(
+                workers[taker],
+                state,
+                own=own.get(taker),
+                answered=answered.get(taker),
+                agree=order.fields["agree"],
+                mean=order.fields["means"] and taker in moves,
+            )
         except (KeyError, RuntimeError) as error:  # broken, or not of this architecture
             _log.info("rank %d keeps its own discriminator: %s", taker, error)
             swapped.refused.append(taker)
@@ -96,43 +101,66 @@ def carry_out(
     return swapped
 
 
-def _try(worker: Worker, own: State, given: State, answered: Answered | None) -> None:
-    """Tries what a worker was given, by sizes and what it answered, and leaves it as it is.
+def _take_over(
+    worker: Worker,
+    given: State,
+    *,
+    own: State | None,
+    answered: Answered | None,
+    agree: bool,
+    mean: bool,
+) -> None:
+    """Gives a worker another discriminator, or their mean, once it has tried it.
 
     Raises:
-        RuntimeError, KeyError: the worker should keep its own.
+        RuntimeError, KeyError: the worker keeps its own.
     """
-    if not is_finite(own):  # there is nothing to compare with
+    if own is None or answered is None:  # there is nothing to compare with
+        worker.take(given, mean=mean)
         return
     _check_weights(worker, own, given)
     _check_moments(worker, own, given)
-    if answered is None:
-        return
-    judged, feedback = answered
-    random = worker.random_state.tensors()
+    judged, keep = answered[0], partial(worker.discriminator.load_moving, own)
     try:
         worker.take(given)
-        found = worker.feedback(judged).feedback
-        worker.random_state.restore(random)
-        goes_along = bool((found * feedback).sum() >= _ALONG * feedback.square().sum())
-        if goes_along or worker.told_apart(judged) >= _HARDLY:
-            return
-        worker.take(own)
-        if worker.told_apart(judged) > _CLEARLY:
-            raise RuntimeError("it does not tell real samples from generated ones")
-    finally:
-        worker.take(own)
+        if agree and not (_goes_along(worker, answered) or worker.told_apart(judged) >= _HARDLY):
+            keep()
+            if worker.told_apart(judged) > _CLEARLY:
+                raise RuntimeError("it does not tell real samples from generated ones")
+            worker.take(given)
+        if mean:
+            keep()
+        if mean or any(True for _ in worker.discriminator.model.buffers()):  # they have moved
+            worker.take(given, mean=mean)
+    except (KeyError, RuntimeError):
+        keep()
+        raise
+
+
+def _goes_along(worker: Worker, answered: Answered) -> bool:
+    """Whether D asks for about what the worker asked for before; draws no random number."""
+    judged, feedback = answered
+    random = worker.random_state.tensors()
+    found = worker.feedback(judged).feedback
+    worker.random_state.restore(random)
+    return bool((found * feedback).sum() >= _ALONG * feedback.square().sum())
 
 
 def _check_weights(worker: Worker, own: State, given: State) -> None:
     """Refuses, by RuntimeError, weights that are much larger or smaller than a worker's own."""
     buffers = {f"model.{name}" for name, _ in worker.discriminator.model.named_buffers()}
-    for name in (own.keys() & given.keys()) - buffers:
-        if name.startswith("model.") or name.endswith(f".{SLOW}"):
-            least = _UNLEARNT if own[name].dim() > 1 else _UNLEARNT_BIAS
-            before, size = (least + _size(each[name]) for each in (own, given))
-            if not before / _WEIGHTS <= size <= before * _WEIGHTS:
-                raise RuntimeError(f"{name} is much larger or smaller than its own")
+    weights = [
+        name
+        for name in own.keys() & given.keys() - buffers
+        if name.startswith("model.") or name.endswith(f".{SLOW}")
+    ]
+    for name, before, now in zip(
+        weights, _sizes(own, weights), _sizes(given, weights), strict=True
+    ):
+        least = _UNLEARNT if own[name].dim() > 1 else _UNLEARNT_BIAS
+        most, least_now = (least + before) * _WEIGHTS, (least + before) / _WEIGHTS
+        if math.isfinite(before) and not least_now <= least + now <= most:
+            raise RuntimeError(f"{name} is much larger or smaller than its own")
 
 
 def _check_moments(worker: Worker, own: State, given: State) -> None:
@@ -141,28 +169,40 @@ def _check_moments(worker: Worker, own: State, given: State) -> None:
     beta1, beta2 = worker.discriminator.optimizer.param_groups[0].get("betas", (0.0, 0.0))
     # The most that a first moment can be, beside the root of the second (Cauchy and Schwarz).
     most = (1 - beta1) / math.sqrt(max(_TINY, (1 - beta2) * (1 - beta1**2 / max(_TINY, beta2))))
-    for parameter in usual.keys() & found.keys():
-        size, first = found[parameter], given.get(f"{parameter}.exp_avg", torch.zeros(1))
+    both = [parameter for parameter in usual if parameter in found]
+    firsts = [name for p in both if (name := f"{p}.exp_avg") in given]
+    first = dict(zip(firsts, _sizes(given, firsts), strict=True))
+    for parameter in both:
+        size = found[parameter]
         most_times = _SQUARES * (1 + _FEW / own[f"{parameter}.exp_avg_sq"].numel())
-        if not usual[parameter] / most_times <= size <= usual[parameter] * most_times:
+        before = usual[parameter]
+        if math.isfinite(before) and not before / most_times <= size <= before * most_times:
             raise RuntimeError(f"squares of {parameter} are much larger or smaller than its own")
-        if not _size(first) <= _ROUNDING * most * math.sqrt(size):
+        if not first.get(f"{parameter}.exp_avg", 0.0) <= _ROUNDING * most * math.sqrt(size):
             raise RuntimeError(f"no gradients make moments of {parameter} so large")
 
 
 def _mean_squares(worker: Worker, state: State) -> dict[str, float]:
     """By parameter, the mean of its squared gradients, without what the first steps take away."""
     _, beta = worker.discriminator.optimizer.param_groups[0].get("betas", (0.0, 0.0))
+    names = [name for name in state if name.endswith(".exp_avg_sq")]
     found = {}
-    for name in (name for name in state if name.endswith(".exp_avg_sq")):
+    for name, size in zip(names, _sizes(state, names), strict=True):
         parameter = name.removesuffix(".exp_avg_sq")
-        steps = state.get(f"{parameter}.step", state.get("optimizer..step", torch.tensor(math.inf)))
-        found[parameter] = _size(state[name]) / (1.0 - beta ** max(1.0, float(steps)))
+        steps = state.get(f"{parameter}.step", state.get("optimizer..step", _MANY))
+        found[parameter] = size / (1.0 - beta ** max(1.0, float(steps)))
     return found
 
 
-def _size(tensor: Tensor) -> float:
-    return float(tensor.abs().mean())
+def _sizes(state: State, names: Sequence[str]) -> list[float]:
+    """The mean size of the numbers of each tensor."""
+    if not names:
+        return []
+    norms = torch._foreach_norm([state[name].float() for name in names], 1)  # in one call
+    return [
+        norm / max(1, state[name].numel())
+        for norm, name in zip(torch.stack(norms).tolist(), names, strict=True)
+    ]
 
 
 def _from_others(
