@@ -273,7 +273,9 @@ class MDGANServer(ServerPart):
     ) -> set[int]:
         """The workers whose answers do not count, since they oppose the others."""
         if self._settings.longest_answer:
-            self._opposition.look(feedbacks, sums, engine.peers.host_of())
+            host_of, peers = engine.peers.host_of(), engine.peers
+            self._opposition.owned_by({n: peers.identity(host) for n, host in host_of.items()})
+            self._opposition.look(feedbacks, sums, host_of)
             reason = "an attacker", "its feedback opposes that of the others, and does not count"
             self._tell(dict.fromkeys(self._opposition.guilty, reason), engine)
         return self._opposition.left_out
