@@ -32,8 +32,9 @@ from benchmarks.hostile import Hostile, SignFlipper
 from benchmarks.picture_sources import write
 from mdgan.engine.stages.contract import HostPath
 from mdgan.families.mdgan import build, host_swaps
+from mdgan.families.mdgan.algorithm import Judgement
 from mdgan.families.mdgan.messages import DISCRIMINATORS
-from mdgan.families.mdgan.worker import Judgement, Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from tests.processes import read_events, run_here

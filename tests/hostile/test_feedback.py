@@ -9,7 +9,8 @@ import torch
 
 from benchmarks.hostile import Hostile, SignFlipper
 from mdgan.families.mdgan import build
-from mdgan.families.mdgan.worker import Judgement, Worker
+from mdgan.families.mdgan.algorithm import Judgement
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from tests.claims.registry import claim
 from tests.hostile.bench import RANK, TINY
