@@ -3,12 +3,12 @@
     SERVER, rank 0: owns G with weights w         WORKER n: owns D_n with weights θ_n, and its data
     ─────────────────────────────────────         ─────────────────────────────────────────────────
     1. X = G(z), κ batches of b samples
-    2. X^(g) = X^(n mod κ),                  ──►  3. L local steps of D_n: ascend
-       X^(d) = X^((n+1) mod κ)                       Ã(own samples) + B̃(X^(d))
-    5. C^(j) = 1/N Σ F_n of those who judged j ◄─  4. F_n = ∂J_gen(D_n(X^(g))) / ∂X^(g)
+    2. X^(g) = X^(n mod κ),                ──►    3. L local steps of D_n, each on
+       X^(d) = X^((n+1) mod κ)                       J_disc = Ã(own samples) + B̃(X^(d))
+    5. C^(j) = 1/N Σ F_n of the judges of j ◄──   4. F_n = ∂J_gen(D_n(X^(g))) / ∂X^(g)
        ∂w = ∂X/∂w · C, one backward pass;
        one step of the optimizer of G
-    6. every S iterations pairs swap D       ◄─►  6. take the other one's D_n
+    6. every S iterations pairs swap D     ◄─►    6. takes the other one's D
 
 `server_iteration` and `WorkerSide.iteration` below are these steps. Losses are minimized here, so
 that signs are those of J_disc and J_gen. The server draws the pairs (Darmanger and Gombas 2024,
