@@ -105,6 +105,12 @@ def test_who_is_found_does_not_count_while_it_only_seems_to_agree_a_little() -> 
     assert returned < 40
 
 
+@pytest.mark.parametrize("agreement", [1.0, 0.0])
+def test_who_is_always_far_too_long_is_found_whatever_it_asks_for(agreement: float) -> None:
+    found = played(lambda truth, _i: 4 * truth, agreement=agreement, iterations=60)
+    assert found.guilty == {LIAR}
+
+
 def test_a_rank_that_another_host_has_taken_begins_anew() -> None:
     game, opposition = Game(), Opposition()
     for i in range(100):
