@@ -55,8 +55,8 @@ def run_with(lie: str, folder: Path, *flags: str) -> Finished:
 @pytest.mark.parametrize("lie", ["scaled", "reversed", "pulled"])
 @claim(
     "opposing",
-    "A worker whose feedback opposes that of the others for long is named, and its feedback does"
-    " not count while that goes on.",
+    "A worker whose feedback for long opposes that of the others, or is more than three times as "
+    "long, is named, and its feedback does not count while that goes on.",
 )
 def test_who_opposes_the_others_is_named_alone(tmp_path: Path, lie: str) -> None:
     ran = run_with(lie, tmp_path, "--iterations", "60")

@@ -10,6 +10,7 @@ from torch import Tensor
 from mdgan.families.mdgan.opposition import Opposition
 from mdgan.families.mdgan.shown import GUILTY
 from mdgan.gan.exact_sum import PartialSum
+from tests.claims.registry import claim
 
 SHAPE = (8, 1, 4, 4)
 LIAR = 4
@@ -81,6 +82,10 @@ def test_who_stops_is_forgiven() -> None:
     assert not counts[-1]
 
 
+@claim(
+    "named-twice",
+    "That of a worker that was named twice never counts again, while fewer than half are named.",
+)
 def test_who_begins_again_is_not_forgiven_a_second_time() -> None:
     game, opposition = Game(), Opposition()
     counts = []
