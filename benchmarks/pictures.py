@@ -23,6 +23,7 @@ from typing import NamedTuple
 import click
 
 from benchmarks.picture_sources import SOURCES, write, write_as_folder
+from mdgan.records.recorded_run import RecordedRun
 
 _NUM_WORKERS = 10
 _ALONE = "--algorithm standalone"
@@ -55,7 +56,8 @@ def train(flags: Sequence[str], out: Path) -> Found:
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     scores = [record["scores"] for record in records if record.get("event") == "scores"][-1]
     last = [record for record in records if "event" not in record][-1]
-    traffic = sum(sum(last.get(way, {}).values()) for way in ("bytes_sent", "bytes_received"))
+    moved = [trace.sent for trace in RecordedRun.read(out).traces.values()]  # each byte once
+    traffic = sum(sum(by_kind.values()) for by_kind in moved)
     return Found(
         scores["fid"],
         scores["coverage"],
