@@ -12,7 +12,7 @@ from tests.processes import REPOSITORY
 
 PACKAGE = REPOSITORY / "mdgan"
 FLOORS = [
-    {"settings", "errors", "messages", "timeouts"},
+    {"settings", "errors", "messages", "timeouts", "version"},
     {"credentials", "storage", "transport", "gan", "privacy"},
     {"samples"},
     {"models", "data"},
