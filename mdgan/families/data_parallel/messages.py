@@ -15,16 +15,9 @@ from torch import Tensor
 from mdgan.engine.answers import ANSWERS, AnswerForm, pack_answers
 from mdgan.engine.message_sizes import MessageSizes, small_bytes
 from mdgan.families.data_parallel.collective import Counted, most_place_bytes
-from mdgan.families.data_parallel.replica import (
-    ALL,
-    DISCRIMINATOR,
-    GENERATOR,
-    OF_BOTH,
-    OF_DISCRIMINATOR,
-    OF_GENERATOR,
-    Reduction,
-)
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
+from mdgan.families.data_parallel.step import OF_BOTH, OF_DISCRIMINATOR, OF_GENERATOR, Reduction
+from mdgan.families.data_parallel.vectors import ALL, DISCRIMINATOR, GENERATOR
 from mdgan.gan.exact_sum import WEIGHTED
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of, under

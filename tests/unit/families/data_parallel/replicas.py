@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
 from mdgan.families.data_parallel.host import DataParallelHost
-from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, ReferenceReplica, Replica
+from mdgan.families.data_parallel.replica import ReferenceReplica, Replica
 from mdgan.families.data_parallel.server import DataParallelServer
 from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.families.data_parallel.vectors import DISCRIMINATOR, GENERATOR
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.optimizer_settings import Policy

@@ -9,17 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from mdgan.families.data_parallel.replica import (
-    BUFFERS,
-    DISCRIMINATOR,
-    GENERATOR,
-    ImageBuffer,
-    ReferenceReplica,
-    Replica,
-    reductions,
-)
+from mdgan.families.data_parallel.replica import ReferenceReplica, Replica
 from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
 from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.families.data_parallel.step import ImageBuffer, reductions
+from mdgan.families.data_parallel.vectors import BUFFERS, DISCRIMINATOR, GENERATOR
 from mdgan.gan.exact_sum import average
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
@@ -57,11 +51,11 @@ def iterate(
         found: dict[int, Tensor] = {}
         for rank, replica in replicas.items():
             replica.take_over({name: reference.weights(name) for name in changed})
-            found[rank], losses = replica.gradients(reduction, sizes[rank], lag)
+            losses = replica.learn(reduction, sizes[rank], lag)
+            found[rank] = replica.vector(reduction).read()
             assert losses[0] > 0
             assert (losses[1] > 0) == reduction.last
-        reference.put(reduction, average(found, [], weights))
-        reference.step(reduction)
+        reference.step(reduction, average(found, [], weights))
         changed = (DISCRIMINATOR,)
 
 
@@ -149,12 +143,12 @@ def test_a_replica_goes_on_from_its_state(lag: int, networks: Networks) -> None:
 
 def test_batches_of_another_time_are_dropped() -> None:
     """Fewer workers share a global batch: those that are left have more each."""
-    buffer = ImageBuffer(small.SHAPE, None)
+    buffer = ImageBuffer()
     made = [Samples(small.images(n, size)) for n, size in enumerate([4, 4, 6, 6, 6])]
     given = [buffer.exchange(batch, 1) for batch in made]
     assert given == [made[0], made[0], made[2], made[2], made[3]]
     assert buffer.exchange(made[0], 0) is made[0]
-    assert not buffer.state()
+    assert not buffer.batches
 
 
 @pytest.mark.parametrize(
