@@ -109,12 +109,14 @@ def plain_loop(sizes: Mapping[int, BatchSizes], lag: int, local_steps: int) -> T
             fake.append(buffer[n][0])
         if lag:
             both = of_discriminator(), of_generator()
-            d.step(both[0]), g.step(both[1])
+            d.step(both[0])
+            g.step(both[1])
         else:
             for _ in range(local_steps):
                 d.step(of_discriminator())
             g.step(of_generator())
-        g.average_buffers(), d.average_buffers()
+        g.average_buffers()
+        d.average_buffers()
     return all_values([g.model, d.model])
 
 
