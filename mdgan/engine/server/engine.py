@@ -28,6 +28,8 @@ class Engine(Protocol):
         stop_asked: whether the user has asked the server to stop.
         all_failed: whether all hosts have failed by themselves, so that none can come back.
         answer_seconds: after which a host that owes an answer counts as lost at the latest.
+        tell: sends a host a message that needs no answer; see `ServerTransport`.
+        at, span, note, event: see `Peers`, `Tracer` and `RunObserver`.
     """
 
     peers: Peers
@@ -37,6 +39,11 @@ class Engine(Protocol):
     stop_asked: bool
     all_failed: bool
     answer_seconds: float
+    tell: Callable[[int, Message], int]
+    at: Callable[[int], None]
+    span: Callable[[str], Span]
+    note: Callable[[str], None]
+    event: Callable[..., None]
 
     def await_hosts(self) -> Hosts:
         """The hosts that take part in the next iteration; waits for some if there are too few.
@@ -48,9 +55,6 @@ class Engine(Protocol):
 
     def ask(self, iteration: int, asked: Hosts, question: Callable[[int], Message]) -> None:
         """Sends every host its question; from here on it owes an answer."""
-
-    def tell(self, host: int, message: Message) -> int:
-        """Sends a host a message that needs no answer; returns its size in bytes."""
 
     def collect(
         self,
@@ -110,15 +114,3 @@ class Engine(Protocol):
 
     def checkpoint_due(self, before: int, iteration: int, *, ends: bool = False) -> bool:
         """See `ServerCheckpoints.due`."""
-
-    def at(self, iteration: int) -> None:
-        """See `Peers`."""
-
-    def span(self, name: str) -> Span:
-        """See `Tracer`."""
-
-    def note(self, text: str) -> None:
-        """See `RunObserver`."""
-
-    def event(self, name: str, iteration: int, **details: Any) -> None:
-        """See `RunObserver`."""

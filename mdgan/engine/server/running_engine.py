@@ -20,6 +20,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.observe.timelines import Timelines
+from mdgan.observe.tracer import Span
 from mdgan.storage.state_file import Damaged
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, Joined, Lost, Received, ServerEvent, Visited
@@ -52,9 +53,11 @@ class RunningEngine:
         self.stop_asked = self.all_failed = False
         self.transport, self.observer = peers.transport, peers.observer
         self.scoring = Scoring(self.scorer, settings, peers)
-        self.span, self.at = peers.observer.tracer.span, peers.at
-        self.note, self.event = peers.observer.note, peers.observer.event
-        self.tell = peers.transport.send
+        self.at: Callable[[int], None] = peers.at
+        self.span: Callable[[str], Span] = peers.observer.tracer.span
+        self.note: Callable[[str], None] = peers.observer.note
+        self.event: Callable[..., None] = peers.observer.event
+        self.tell: Callable[[int, Message], int] = peers.transport.send
         self.checkpoint_due = self.checkpoints.due
         self.answer_seconds = self.timeouts.answer
         self._makes_checkpoints = bool(settings.checkpoints.checkpoint_interval)

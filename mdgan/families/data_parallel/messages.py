@@ -60,12 +60,11 @@ class TrainQuestion:
     lag: int = 0  # how many iterations ago the images were made that discriminators learn from
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     """Weights by the names of `weight_vectors`, those that the host does not have."""
+    # What optimizers keep, by network, for a host that has just begun to step itself.
     moments: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    """What optimizers keep, by network, for a host that has just begun to step itself."""
+    # Whether hosts keep the gradients, to add them up among themselves; see `direct_server.py`.
     is_direct: bool = False
-    """Whether hosts keep the gradients, to add them up among themselves; see `direct_server.py`."""
-    is_again: bool = False
-    """Whether they have kept these gradients, and send them to the server after all."""
+    is_again: bool = False  # whether they have kept these, and send them to the server after all
 
     @property
     def weights(self) -> dict[int, float]:
