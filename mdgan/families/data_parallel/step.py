@@ -176,12 +176,7 @@ class MeanStep:
         for name, network in self.networks.items():
             network.at(iteration, scales[name])
 
-    def iterate(
-        self,
-        plan: Sequence[Reduction],
-        find_mean: Callable[[Reduction], Tensor | None],
-        stage: Stage,
-    ) -> bool:
+    def iterate(self, plan: Sequence[Reduction], find_mean: FindMean, stage: Stage) -> bool:
         """One iteration, or what is left of it; False if all workers are lost in the middle."""
         for reduction in plan[self.num_done :]:
             mean = find_mean(reduction)
