@@ -29,7 +29,7 @@ from mdgan.data import dataset_file
 from mdgan.data.shard import Shard
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
-from mdgan.families.moments.features import SampleFeatures
+from mdgan.families.moments.build import draw_features
 from mdgan.families.moments.host import SumTeller
 from mdgan.families.moments.settings import FeatureSettings, MomentsSettings
 from mdgan.gan.build import make_discriminator_learner
@@ -80,7 +80,7 @@ def take_steps(shards: Mapping[int, Shard], settings: Any, budgets: Mapping[int,
 
 def tell(shards: Mapping[int, Shard], budgets: Mapping[int, Budget]) -> None:
     """The one message of each worker."""
-    features = SampleFeatures.drawn(FeatureSettings(), (1, 8, 8), 10, 0)
+    features = draw_features(FeatureSettings(), (1, 8, 8), 10, 0)
     for rank, shard in shards.items():
         NOW["rank"] = rank
         SumTeller(shard, features, budgets[rank], 1).tell()

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mdgan.families.moments import host
-from mdgan.families.moments.features import SampleFeatures
+from mdgan.families.moments import message
+from mdgan.families.moments.message import SampleFeatures
 from mdgan.privacy import layer_norms, per_sample, planning, real_half
 from mdgan.privacy.accountant import noise_for
 from mdgan.privacy.noise import with_noise
@@ -40,7 +40,7 @@ def noise(function: Callable[..., Tensor]) -> Broken:
     """Other noise, wherever there is some: from (total, clip, σ, key, scale)."""
 
     def places() -> list[Places]:
-        return [Places(owner, "with_noise", function) for owner in (real_half, host)]
+        return [Places(owner, "with_noise", function) for owner in (real_half, message)]
 
     return places
 

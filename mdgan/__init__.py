@@ -7,6 +7,8 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
+from mdgan.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from mdgan.errors import BadInput
     from mdgan.interface import register
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from mdgan.interface.run import Run, evaluate
     from mdgan.interface.train import Comparison, Estimator, ScalingManager, compare, start, train
 
-__version__ = "0.7.0"
 
 _OTHER_MODULES = {
     "BadInput": "mdgan.errors",

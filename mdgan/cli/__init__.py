@@ -11,7 +11,6 @@ from typing import NoReturn
 
 import click
 
-from mdgan import __version__
 from mdgan.cli.chaos import chaos
 from mdgan.cli.compare import compare
 from mdgan.cli.credentials import credentials
@@ -24,6 +23,7 @@ from mdgan.cli.schema import schema
 from mdgan.cli.train import join, standalone, standby, train
 from mdgan.errors import BadInput, cannot_write, is_of_disk
 from mdgan.families import registry
+from mdgan.version import __version__
 
 _log = logging.getLogger(__name__)
 _REFUSED = {"shown": "refusal"}

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,16 +12,14 @@ from torch import Tensor, nn
 from mdgan.data.fetching import Fetcher
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.host.protocol import Turn
+from mdgan.engine.server.engine import Engine
 from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.gan.average import GeneratorAverage
 from mdgan.gan.model_state import part_of, under
 from mdgan.messages import Message
 from mdgan.transport.host_end import HostTransport
 
-if TYPE_CHECKING:
-    from mdgan.engine.server.engine import Engine
-
-ServerHandler = Callable[["Engine", int, Message], None]
+ServerHandler = Callable[[Engine, int, Message], None]
 """Takes in a message that a host, given by its number, has sent on its own."""
 
 HostHandler = Callable[[Message, HostTransport], None]  # carries out one message of the server
@@ -64,7 +62,7 @@ class ServerPart(ABC):
         """G, to be scored, sampled and saved."""
 
     @abstractmethod
-    def advance(self, done: int, engine: "Engine") -> Advance | None:
+    def advance(self, done: int, engine: Engine) -> Advance | None:
         """One global iteration, or one round of several; None if no answer could be used."""
 
     @abstractmethod
@@ -100,14 +98,14 @@ class ServerPart(ABC):
         """Which workers an iteration lacks, in words for users; empty if these are enough."""
         return "" if workers else "all workers"
 
-    def begin(self, engine: "Engine") -> None:
+    def begin(self, engine: Engine) -> None:
         """All workers that take part from the start have joined.
 
         Raises:
             BadInput: the algorithm cannot train on what they hold.
         """
 
-    def holdings(self, engine: "Engine") -> Mapping[str, Any]:
+    def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """What is trained on, by worker, for the report."""
         return engine.peers.holdings()
 
@@ -135,7 +133,7 @@ class ServerPart(ABC):
         """By kind of message, what takes it in; answers in `form` are not among them."""
         return {}
 
-    def on_lost(self, engine: "Engine") -> None:
+    def on_lost(self, engine: Engine) -> None:
         """Hosts are gone: the algorithm stops waiting for messages of theirs."""
 
 

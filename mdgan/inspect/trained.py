@@ -23,7 +23,6 @@ from mdgan.launch.settings import LaunchSettings
 from mdgan.metrics.chosen import judging, open_held_out
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import RunDirectory
-from mdgan.report.numbers.attendance import holdings
 from mdgan.settings.declare import flag
 from mdgan.storage.foreign_file import read_whole
 
@@ -75,7 +74,7 @@ class TrainedRun:
         """
         if (learnt := self.dataset.kind.class_counts) is not None:
             return [learnt.tolist()]
-        return list(holdings(RecordedRun.read(self.run.path)).values())
+        return list(RecordedRun.read(self.run.path).holdings().values())
 
     def settings(self) -> tuple[RunSettings, LaunchSettings]:
         """The settings of the run and of its server's machine."""

@@ -18,7 +18,6 @@ import psutil
 import torch
 from torch import nn
 
-from mdgan import __version__
 from mdgan.errors import BadInput, cannot_write, writing
 from mdgan.families import registry
 from mdgan.launch import beginning
@@ -39,6 +38,7 @@ from mdgan.records.run_directory import RunDirectory
 from mdgan.settings.machine import num_cores, processor_name
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.fence import Fence, Fenced
+from mdgan.version import __version__
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mdgan import __version__
 from mdgan.credentials.identity import OwnIdentity
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families import registry
@@ -28,6 +27,7 @@ from mdgan.launch.settings import LaunchSettings, read_identity, without_other_g
 from mdgan.records.run_directory import RunDirectory
 from mdgan.timeouts import Timeouts
 from mdgan.transport.until import Until
+from mdgan.version import __version__
 
 _log = logging.getLogger(__name__)
 

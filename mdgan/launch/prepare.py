@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from mdgan import __version__
 from mdgan.credentials.identity import Identity, OwnIdentity
 from mdgan.credentials.permit import permit_of
 from mdgan.data import dataset_file
@@ -45,6 +44,7 @@ from mdgan.observe.trackers import check_trackers
 from mdgan.privacy.contents import Contents
 from mdgan.records.run_directory import RunDirectory
 from mdgan.settings.machine import check_cores
+from mdgan.version import __version__
 
 _log = logging.getLogger(__name__)
 

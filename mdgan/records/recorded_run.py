@@ -151,6 +151,11 @@ class RecordedRun:
         """The rows of one type, in order."""
         return self.state.of(kind)
 
+    def holdings(self) -> dict[int, list[int]]:
+        """Worker → how many samples of each class it holds, as recorded last."""
+        workers = sorted(self.state.workers.items())
+        return {n: worker.classes for n, worker in workers if worker.classes is not None}
+
     @property
     def neighbours(self) -> Path:
         """The picture of samples and their nearest held-out ones, if there is one."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from msgspec import Meta
 
-from mdgan import __version__
 from mdgan.errors import BadInput, writing
 from mdgan.records.rows import Count, Kind, Seconds, json_object, typed
 from mdgan.storage.foreign_file import lines_of, read_whole
 from mdgan.storage.whole_file import whole_file, write_whole
+from mdgan.version import __version__
 
 # Commands that only look at a run start quickly, without torch.
 if TYPE_CHECKING:

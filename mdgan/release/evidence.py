@@ -11,7 +11,6 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 from torch import Tensor
 
-from mdgan import __version__
 from mdgan.credentials.permit import permit_of
 from mdgan.engine.counting import published
 from mdgan.engine.settings import RunSettings
@@ -37,6 +36,7 @@ from mdgan.records.rounded import NO_ATTACKS, NO_WORDS, rounded, rounded_audit, 
 from mdgan.records.rows import Count, ScoresRow, Seconds
 from mdgan.records.values import said_list
 from mdgan.samples.contract import SampleKind
+from mdgan.version import __version__
 
 EVIDENCE_FILE = "evidence.json"
 FORM = 2  # of the file. Bundles of another one cannot be checked.

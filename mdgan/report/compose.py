@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from mdgan import __version__
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_figures import default_verdicts
 from mdgan.records.rows import presentable
@@ -26,6 +25,7 @@ from mdgan.report.headings import HEADINGS
 from mdgan.report.numbers.subject import MOST_RUNS, Subject, a, differing_settings, groups, subjects
 from mdgan.report.palette import css_variables
 from mdgan.storage.whole_file import write_whole
+from mdgan.version import __version__
 
 _ABOUT_THE_RUN = ("version", "dataset_file", "dataset_sha256", "machine")
 

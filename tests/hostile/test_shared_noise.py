@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mdgan.engine.parts import HostHandler
-from mdgan.families.moments import host as moments_host
+from mdgan.families.moments import message as moments_message
 from mdgan.families.moments.host import MomentsHost
 from mdgan.launch import prepare, processes
 from mdgan.launch.ranks import LocalRanks, local_ranks
@@ -66,7 +66,7 @@ def one_carries_seven() -> Iterator[None]:
         patch.object(prepare, "local_ranks", divided),
         patch.object(processes, "HostKeys", certified),
         patch.object(MomentsHost, "handlers", noted),
-        patch.object(moments_host, "with_noise", nothing),
+        patch.object(moments_message, "with_noise", nothing),
     ):
         yield
 

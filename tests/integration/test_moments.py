@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from mdgan.data.dataset_file import load
-from mdgan.families.moments.features import CONSTANT
+from mdgan.families.moments.message import CONSTANT
 from mdgan.gan.randomness import derive_seed
 from tests.accounts import charges_in
 from tests.claims.registry import claim

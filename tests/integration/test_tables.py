@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from mdgan.engine.server.encoding import ServerEncoding
+from mdgan.messages import Message
 from mdgan.privacy.ledger_file import FILE
 from mdgan.records.run_directory import ENCODING_FILE, FIGURES_FILE
 from mdgan.samples.table.reading import read_rows
@@ -190,9 +191,9 @@ def test_a_server_that_asks_a_resumed_run_again_is_told_nothing(
     told = counts(patients / "run")
     begin = ServerEncoding.begin
 
-    def begin_anew(self: ServerEncoding, engine: Any) -> None:
+    def begin_anew(self: ServerEncoding, *given: Any) -> Message | None:
         self.goes_on = False
-        begin(self, engine)
+        return begin(self, *given)
 
     monkeypatch.setattr(ServerEncoding, "begin", begin_anew)
     more = ["--iterations", "6", "--dp-epsilon", "20"]

@@ -3,6 +3,7 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.processes import REPOSITORY
 
 PACKAGE = REPOSITORY / "mdgan"
 FLOORS = [
-    {"settings", "errors", "messages", "timeouts"},
+    {"settings", "errors", "messages", "timeouts", "version"},
     {"credentials", "storage", "transport", "gan", "privacy"},
     {"samples"},
     {"models", "data"},
@@ -64,6 +65,25 @@ def test_a_room_imports_no_room_above_it() -> None:
         if name.startswith("mdgan.") and floor.get(name.split(".")[1], -1) > floor[room_of(path)]
     ]
     assert not upwards, upwards
+
+
+def test_no_module_of_the_engine_imports_another_in_a_circle() -> None:
+    """Nor for types alone, or in a function."""
+    trees = {
+        ".".join(path.relative_to(REPOSITORY).with_suffix("").parts): tree
+        for path, tree in modules()
+        if room_of(path) == "engine"
+    }
+    arrows = {
+        name: {
+            other
+            for other in trees
+            for used in imported(tree)
+            if f"{used}.".startswith(f"{other}.")
+        }
+        for name, tree in trees.items()
+    }
+    TopologicalSorter(arrows).prepare()  # raises CycleError, which names them
 
 
 def test_families_do_not_know_each_other() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import structs
 from torch import Tensor
 
-from mdgan import __version__, messages
+from mdgan import messages
 from mdgan.engine.hello import Owner
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.server.kept_states import KeptStates
@@ -22,6 +22,7 @@ from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints, worker_file
 from mdgan.storage.fence import Fence, Fenced
 from mdgan.storage.manifest import SERVER, Manifest
 from mdgan.storage.state_file import Damaged, StoredFile, write_state
+from mdgan.version import __version__
 
 _DRAIN_SECONDS = 30.0
 

@@ -6,12 +6,14 @@ has passed and enough of them have. By arrival no worker waits for another one.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import ceil, inf
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mdgan.engine.answers import ANSWERS, AnswerForm, Answers
+from mdgan.engine.parts import ServerPart
+from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import HostAnswer, Hosts, workers_of
 from mdgan.engine.settings import DeadlineRule, RunSettings
 from mdgan.engine.stages.cut import LEAST_VOTES
@@ -19,9 +21,6 @@ from mdgan.engine.stages.screen import AnswerChecks, Screening
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Received
-
-if TYPE_CHECKING:
-    from mdgan.engine.server.engine import Engine
 
 _REMEMBERED = 200
 _ENOUGH_TO_KNOW = 20
@@ -77,8 +76,10 @@ class Collector:
     A host that owes an answer for too long (see `Deadline`) counts as lost, even if it lives.
     """
 
-    def __init__(self, engine: "Engine", settings: RunSettings, limits: Timeouts) -> None:
-        part, workers = engine.part, range(1, settings.num_workers + 1)
+    def __init__(
+        self, engine: Engine, part: ServerPart, settings: RunSettings, limits: Timeouts
+    ) -> None:
+        workers = range(1, settings.num_workers + 1)
         voters = workers if len(workers) >= LEAST_VOTES else None
         strikes = engine.peers.strikes
         self._screenings = {form.kind: Screening(form, strikes, voters) for form in part.forms}
@@ -142,8 +143,8 @@ class Collector:
             self.take_one(0.0)
         while True:
             free, live = self._peers.free(), self._peers.taking_part()
-            lacks = bool(self._engine.lacking(workers_of(live)))
-            if self.is_enough(free) and not self._engine.lacking(workers_of(free)):
+            lacks = bool(self.lacking(workers_of(live)))
+            if self.is_enough(free) and not self.lacking(workers_of(free)):
                 return free
             now, patience = time.monotonic(), self._deadline.patience_seconds()
             is_over = self._engine.all_failed or now >= patience_end
@@ -156,9 +157,14 @@ class Collector:
             self.take_one(max(0.0, min(until - now, 1.0)))
 
     def is_enough(self, hosts: Hosts) -> bool:
-        """Whether some hosts are enough of those that live for an iteration to begin."""
+        """See `Engine`."""
         num_live = len(workers_of(self._peers.taking_part()))
         return num_live > 0 and len(workers_of(hosts)) >= self._deadline.least(num_live)
+
+    def lacking(self, workers: Collection[int]) -> str:
+        """Which workers an iteration cannot do without; see `ServerPart`."""
+        path, lacking = self._part.path, self._part.lacking(workers)
+        return lacking if lacking or path is None else path.lacking(self._peers, workers)
 
     # All answers to a question.
 
@@ -173,18 +179,7 @@ class Collector:
         read: Callable[[Message], Any] | None = None,
         again: bool = False,
     ) -> Answers:
-        """Waits for the answers to one question.
-
-        Args:
-            weights: what hosts multiply answers by before they add them up; 1 if not given.
-            form: how they answer this question; the first that the algorithm has named by default.
-            forms: how each worker does, if not all alike.
-            read: reads what hosts have masked; see `AnswerChecks.begin`.
-            again: whether they were counted in this iteration already.
-
-        Returns:
-            The answers that came: all of them, or those of at least a quorum within the deadline.
-        """
+        """See `Engine`."""
         received = self._engine.transport.traffic.received
         checks = self._checks(weights, form, forms, read)
         with self._engine.span("wait") as waiting:
@@ -244,7 +239,7 @@ class Collector:
         if self._part.counts_busy:
             least += sum(len(owing.get(host, ())) for host in counted if host not in asked)
         enough = len(answers.losses) >= self._deadline.least(least)
-        return enough and not self._engine.lacking(answers.losses)
+        return enough and not self.lacking(answers.losses)
 
     def _give_up_on(self, hosts: Iterable[int], patience_seconds: float) -> None:
         """Ends the links to hosts that have owed an answer for too long."""
@@ -255,14 +250,10 @@ class Collector:
     # One answer after the other.
 
     def next_answer(self, iteration: int, weights: Mapping[int, float] | None = None) -> Answers:
-        """Waits for one event.
+        """See `Engine`.
 
         The first answers are awaited together: only together they show which norm is usual, and
         what is applied cannot be taken back.
-
-        Returns:
-            What can be used of the answer that came. Empty if nothing can, or if something else
-            happened: hosts have come or gone, or the user has asked the server to stop.
         """
         if not self._has_first:
             self._has_first = True

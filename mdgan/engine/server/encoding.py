@@ -3,20 +3,18 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from mdgan.data.shard import Shard
 from mdgan.engine.counting import counts_form, published_digest, read_counts
+from mdgan.engine.server.engine import Engine
+from mdgan.engine.stages.contract import ServerPath
 from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
 from mdgan.records.run_directory import ENCODING_FILE, RunDirectory
 from mdgan.samples.contract import SampleKind
-
-if TYPE_CHECKING:
-    from mdgan.engine.server.engine import Engine
 
 
 @dataclass
@@ -36,16 +34,23 @@ class ServerEncoding:
         """How many samples of each class all sites hold, int64 [K], if that has been learnt."""
         return self.kind.class_counts
 
-    def begin(self, engine: "Engine") -> None:
-        """Learns from the workers of the start, and tells all; BadInput if no host has counted."""
+    def begin(self, engine: Engine, path: ServerPath | None) -> Message | None:
+        """Learns from the workers of the start, and tells all; BadInput if no host has counted.
+
+        Args:
+            path: on which answers may be masked.
+
+        Returns:
+            What the process that scores is told, too; None if there was nothing to learn.
+        """
         if not self.kind.num_counts:
-            return
+            return None
         if self.goes_on:
             counts = self.run.read_counts(self.kind.num_counts)
         elif self.own:
             counts = torch.stack([shard.counts() for shard in self.own]).sum(0).double()
         else:
-            counts = self._ask(engine)
+            counts = self._ask(engine, path)
         self.kind.learn(counts)
         self._learnt = counts
         engine.peers.learnt = published_digest(self.kind, counts, noisy=self.noisy)
@@ -53,23 +58,22 @@ class ServerEncoding:
             self.run.write_tensors(ENCODING_FILE, {"counts": counts}, {})
         for host in engine.peers.hosts():
             self.tell(host, engine)
-        engine.scoring.learnt(Message(Kind.LEARNT, 0, tensors={"counts": counts}))
+        return Message(Kind.LEARNT, 0, tensors={"counts": counts})
 
-    def tell(self, host: int, engine: "Engine") -> None:
+    def tell(self, host: int, engine: Engine) -> None:
         """A host is ready: it hears what was learnt, once."""
         if self._learnt is not None and host not in self._told:
             self._told.add(host)
             counts = {"counts": self._learnt}
             engine.tell(host, Message(Kind.LEARNT, engine.done, tensors=counts))
 
-    def on_lost(self, engine: "Engine") -> None:
+    def on_lost(self, engine: Engine) -> None:
         """Hosts are gone; one that comes back is told again."""
         self._told.intersection_update(engine.peers.hosts())
 
-    def _ask(self, engine: "Engine") -> Tensor:
+    def _ask(self, engine: Engine, path: ServerPath | None) -> Tensor:
         """Σ of the counts of all hosts that answer, float64."""
-        iteration, path = engine.done + 1, engine.part.path
-        hosts = engine.peers.taking_part()
+        iteration, hosts = engine.done + 1, engine.peers.taking_part()
         number = self.kind.num_counts
         if path is not None and path.hides_answers:
             form = counts_form(number)

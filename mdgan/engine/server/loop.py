@@ -9,9 +9,9 @@ from functools import partial
 from mdgan.engine.parts import Trainer
 from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.encoding import ServerEncoding
-from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import workers_of
 from mdgan.engine.server.peers import Peers
+from mdgan.engine.server.running_engine import RunningEngine
 from mdgan.engine.server.scoring import ScorerLink
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, Interrupted
@@ -40,7 +40,7 @@ class Server:
     def __post_init__(self) -> None:
         self.part, self.observer = self.trainer.part, self.peers.observer
         needs = self.trainer, self.settings, self.peers, self.checkpoints, self.scorer
-        self.engine = Engine(*needs, self.timeouts, self.encoding)
+        self.engine = RunningEngine(*needs, self.timeouts, self.encoding)
         self._goes_on = self._replaces_another = False
 
     def go_on(
@@ -77,7 +77,8 @@ class Server:
             self._await_workers()
             self.peers.begin()
             self.part.begin(self.engine)
-            self.encoding.begin(self.engine)
+            if (learnt := self.encoding.begin(self.engine, self.part.path)) is not None:
+                self.engine.scoring.learnt(learnt)
             self.observer.begin(self.part.holdings(self.engine), self.engine.done)
         except Fenced:
             self.peers.transport.close()

@@ -5,21 +5,19 @@ Here the server sees every answer. Where it sees sums alone, `HostMask` and `Ser
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.answers import AnswerForm, Answers, pack_answers
 from mdgan.engine.host.protocol import Turn
+from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import Hosts
+from mdgan.engine.server.peers import Peers
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
-
-if TYPE_CHECKING:
-    from mdgan.engine.parts import HostHandler
-    from mdgan.engine.server.engine import Engine
-    from mdgan.engine.server.hosts import Hosts
-    from mdgan.engine.server.peers import Peers
+from mdgan.transport.host_end import HostTransport
 
 _NO_FORM = AnswerForm("", ())
 
@@ -58,7 +56,7 @@ class HostPath:
         """The host joins a server; returns what other hosts must know of it."""
         return None
 
-    def handlers(self, _tracer: Tracer) -> Mapping[str, "HostHandler"]:
+    def handlers(self, _tracer: Tracer) -> Mapping[str, Callable[[Message, HostTransport], None]]:
         """By kind of message, what carries it out, beside those of the algorithm."""
         return {}
 
@@ -101,7 +99,7 @@ class HostPath:
 class AskedHosts:
     """Hosts with the workers that are asked, by worker its group, and fields for their question."""
 
-    hosts: "Hosts"
+    hosts: Hosts
     groups: Mapping[int, int]
     fields: Mapping[str, Any] = field(default_factory=dict)
 
@@ -113,22 +111,22 @@ class ServerPath:
     form: AnswerForm
     hides_answers = False  # whether the server sees sums alone
 
-    def begin(self, members: "Peers") -> None:
+    def begin(self, members: Peers) -> None:
         """All hosts that take part from the start have joined.
 
         Raises:
             BadInput: there are too few.
         """
 
-    def lacking(self, _members: "Peers", _workers: Collection[int]) -> str:
+    def lacking(self, _members: Peers, _workers: Collection[int]) -> str:
         """As `ServerPart.lacking`."""
         return ""
 
-    def num_sharers(self, _hosts: Collection[int], _members: "Peers") -> int:
+    def num_sharers(self, _hosts: Collection[int], _members: Peers) -> int:
         """By how many hosts' parts the noise of some hosts' answers is enough."""
         return 1
 
-    def able(self, hosts: "Hosts", _members: "Peers") -> "Hosts":
+    def able(self, hosts: Hosts, _members: Peers) -> Hosts:
         """Those of some hosts that the next question can be for."""
         return hosts
 
@@ -139,11 +137,11 @@ class ServerPath:
         """Takes all hosts next time, since those of `able` do not do; False if these were all."""
         return False
 
-    def most_groups(self, wanted: int, _hosts: "Hosts", _members: "Peers") -> int:
+    def most_groups(self, wanted: int, _hosts: Hosts, _members: Peers) -> int:
         """Into how many groups the answers of some hosts are divided; at least 1."""
         return wanted
 
-    def ask(self, hosts: "Hosts", groups: Mapping[int, int], _engine: "Engine") -> AskedHosts:
+    def ask(self, hosts: Hosts, groups: Mapping[int, int], _engine: Engine) -> AskedHosts:
         """The hosts that are to be asked, and what for; groups are by worker."""
         return AskedHosts(hosts, groups)
 
@@ -151,7 +149,7 @@ class ServerPath:
         self,
         iteration: int,
         asked: AskedHosts,
-        engine: "Engine",
+        engine: Engine,
         weights: Mapping[int, float] | None = None,
         form: AnswerForm | None = None,
     ) -> Answers:

@@ -11,18 +11,12 @@ from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.messages import ApartQuestion
-from mdgan.families.data_parallel.replica import (
-    ALONE,
-    BUFFERS,
-    DISCRIMINATOR,
-    GENERATOR,
-    ImageBuffer,
-    ReferenceReplica,
-    deal,
-)
+from mdgan.families.data_parallel.replica import KeptImages, ReferenceReplica
 from mdgan.families.data_parallel.scaling import WorkerShare
 from mdgan.families.data_parallel.server import ReplicaServer, keeping_up
 from mdgan.families.data_parallel.settings import DataParallelSettings, GeneratorRanks
+from mdgan.families.data_parallel.step import ALONE
+from mdgan.families.data_parallel.vectors import BUFFERS, DISCRIMINATOR, GENERATOR
 from mdgan.gan.exact_sum import average
 from mdgan.gan.labels import Samples, label_counts, num_classes_of
 from mdgan.gan.losses import finite_means
@@ -49,7 +43,7 @@ class ApartServer(ReplicaServer):
         self._ranks = ranks
         self._sample_shape = sample_shape
         self._num_classes = num_classes_of(replica.models[GENERATOR])
-        self._images = ImageBuffer(sample_shape, self._num_classes)
+        self._images = KeptImages(sample_shape, self._num_classes)
         self.form = self._form(DISCRIMINATOR)
 
     @property
@@ -82,7 +76,7 @@ class ApartServer(ReplicaServer):
 
         # 2. Ask both groups at once; D learns from older images. As long as there are none, ask
         #    G's group first, and D learns from what that has just made.
-        fake = self._images.oldest()
+        fake = next(iter(self._images.batches), None)
         answers: dict[str, Answers] = {}
         rest: Shares = shares
         if fake is None:
@@ -97,12 +91,13 @@ class ApartServer(ReplicaServer):
 
         # 3. Average each gradient in its group, and step with the means.
         with engine.span("aggregate"):
+            means = {}
             for network, group in answers.items():
                 weights = {worker: share.weight for worker, share in shares[network].items()}
-                self.replica.put(ALONE[network], average(group.singles, group.sums, weights))
+                means[network] = average(group.singles, group.sums, weights)
         with engine.span("step"):
             for network in _GROUPS:
-                self.replica.step(ALONE[network])
+                self.replica.step(ALONE[network], means[network])
                 self.sent.note_step(ALONE[network])
         self._images.take_in(made, self.settings.asynchrony.lag_at(i))
         return Advance(i, *_losses(answers))
@@ -113,7 +108,7 @@ class ApartServer(ReplicaServer):
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         super().load_state({n: t for n, t in state.items() if not n.startswith(_IMAGES)})
-        self._images.load_state(part_of(state, _IMAGES), self.device)
+        self._images.batches = self._images.read(part_of(state, _IMAGES), self.device)
 
     def _form(self, network: str, num_images: int = 0) -> AnswerForm:
         shape = self.replica.vector(ALONE[network]).shape
@@ -156,6 +151,19 @@ class ApartServer(ReplicaServer):
         forms |= dict.fromkeys(dealt, self._form(DISCRIMINATOR))
         answers = engine.collect(i, asked, weights, forms=forms)
         return {network: _only(answers, group) for network, group in shares.items()}
+
+
+def deal(images: Samples, sizes: Mapping[int, int]) -> dict[int, Samples]:
+    """Deals generated images out to workers, like cards: each gets as many as `sizes` says.
+
+    After the last image comes the first again; if there are too many, the last ones are left out.
+    """
+    dealt, first = {}, 0
+    for worker, size in sizes.items():
+        places = torch.arange(first, first + size) % len(images)
+        dealt[worker] = images[places.tolist()]
+        first += size
+    return dealt
 
 
 def _only(answers: Answers, workers: Collection[int]) -> Answers:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch import distributed as _distributed
 
-from mdgan.families.data_parallel.replica import GradientVector
+from mdgan.families.data_parallel.vectors import GradientVector
 from mdgan.gan.exact_sum import MeanOfRows, average
 
 _Gloo: Any = _distributed.ProcessGroupGloo

@@ -11,7 +11,8 @@ from mdgan.engine.parts import HostHandler
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.collective import Collective
 from mdgan.families.data_parallel.messages import ADD_UP, CONNECT, JOIN, STEP, arithmetic, done
-from mdgan.families.data_parallel.replica import Reduction, ReferenceReplica, Replica
+from mdgan.families.data_parallel.replica import ReferenceReplica, Replica
+from mdgan.families.data_parallel.step import Reduction
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
@@ -91,8 +92,7 @@ class DirectHost:
         rates = {name: float(rate) for name, rate in message.fields["rates"].items()}
         with self.tracer.span("step"), _threads(int(message.fields["threads"])):
             self._own.at(message.iteration, rates)
-            self._own.put(reduction, mean)
-            self._own.step(reduction)
+            self._own.step(reduction, mean)
         changed = {name: self._own.weights(name) for name in reduction.changed if self._others}
         for replica in self._others:
             replica.take_over(changed)

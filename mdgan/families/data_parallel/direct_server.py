@@ -20,7 +20,8 @@ from mdgan.engine.server.hosts import Hosts
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.collective import Collective, Counted
 from mdgan.families.data_parallel.messages import DONE, MEMBER, NORMS, TrainQuestion
-from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, ReferenceReplica
+from mdgan.families.data_parallel.replica import ReferenceReplica
+from mdgan.families.data_parallel.vectors import DISCRIMINATOR, GENERATOR
 from mdgan.messages import Message
 
 _LEAST_HOSTS = 2  # what a single host has found is the mean
@@ -82,7 +83,7 @@ class DirectServer:
             rates: by what the learning rate of each network is multiplied.
 
         Returns:
-            What `ReferenceReplica.put` takes; None if it must be found in another way.
+            What `MeanStep.step` takes; None if it must be found in another way.
         """
         self._is_new = False
         hosts = {host: own for host, own in engine.peers.free().items() if host in self._members}

@@ -20,8 +20,9 @@ from mdgan.families.data_parallel.messages import (
     TrainQuestion,
     alone_form,
 )
-from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Replica
+from mdgan.families.data_parallel.replica import Replica
 from mdgan.families.data_parallel.together_host import TogetherHost
+from mdgan.families.data_parallel.vectors import DISCRIMINATOR, GENERATOR
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
@@ -127,9 +128,9 @@ class DataParallelHost(ReplicaHost):
             if kept is not None and rank in kept.found:
                 gradients[rank], losses[rank] = kept.found[rank], kept.losses[rank]
                 continue
-            gradients[rank], losses[rank] = self.learners[rank].gradients(
-                question.reduction, share.batch_sizes, question.lag, self._tracer.of_worker(rank)
-            )
+            how = share.batch_sizes, question.lag, self._tracer.of_worker(rank)
+            losses[rank] = self.learners[rank].learn(question.reduction, *how)
+            gradients[rank] = self.learners[rank].vector(question.reduction).read()
         return gradients, losses
 
 

@@ -28,8 +28,9 @@ from torch import Tensor
 
 from mdgan.engine.stages.cut import LEAST_VOTES
 from mdgan.engine.stages.screen import ABSURD_FACTOR
-from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Reduction
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
+from mdgan.families.data_parallel.step import Reduction
+from mdgan.families.data_parallel.vectors import DISCRIMINATOR, GENERATOR
 
 SERVER = 0  # the number of the server's bell; that of a host is its own
 _LOOK_SECONDS = 0.1

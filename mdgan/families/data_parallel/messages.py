@@ -15,16 +15,9 @@ from torch import Tensor
 from mdgan.engine.answers import ANSWERS, AnswerForm, pack_answers
 from mdgan.engine.message_sizes import MessageSizes, small_bytes
 from mdgan.families.data_parallel.collective import Counted, most_place_bytes
-from mdgan.families.data_parallel.replica import (
-    ALL,
-    DISCRIMINATOR,
-    GENERATOR,
-    OF_BOTH,
-    OF_DISCRIMINATOR,
-    OF_GENERATOR,
-    Reduction,
-)
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
+from mdgan.families.data_parallel.step import OF_BOTH, OF_DISCRIMINATOR, OF_GENERATOR, Reduction
+from mdgan.families.data_parallel.vectors import ALL, DISCRIMINATOR, GENERATOR
 from mdgan.gan.exact_sum import WEIGHTED
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of, under
@@ -65,14 +58,13 @@ class TrainQuestion:
     reduction: Reduction
     shares: Mapping[int, WorkerShare]
     lag: int = 0  # how many iterations ago the images were made that discriminators learn from
+    # Weights by the names of `weight_vectors`, those that the host does not have.
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    """Weights by the names of `weight_vectors`, those that the host does not have."""
+    # What optimizers keep, by network, for a host that has just begun to step itself.
     moments: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    """What optimizers keep, by network, for a host that has just begun to step itself."""
+    # Whether hosts keep the gradients, to add them up among themselves; see `direct_server.py`.
     is_direct: bool = False
-    """Whether hosts keep the gradients, to add them up among themselves; see `direct_server.py`."""
-    is_again: bool = False
-    """Whether they have kept these gradients, and send them to the server after all."""
+    is_again: bool = False  # whether they have kept these, and send them to the server after all
 
     @property
     def weights(self) -> dict[int, float]:
@@ -153,15 +145,13 @@ def read_images(beside: Mapping[str, Mapping[int, Tensor]], num_classes: int | N
 class ApartQuestion:
     """What a host with workers of one group or both is asked."""
 
-    generated: Mapping[int, int]
-    """Worker of the generator's group → b, how many images it learns from."""
-    learnt: Mapping[int, Samples]
-    """Worker of the discriminator's group → what it learns from besides b real samples."""
+    generated: Mapping[int, int]  # worker of G's group → b, how many images it learns from
+    learnt: Mapping[int, Samples]  # worker of D's group → what it learns from besides b real ones
     weights: Mapping[int, float]  # of each worker's gradients in the mean of its group
+    # Weights by the names of `weight_vectors`, those that the host does not have.
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    """Weights by the names of `weight_vectors`, those that the host does not have."""
+    # How often each class is generated, int64 [K]; None for equally often.
     label_counts: Tensor | None = None
-    """How often each class is generated, int64 [K]; None for equally often."""
 
 
 def train_apart(iteration: int, question: ApartQuestion) -> Message:

@@ -12,17 +12,11 @@ from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.direct_server import DirectServer, kept
 from mdgan.families.data_parallel.messages import KINDS, NORMS, TOGETHER_FORM, TrainQuestion
-from mdgan.families.data_parallel.replica import (
-    ALL,
-    DISCRIMINATOR,
-    GENERATOR,
-    OF_DISCRIMINATOR,
-    Reduction,
-    ReferenceReplica,
-    reductions,
-)
+from mdgan.families.data_parallel.replica import ReferenceReplica
 from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.families.data_parallel.step import OF_DISCRIMINATOR, Reduction, reductions
 from mdgan.families.data_parallel.together_server import TogetherServer
+from mdgan.families.data_parallel.vectors import ALL, DISCRIMINATOR, GENERATOR
 from mdgan.gan.exact_sum import average
 from mdgan.messages import Message
 
@@ -125,7 +119,6 @@ class DataParallelServer(ReplicaServer):
         self.form = self._forms[OF_DISCRIMINATOR]
         self._together = together
         self._direct = direct
-        self._num_reduced = 0
 
     @property
     def forms(self) -> Sequence[AnswerForm]:
@@ -150,11 +143,9 @@ class DataParallelServer(ReplicaServer):
             hosts = engine.await_hosts()
             if together is None or not all(together.knows(host, engine) for host in hosts):
                 return self._advance(i, hosts, engine)
-            together.convene(i, self._num_reduced, hosts, engine)
+            together.convene(i, hosts, engine)
             self.sent.keep_only(())
-        advance = together.advance(i, engine)
-        self._num_reduced = together.num_reduced
-        return advance
+        return together.advance(i, engine)
 
     def _advance(self, i: int, hosts: Hosts, engine: Engine) -> Advance | None:
         lag = self.settings.asynchrony.lag_at(i)
@@ -166,17 +157,18 @@ class DataParallelServer(ReplicaServer):
             rates = self.scaling.rates(dict.fromkeys((DISCRIMINATOR, GENERATOR), shares))
             self.replica.at(i, rates)
 
-        # 2. Average each gradient as soon as all workers have found it, and step with the mean.
-        for reduction in reductions(lag, self.settings.training.local_steps)[self._num_reduced :]:
+        # 2. Take the steps of the iteration, each as soon as all workers have found its gradients.
+        answers = Answers()
+
+        def find_mean(reduction: Reduction) -> Tensor | None:
+            nonlocal answers
             question = TrainQuestion(reduction, shares, lag)
             answers, mean = self._average(i, question, rates, hosts, engine)
-            if mean is None:  # goes on with this reduction once there are workers again
-                return None
-            with engine.span("step" if reduction.last else "local step"):
-                self.replica.put(reduction, mean)
-                self.replica.step(reduction)
-            self._num_reduced += 1
-        self._num_reduced = 0
+            return mean
+
+        plan = reductions(lag, self.settings.training.local_steps)
+        if not self.replica.iterate(plan, find_mean, engine.span):
+            return None  # goes on with this reduction once there are workers again
         return Advance(i, answers.mean_losses(), sorted(answers.losses))
 
     def _average(
@@ -223,12 +215,12 @@ class DataParallelServer(ReplicaServer):
 
     def progress(self) -> dict[str, int]:
         """How many gradients of the next iteration are averaged already."""
-        return {_NUM_REDUCED: self._num_reduced}
+        return {_NUM_REDUCED: self.replica.num_done}
 
     def go_on(self, progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
         """Goes on within an iteration, if all workers were lost within it."""
         del changed, ended
-        self._num_reduced = progress.get(_NUM_REDUCED, 0)
+        self.replica.num_done = progress.get(_NUM_REDUCED, 0)
 
     def _ask(self, i: int, question: TrainQuestion, hosts: Hosts, engine: Engine) -> Answers:
         """Asks the hosts that have kept up for their share of a reduction, with what they lack."""

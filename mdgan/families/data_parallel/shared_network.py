@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.families.data_parallel.meeting import shared_array, shared_tensor
-from mdgan.families.data_parallel.replica import WHOLE
+from mdgan.families.data_parallel.vectors import WHOLE
 from mdgan.gan.model_vector import HALF, places_of_buffers
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, kept_by

@@ -16,7 +16,7 @@ from mdgan.families.data_parallel.meeting import (
     shared_array,
     shared_tensor,
 )
-from mdgan.families.data_parallel.replica import Reduction
+from mdgan.families.data_parallel.step import Reduction
 from mdgan.gan.exact_sum import MeanOfRows
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, make_optimizer

@@ -12,10 +12,11 @@ import torch
 from mdgan.engine.answers import pack_answers
 from mdgan.families.data_parallel.meeting import END, GIVEN_UP, LOOKED_AT, SERVER, UNTIL, Order
 from mdgan.families.data_parallel.messages import TOGETHER_FORM
-from mdgan.families.data_parallel.replica import Reduction, Replica, reductions
+from mdgan.families.data_parallel.replica import Replica
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.families.data_parallel.shared_network import BuffersInOne, LentModel
 from mdgan.families.data_parallel.shared_steps import SharedTraining, Stepper
+from mdgan.families.data_parallel.step import Reduction, reductions
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 

@@ -27,28 +27,23 @@ from mdgan.families.data_parallel.meeting import (
     why_left_out,
 )
 from mdgan.families.data_parallel.messages import TOGETHER_FORM, train_together
-from mdgan.families.data_parallel.replica import (
-    DISCRIMINATOR,
-    GENERATOR,
-    Reduction,
-    ReferenceReplica,
-    reductions,
-)
+from mdgan.families.data_parallel.replica import ReferenceReplica
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.families.data_parallel.shared_network import BuffersInOne
 from mdgan.families.data_parallel.shared_steps import SharedTraining, Stepper
+from mdgan.families.data_parallel.step import Reduction, reductions
+from mdgan.families.data_parallel.vectors import DISCRIMINATOR, GENERATOR
 
 _TOGETHER_SECONDS = 0.5  # how long hosts train before they listen to messages again
 _LISTEN_SECONDS = 0.2
 
 
 class TogetherServer:
-    """The server, as it meets hosts of its memory; `num_reduced` of the next iteration are done."""
+    """The server, as it meets hosts of its memory."""
 
     def __init__(
         self, replica: ReferenceReplica, shared: SharedTraining, settings: DataParallelSettings
     ) -> None:
-        self.num_reduced = 0
         self._replica = replica
         self._shared = shared
         self._meeting = shared.meeting
@@ -70,10 +65,9 @@ class TogetherServer:
         """Whether hosts train together now."""
         return bool(self._asked)
 
-    def convene(self, iteration: int, num_reduced: int, hosts: Hosts, engine: Engine) -> None:
+    def convene(self, iteration: int, hosts: Hosts, engine: Engine) -> None:
         """Asks hosts to train together from an iteration on, of which a part may be done."""
         self._take_in()
-        self.num_reduced = num_reduced
         self._asked, self._first = dict(hosts), iteration
         self._hosts = {host: list(workers) for host, workers in hosts.items()}
         self._meeting.convene(hosts, iteration, self._num_before)
@@ -111,10 +105,10 @@ class TogetherServer:
             self._await(end, engine)
         order = self._orders.pop(i)
         if (reduced := int(meeting.given.max())) < end:  # all hosts are gone
-            self.num_reduced = order.first + max(0, reduced - order.before)
+            self._replica.num_done = order.first + max(0, reduced - order.before)
             self._part(reduced)
             return None
-        self.num_reduced = 0
+        self._replica.num_done = 0
         with engine.span("aggregate"):
             self._buffers.write(self._shared.mean_buffers)
             workers = self._judge(i, order, end, engine)
@@ -151,7 +145,7 @@ class TogetherServer:
     # How far hosts may go.
 
     def _let_begin(self, i: int, engine: Engine) -> None:
-        first = 0 if self._orders else self.num_reduced
+        first = 0 if self._orders else self._replica.num_done
         before = max((self._end_of(n) for n in self._orders), default=self._num_before)
         self._orders[i] = self._ordered(before, first, engine)
         self._meeting.write_order(i, self._orders[i])

@@ -1,9 +1,11 @@
 """Makes the two parts of DP-MERF."""
 
-from math import prod
+from collections.abc import Sequence
+from math import prod, sqrt
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.message_sizes import MessageSizes, shares_bytes, small_bytes
@@ -12,10 +14,10 @@ from mdgan.engine.stages.mask_host import HostMask
 from mdgan.engine.stages.mask_server import ServerMask
 from mdgan.errors import BadInput
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, ServerNeeds
-from mdgan.families.moments.features import SUMS, SampleFeatures
 from mdgan.families.moments.host import ASK, MomentsHost
-from mdgan.families.moments.server import EvenGenerator, MomentsServer
-from mdgan.families.moments.settings import NAME, MomentsSettings
+from mdgan.families.moments.message import SUMS, EvenGenerator, SampleFeatures
+from mdgan.families.moments.server import MomentsServer
+from mdgan.families.moments.settings import NAME, FeatureSettings, MomentsSettings
 from mdgan.gan.build import Models, build_model, make_model
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.optimizers import make_optimizer
@@ -24,6 +26,8 @@ from mdgan.metrics.network_files import from_file
 from mdgan.privacy.canaries import most_canaries
 
 _SUM = "SUM"  # host → server: the sums of features
+_WAYS = {1: "linear", 2: "bilinear", 3: "trilinear"}
+"""How series, pictures and volumes are enlarged."""
 
 
 class _Moments(Builder[MomentsSettings]):
@@ -91,9 +95,35 @@ def _features(settings: MomentsSettings, models: Models) -> SampleFeatures:
     num_classes, own = num_classes_of(build_model(models.generator, 0)), settings.features
     if own.feature_network is None:
         seed, weights = settings.training.seed, models.value_weights
-        return SampleFeatures.drawn(own, models.shape, num_classes, seed, weights)
+        return draw_features(own, models.shape, num_classes, seed, weights)
     network = from_file(Path(own.feature_network), models.shape, "--set feature_network")
     return SampleFeatures(torch.empty(0), num_classes or 1, network)
+
+
+def draw_features(
+    settings: FeatureSettings,
+    shape: Sequence[int],
+    num_classes: int | None,
+    seed: int,
+    weights: Sequence[float] = (),
+) -> SampleFeatures:
+    """W ~ N(0, w²/σ²), the same at all hosts, with σ = width · √d and w of each value, or 1.
+
+    Of pictures, volumes and series larger than the `feature_side` it is drawn coarsely, and
+    enlarged as pictures are: W·x is that of coarse means, and G's gradient is smooth.
+    """
+    channels, most = shape[:1], settings.feature_side
+    sides = [-(-side // -(-side // most)) for side in shape[1:]]
+    size = prod([*channels, *sides])
+    random = generator_for(seed, "features")
+    drawn = torch.randn(-(-settings.num_features // 2), size, generator=random)
+    if sides != list(shape[1:]):
+        coarse = drawn.view(-1, *channels, *sides)
+        way = _WAYS[len(sides)]
+        drawn = F.interpolate(coarse, shape[1:], mode=way).flatten(1) * (size / prod(shape))
+    if weights:
+        drawn *= torch.tensor(weights)
+    return SampleFeatures(drawn / (settings.kernel_width * sqrt(size)), num_classes or 1)
 
 
 def _form(features: SampleFeatures) -> AnswerForm:

@@ -1,6 +1,6 @@
 """The hosts' share of DP-MERF: each worker adds up its samples' features, once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import sqrt
@@ -16,18 +16,18 @@ from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.errors import BadInput
 from mdgan.families.contract import HostNeeds, NothingKept
-from mdgan.families.moments.features import SampleFeatures
+from mdgan.families.moments.message import SampleFeatures, noisy
 from mdgan.families.moments.settings import MomentsSettings
 from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from mdgan.privacy.budget import Budget
-from mdgan.privacy.noise import with_noise
 from mdgan.privacy.shared_noise import variance_of_part
 from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
 
 ASK = "MOMENTS"  # server → host: tell the sums
 _AT_ONCE = 256
+_ALONE = 32  # the sum of one in so many samples is made alone, to see what it adds
 _NO_LOSSES = torch.zeros(2)
 
 
@@ -48,7 +48,7 @@ class SumTeller(NothingKept):
         sums = self.features.sums(self._pieces())
         if self.budget is None:
             return sums.float()
-        canaries, total = self.budget.canaries, sums.flatten().clone()
+        canaries, total = self.budget.canaries, sums.clone()
         noise = self.budget.noise * self.part
         # Parts of the noise are never told again: sums of other workers would show them.
         may_repeat = canaries is None and self.part == 1
@@ -64,15 +64,15 @@ class SumTeller(NothingKept):
                 "or other features; give more --dp-epsilon, or the settings of before"
             )
         if canaries is not None:
-            canaries.add_to(total, self.budget.key("canaries"))
-        noisy = with_noise(total, 1.0, noise, self.budget.key("moments"))
-        told = noisy if self.part != 1 else noisy.float()
+            canaries.add_to(total.view(-1), self.budget.key("canaries"))
+        told = noisy(total, noise, self.budget.key("moments"))
+        told = told if self.part != 1 else told.float()
         if canaries is not None:
-            canaries.measured(longest=self.features.longest(self._pieces(), self._unit_of_sample))
-            canaries.watch(told.double(), sums.flatten())
+            most = _longest(self.features, self._pieces(), self._unit_of_sample)
+            canaries.measured(longest=most)
+            canaries.watch(told.flatten().double(), sums.flatten())
             canaries.taken()
         self.budget.advance()
-        told = told.view_as(sums)
         if question:
             self.budget.keep(question, told)
         return told
@@ -176,6 +176,26 @@ class MomentsHost(HostPart):
             )
         variance = variance_of_part(most, least, self.path.num_sharers(question)) / len(budgets)
         return {rank: sqrt(variance) / budget.noise for rank, budget in budgets.items()}
+
+
+def _longest(
+    features: SampleFeatures, pieces: Iterable[tuple[Samples, Tensor]], unit_of_sample: Tensor
+) -> float:
+    """What a unit adds at most: by φ of its samples, and by sums of some samples alone.
+
+    Args:
+        pieces: as they are added up.
+        unit_of_sample: the number of the unit of each sample in turn, int64 [n].
+    """
+    units, place, alone = torch.zeros(len(unit_of_sample)), 0, [0.0]
+    for piece, weights in pieces:
+        lengths = features.of(piece.images.to(features.frequencies.device)).norm(dim=1).cpu()
+        owners = unit_of_sample[torch.arange(place, place + len(piece)) % len(units)]
+        units.index_add_(0, owners, lengths.nan_to_num(0.0, 0.0, 0.0) * weights.float())
+        place += len(piece)
+        for one in range(0, len(piece), _ALONE):
+            alone.append(float(features.sums([(piece[[one]], weights[[one]])]).norm()))
+    return max(float(units.max()), *alone)
 
 
 def _least_noise(question: Message) -> float:

@@ -9,16 +9,12 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.answers import Answers
 from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.errors import BadInput
-from mdgan.families.moments.features import SUMS, Embedding, SampleFeatures
 from mdgan.families.moments.host import ASK
-from mdgan.gan.arithmetic import finite_or_zero
-from mdgan.gan.generator import Generator
-from mdgan.gan.labels import even_labels
+from mdgan.families.moments.message import Embedding, EvenGenerator, SampleFeatures, added_up
 from mdgan.gan.model_state import part_of, under
 from mdgan.messages import Message
 from mdgan.privacy.accountant import MOST_NOISE
@@ -26,16 +22,6 @@ from mdgan.privacy.shared_noise import variance_of_part
 
 _TOLD = "told."  # before the names of what workers have told in a checkpoint
 _OF_FEATURES = {"seed", "num_features", "kernel_width", "feature_side", "feature_network"}
-
-
-class EvenGenerator(Generator):
-    """G, whose batches have equally many samples of each class."""
-
-    def draw_inputs(self, num_samples: int) -> tuple[Tensor, Tensor | None]:
-        z, _ = super().draw_inputs(num_samples)
-        if self.label_counts is None:
-            return z, None
-        return z, even_labels(self.label_counts, num_samples).to(self.device)
 
 
 @dataclass(eq=False)
@@ -72,29 +58,19 @@ class MomentsServer(ServerPart):
         if self._is_unsaved:  # what workers tell once must not be lost
             engine.save(alone=not engine.peers.workers())
             self._is_unsaved = False
-        if self._embedding is None and not self._ask(i, engine):
+        if self._embedding is None:
+            self._ask(i, engine)
+        if self._embedding is None:
             return None
         engine.poll()
         engine.at(i)
         with engine.span("step"):
             self.learner.at(i)
-            loss = self._learn()
+            loss = self.learner.learn(self.features, self._embedding, self.batch_size)
         return Advance(i, torch.tensor([[nan, loss]]))
 
-    def _learn(self) -> float:
-        assert self._embedding is not None, "workers have told their sums"
-        samples = self.learner.draw(self.batch_size)
-        if (labels := samples.labels) is None:
-            labels = torch.zeros(self.batch_size, dtype=torch.int64, device=self.device)
-        loss = self._embedding.distance(self.features.of(samples.images), labels)
-        gradients = list(torch.autograd.grad(loss, self.learner.parameters))
-        finite_or_zero(gradients, 1.0)
-        self.learner.put_gradients(gradients)
-        self.learner.step()
-        return float(loss.detach())
-
-    def _ask(self, i: int, engine: Engine) -> bool:
-        """Has all workers tell their sums; whether any did."""
+    def _ask(self, i: int, engine: Engine) -> None:
+        """Has all workers tell their sums; from then on there is an embedding, if any did."""
         hosts = engine.await_hosts()
         engine.at(i)
         groups = {worker: 0 for workers in hosts.values() for worker in workers}
@@ -107,16 +83,15 @@ class MomentsServer(ServerPart):
         answers = self.path.collect(i, asked, engine)
         workers = sorted(answers.losses)
         if not workers:
-            return False
+            return
         self._workers, held = workers, engine.peers.holdings(workers)
         told = {
-            "sums": self._total(answers),
+            "sums": added_up(answers.singles, answers.sums),
             "samples": torch.tensor(sum(int(own["samples"]) for own in held.values())),
             "variance": torch.tensor(sum(variances[n] for n in workers), dtype=torch.float64),
         }
         self._learn_of(told)
         self._is_unsaved = True
-        return True
 
     def _variances(
         self, asked: AskedHosts, noises: Mapping[int, Mapping[int, float]], engine: Engine
@@ -130,12 +105,6 @@ class MomentsServer(ServerPart):
             for own in noises.values()
             for n in own
         }
-
-    def _total(self, answers: Answers) -> Tensor:
-        """Σ over all workers, float64 [K, 1 + D], in whatever layout they are."""
-        parts = [SUMS.steps(answers.singles[n]) / SUMS.scale for n in sorted(answers.singles)]
-        parts += [part.total.double() for part in answers.sums]
-        return torch.stack(parts).sum(0).cpu()
 
     def _learn_of(self, told: Mapping[str, Tensor]) -> None:
         self._told = dict(told)

@@ -8,7 +8,6 @@ from mdgan.records.values import count, said, said_range
 from mdgan.report.figures import charts
 from mdgan.report.figures.charts import MOST_TICKS
 from mdgan.report.figures.picture import OfRun, Picture, Row, together
-from mdgan.report.numbers.attendance import holdings
 from mdgan.report.numbers.scores import classwise
 from mdgan.report.numbers.subject import Subject
 
@@ -67,7 +66,7 @@ def class_by_class(subject: Subject) -> OfRun | None:
 
 def worker_holdings(subject: Subject) -> OfRun | None:
     """Samples by class and worker; None if no worker told."""
-    of_workers = holdings(subject.run)
+    of_workers = subject.run.holdings()
     if not any(of_workers.values()):
         return None
     rows = [

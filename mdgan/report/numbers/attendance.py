@@ -118,12 +118,6 @@ def eventful(run: RecordedRun, workers: Iterable[Presence]) -> bool:
     return bool(resumptions(run)) or any(worker.eventful for worker in workers)
 
 
-def holdings(run: RecordedRun) -> dict[int, list[int]]:
-    """Worker → how many samples of each class it holds, as recorded last."""
-    workers = sorted(run.state.workers.items())
-    return {n: worker.classes for n, worker in workers if worker.classes is not None}
-
-
 def said_story(worker: Presence, last: int) -> str:
     """What happened to a worker, in words."""
     told = [
@@ -195,7 +189,7 @@ def real_counts(held: Mapping[int, Sequence[int]]) -> list[int]:
 
 def seen_of(run: RecordedRun) -> tuple[list[list[int]], list[int]]:
     """Samples of each class seen after every round, and in all; of classes that are held."""
-    held = holdings(run)
+    held = run.holdings()
     real = real_counts(held)
     there = [c for c, amount in enumerate(real) if amount > 0]
     seen = [0] * len(real)

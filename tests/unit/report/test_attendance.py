@@ -16,7 +16,6 @@ from mdgan.records.run_state import Mark
 from mdgan.report.numbers.attendance import (
     Presence,
     eventful,
-    holdings,
     kl_of_seen,
     most_eventful,
     presences,
@@ -68,7 +67,7 @@ def test_a_worker_that_was_lost_and_came_back_stays_twice() -> None:
     assert second.counts == {"lost": 1, "answered": 30}
     assert said_story(second, 50) == "lost in 10 (silent for 4 s); joined in 30"
     assert said_in_all(run, [first, second]) == "1 loss, 1 left, 1 joined"
-    assert holdings(run) == {1: [1, 1], 2: [7, 8]}
+    assert run.holdings() == {1: [1, 1], 2: [7, 8]}
 
 
 def test_what_goes_on_without_an_answer_is_missed_until_it_comes() -> None:

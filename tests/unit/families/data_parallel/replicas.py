@@ -1,6 +1,6 @@
 """Replicas of small networks, and a plain loop that they are compared with."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,9 +10,14 @@ from torch import Tensor, nn
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
 from mdgan.families.data_parallel.host import DataParallelHost
-from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, ReferenceReplica, Replica
+from mdgan.families.data_parallel.replica import ReferenceReplica, Replica
+from mdgan.families.data_parallel.scaling import BatchSizes
 from mdgan.families.data_parallel.server import DataParallelServer
 from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.families.data_parallel.step import Reduction, reductions
+from mdgan.families.data_parallel.vectors import ALL, DISCRIMINATOR, GENERATOR
+from mdgan.gan.discriminator_learner import unobserved
+from mdgan.gan.exact_sum import average
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.optimizer_settings import Policy
@@ -93,6 +98,33 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> No
     for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
         parameter.grad = gradient
     optimizer.step()
+
+
+def iterate(
+    reference: ReferenceReplica,
+    replicas: Mapping[int, Replica],
+    sizes: Mapping[int, BatchSizes],
+    local_steps: int = 1,
+    lag: int = 0,
+) -> None:
+    """One iteration, without a network between the replicas."""
+    total = sum(size.discriminator for size in sizes.values())
+    weights = {n: size.discriminator / total for n, size in sizes.items()}
+    changed: Collection[str] = ALL
+
+    def find_mean(reduction: Reduction) -> Tensor:
+        nonlocal changed
+        found: dict[int, Tensor] = {}
+        for rank, replica in replicas.items():
+            replica.take_over({name: reference.weights(name) for name in changed})
+            losses = replica.learn(reduction, sizes[rank], lag)
+            found[rank] = replica.vector(reduction).read()
+            assert losses[0] > 0
+            assert (losses[1] > 0) == reduction.last
+        changed = reduction.changed
+        return average(found, [], weights)
+
+    assert reference.iterate(reductions(lag, local_steps), find_mean, unobserved)
 
 
 class ReplicaStage(Stage):

@@ -14,11 +14,12 @@ from torch.nn import functional as F
 
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
-from mdgan.families.data_parallel.apart_server import ApartServer
+from mdgan.families.data_parallel.apart_server import ApartServer, deal
 from mdgan.families.data_parallel.host import ApartHost
 from mdgan.families.data_parallel.messages import LABELS, TRAIN, read_images
-from mdgan.families.data_parallel.replica import BUFFERS, DISCRIMINATOR, GENERATOR, Replica, deal
+from mdgan.families.data_parallel.replica import Replica
 from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.families.data_parallel.vectors import BUFFERS, DISCRIMINATOR, GENERATOR
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
 from mdgan.messages import Message

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mdgan.families.data_parallel.collective import Collective, Counted
-from mdgan.families.data_parallel.replica import GradientVector
+from mdgan.families.data_parallel.vectors import GradientVector
 from mdgan.gan.exact_sum import average
 from mdgan.transport.base import LOOPBACK
 

@@ -1,68 +1,29 @@
 """Replicas with averaged gradients train as one process does, on what scaling deals out."""
 
-from collections.abc import Mapping
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
-from torch.nn import functional as F
 
-from mdgan.families.data_parallel.replica import (
-    BUFFERS,
-    DISCRIMINATOR,
-    GENERATOR,
-    ImageBuffer,
-    ReferenceReplica,
-    Replica,
-    reductions,
-)
 from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
 from mdgan.families.data_parallel.settings import DataParallelSettings
-from mdgan.gan.exact_sum import average
+from mdgan.families.data_parallel.step import ImageBuffer
+from mdgan.families.data_parallel.vectors import GENERATOR
 from mdgan.gan.labels import Samples
-from mdgan.gan.randomness import generator_for
 from tests.unit.families.data_parallel.replicas import (
     CONDITIONAL,
     FULL,
-    PLAIN,
     B,
     Networks,
     all_values,
+    iterate,
     make_gan,
     make_reference,
     make_replica,
-    plain_discriminator,
-    plain_generator,
-    step,
 )
 from tests.unit.gan import small
 
 SAME = BatchSizes(B, B)
-
-
-def iterate(
-    reference: ReferenceReplica,
-    replicas: Mapping[int, Replica],
-    sizes: Mapping[int, BatchSizes],
-    local_steps: int = 1,
-    lag: int = 0,
-) -> None:
-    """One iteration, without a network between the replicas."""
-    total = sum(size.discriminator for size in sizes.values())
-    weights = {n: size.discriminator / total for n, size in sizes.items()}
-    changed: tuple[str, ...] = (GENERATOR, DISCRIMINATOR, BUFFERS)
-    for reduction in reductions(lag, local_steps):
-        found: dict[int, Tensor] = {}
-        for rank, replica in replicas.items():
-            replica.take_over({name: reference.weights(name) for name in changed})
-            found[rank], losses = replica.gradients(reduction, sizes[rank], lag)
-            assert losses[0] > 0
-            assert (losses[1] > 0) == reduction.last
-        reference.put(reduction, average(found, [], weights))
-        reference.step(reduction)
-        changed = (DISCRIMINATOR,)
 
 
 @pytest.mark.parametrize("local_steps", [1, 2])
@@ -74,47 +35,6 @@ def test_one_replica_is_a_local_gan_bit_for_bit(local_steps: int) -> None:
         iterate(reference, replicas, {1: SAME}, local_steps)
     ours = all_values(reference.models)
     assert torch.equal(ours, all_values([gan.generator, gan.discriminator]))
-
-
-def plain_loop(sizes: Mapping[int, BatchSizes], iterations: int, lag: int = 0) -> Tensor:
-    """One big batch of all workers' samples, with torch alone."""
-    generator, discriminator = plain_generator(), plain_discriminator()
-    steps = [small.adam(generator), small.adam(discriminator)]
-    noise = {n: generator_for(0, "noise", n) for n in sizes}
-    real = {n: small.RealData(n) for n in sizes}
-    made: list[Tensor] = []
-    for i in range(iterations):
-        judged, fake = [], []
-        for n, (d, g) in sizes.items():
-            z = torch.randn(g + d, small.Z_DIM, generator=noise[n])
-            judged.append(z[:g])
-            fake.append(z[g:])
-        made.append(generator(torch.cat(fake)).detach())
-        samples = torch.cat([real[n].next_batch(d).images for n, (d, _) in sizes.items()])
-        old = made[max(0, i - lag)]
-        loss = (F.softplus(-discriminator(samples)) + F.softplus(discriminator(old))).mean()
-        if lag == 0:
-            step(discriminator, steps[1], loss)
-        judged_loss = F.softplus(-discriminator(generator(torch.cat(judged)))).mean()
-        step(generator, steps[0], judged_loss)
-        if lag:
-            step(discriminator, steps[1], loss)
-    return all_values([generator, discriminator])
-
-
-DEALT = {1: BatchSizes(4, 4), 2: BatchSizes(3, 3), 3: BatchSizes(3, 3)}
-OWN = dict.fromkeys((1, 2, 3), BatchSizes(4, 8))
-
-
-@pytest.mark.parametrize("lag", [0, 1, 2])
-@pytest.mark.parametrize("sizes", [DEALT, OWN], ids=["dealt", "own"])
-def test_replicas_equal_one_big_batch(sizes: dict[int, BatchSizes], lag: int) -> None:
-    reference = make_reference(PLAIN)
-    replicas = {rank: make_replica(rank, PLAIN) for rank in sizes}
-    for _ in range(5):
-        iterate(reference, replicas, sizes, lag=lag)
-    expected = plain_loop(sizes, 5, lag)
-    assert torch.allclose(all_values(reference.models), expected, rtol=0, atol=1e-6)
 
 
 def test_buffers_are_averaged() -> None:
@@ -149,12 +69,12 @@ def test_a_replica_goes_on_from_its_state(lag: int, networks: Networks) -> None:
 
 def test_batches_of_another_time_are_dropped() -> None:
     """Fewer workers share a global batch: those that are left have more each."""
-    buffer = ImageBuffer(small.SHAPE, None)
+    buffer = ImageBuffer()
     made = [Samples(small.images(n, size)) for n, size in enumerate([4, 4, 6, 6, 6])]
     given = [buffer.exchange(batch, 1) for batch in made]
     assert given == [made[0], made[0], made[2], made[2], made[3]]
     assert buffer.exchange(made[0], 0) is made[0]
-    assert not buffer.state()
+    assert not buffer.batches
 
 
 @pytest.mark.parametrize(

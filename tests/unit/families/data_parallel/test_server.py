@@ -9,13 +9,8 @@ from torch import Tensor
 
 from mdgan.engine.answers import pack_answers
 from mdgan.families.data_parallel.messages import TRAIN, gradient_form, read_train
-from mdgan.families.data_parallel.replica import (
-    BUFFERS,
-    DISCRIMINATOR,
-    GENERATOR,
-    Reduction,
-    reductions,
-)
+from mdgan.families.data_parallel.step import Reduction, reductions
+from mdgan.families.data_parallel.vectors import BUFFERS, DISCRIMINATOR, GENERATOR
 from mdgan.gan.exact_sum import average
 from mdgan.interface import register
 from mdgan.messages import Message
@@ -66,8 +61,7 @@ def expected(
     for (reduction, workers), scale in zip(groups, scales or [1.0] * len(groups), strict=True):
         found = {n: gradient_of(n, reduction) for n in workers}
         reference.at(1, {GENERATOR: scale, DISCRIMINATOR: scale})
-        reference.put(reduction, average(found, [], dict.fromkeys(workers, 0.5)))
-        reference.step(reduction)
+        reference.step(reduction, average(found, [], dict.fromkeys(workers, 0.5)))
     return all_values(reference.models)
 
 

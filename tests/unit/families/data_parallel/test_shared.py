@@ -10,17 +10,11 @@ from torch import Tensor, nn
 
 from mdgan.families.data_parallel import shared_network
 from mdgan.families.data_parallel.meeting import Meeting, Order
-from mdgan.families.data_parallel.replica import (
-    DISCRIMINATOR,
-    GENERATOR,
-    OF_DISCRIMINATOR,
-    OF_GENERATOR,
-    GradientVector,
-    Reduction,
-)
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
 from mdgan.families.data_parallel.shared_network import BuffersInOne, LentModel
 from mdgan.families.data_parallel.shared_steps import SharedTraining, Stepper, divide
+from mdgan.families.data_parallel.step import OF_DISCRIMINATOR, OF_GENERATOR, Reduction
+from mdgan.families.data_parallel.vectors import DISCRIMINATOR, GENERATOR, GradientVector
 from mdgan.gan.exact_sum import average
 from mdgan.gan.model_state import digest_of, optimizer_tensors
 from mdgan.gan.optimizer_settings import Policy

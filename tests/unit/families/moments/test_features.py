@@ -10,16 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mdgan.families.moments.features import CONSTANT, Embedding, SampleFeatures
+from mdgan.families.moments.build import draw_features
+from mdgan.families.moments.message import CONSTANT, Embedding, SampleFeatures
 from mdgan.families.moments.settings import FeatureSettings
 from mdgan.gan.labels import Samples
 from tests.claims.registry import claim
 
 
 def drawn(num_classes: int | None = 3, num_features: int = 40) -> SampleFeatures:
-    return SampleFeatures.drawn(
-        FeatureSettings(num_features=num_features), (1, 2, 2), num_classes, 0
-    )
+    return draw_features(FeatureSettings(num_features=num_features), (1, 2, 2), num_classes, 0)
 
 
 def samples(number: int, seed: int = 0) -> Samples:
@@ -47,9 +46,9 @@ def test_scalar_products_are_those_of_a_gaussian_kernel() -> None:
 
 def test_values_that_count_for_more_are_farther_apart() -> None:
     plain, weights = FeatureSettings(num_features=40), (2.0, 1.0, 1.0, 0.5)
-    features = SampleFeatures.drawn(plain, (4,), 3, 0, weights)
+    features = draw_features(plain, (4,), 3, 0, weights)
     given_ = samples(5).images.flatten(1)
-    same = SampleFeatures.drawn(plain, (4,), 3, 0).of(given_ * torch.tensor(weights))
+    same = draw_features(plain, (4,), 3, 0).of(given_ * torch.tensor(weights))
     torch.testing.assert_close(features.of(given_), same)
 
 
@@ -187,14 +186,14 @@ def test_the_distance_is_0_on_average_for_samples_of_the_same_kind() -> None:
     ("shape", "cells"), [((1, 28, 28), 49), ((3, 16, 8), 3 * 8 * 8), ((2, 100), 2 * 8), ((90,), 90)]
 )
 def test_larger_samples_are_seen_coarsely(shape: tuple[int, ...], cells: int) -> None:
-    found = SampleFeatures.drawn(FeatureSettings(num_features=600), shape, None, 0).frequencies
+    found = draw_features(FeatureSettings(num_features=600), shape, None, 0).frequencies
     assert found.shape == (300, prod(shape))
     assert int(torch.linalg.matrix_rank(found)) == cells
 
 
 def test_small_pictures_are_seen_as_they_are() -> None:
     both = [
-        SampleFeatures.drawn(FeatureSettings(feature_side=side), (1, 8, 8), None, 0).frequencies
+        draw_features(FeatureSettings(feature_side=side), (1, 8, 8), None, 0).frequencies
         for side in (8, 100)
     ]
     assert torch.equal(*both)
@@ -205,7 +204,7 @@ def test_angles_of_coarse_pictures_are_as_wide_as_those_of_fine_ones() -> None:
     shades = torch.rand(40, 1, 1, 1, generator=torch.Generator().manual_seed(3)) * 2 - 1
     coarse, fine = shades.expand(-1, -1, 7, 7), shades.expand(-1, -1, 28, 28)
     angles = [
-        pictures.flatten(1) @ SampleFeatures.drawn(own, shape, None, 0).frequencies.T
+        pictures.flatten(1) @ draw_features(own, shape, None, 0).frequencies.T
         for pictures, shape, own in (
             (coarse, (1, 7, 7), FeatureSettings()),
             (fine, (1, 28, 28), FeatureSettings()),

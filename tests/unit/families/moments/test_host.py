@@ -18,8 +18,9 @@ from mdgan.engine.stages.mask_host import HostMask
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.contract import HostNeeds
-from mdgan.families.moments.features import SUMS, SampleFeatures
+from mdgan.families.moments.build import draw_features
 from mdgan.families.moments.host import ASK, MomentsHost
+from mdgan.families.moments.message import SUMS
 from mdgan.families.moments.settings import FeatureSettings
 from mdgan.gan.build import Models
 from mdgan.gan.randomness import generator_for
@@ -73,7 +74,7 @@ def host(path: HostPath, folder: Path, budgets: Mapping[int, Allowance]) -> Mome
         **{"dp_noise": SIGMA, "dp_delta": 1e-4},
     }
     settings: Any = registry.read_settings([asked])
-    features = SampleFeatures.drawn(FeatureSettings(num_features=10), (1, 8, 8), 10, 0)
+    features = draw_features(FeatureSettings(num_features=10), (1, 8, 8), 10, 0)
     digits = load("digits", None).open(folder)
     shards = {n: Shard(digits, torch.arange(9 * n), generator_for(0)) for n in budgets}
     given: Any = budgets
@@ -93,7 +94,7 @@ def noises(
         added.append(noise)
         return with_noise(total, clip, noise, key)
 
-    monkeypatch.setattr("mdgan.families.moments.host.with_noise", record)
+    monkeypatch.setattr("mdgan.families.moments.message.with_noise", record)
     transport: Any = Nowhere()
     of.handlers()[ASK](Message(ASK, 1, {"features": "", **question}), transport)
     return added

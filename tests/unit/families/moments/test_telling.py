@@ -9,8 +9,9 @@ from torch import Tensor
 from mdgan.audit.bound import Game, bound
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
-from mdgan.families.moments.features import SampleFeatures
+from mdgan.families.moments.build import draw_features
 from mdgan.families.moments.host import SumTeller
+from mdgan.families.moments.message import SampleFeatures
 from mdgan.families.moments.settings import FeatureSettings
 from mdgan.gan.randomness import generator_for
 from mdgan.privacy.canaries import Canaries
@@ -49,7 +50,7 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Shard:
 
 @pytest.fixture(scope="module")
 def features() -> SampleFeatures:
-    return SampleFeatures.drawn(FeatureSettings(), (1, 8, 8), 10, 0)
+    return draw_features(FeatureSettings(), (1, 8, 8), 10, 0)
 
 
 def told(shard: Shard, features: SampleFeatures, secret: int, part: float) -> Tensor:

@@ -1,33 +1,41 @@
-"""Random Fourier features, and means of them by class.
+"""The one message of DP-MERF, from samples to the generator's loss.
 
-DP-MERF (Harder, Adamczewski and Park 2021): two distributions are alike if the means of their
-features are (Rahimi and Recht 2007 for the Gaussian kernel). A sample of class c adds its features
-to row c of a sum, so what one sample adds has length 1, and no other sample has a part in it.
+Harder, Adamczewski and Park 2021, section 3. Two distributions are alike if the means of their
+features are (Rahimi and Recht 2007 for the Gaussian kernel). W is drawn once:
+
+    φ(x) = [c, √(1 − c²) · (cos W·x, sin W·x) / √(D/2)]        of one sample: 1 + D numbers
+    S_n  = Σ φ(x) over its samples, in row y(x), + N(0, σ²)     what worker n tells, once
+    S    = Σ_n S_n                                              all that the server ever knows
+    J    = Σ_y ‖S_y / m − p_y · mean φ(G(z, y))‖²               what G learns from, step after step
+
+What one sample adds has length 1, and no other sample has a part in it: that is all that the noise
+has to hide. p_y is the share of class y, which the constant c tells, and m the number of samples.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod, sqrt
+from math import sqrt
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mdgan.families.moments.settings import FeatureSettings
-from mdgan.gan.exact_sum import FixedPoint
-from mdgan.gan.labels import Samples, shares_of
-from mdgan.gan.randomness import generator_for
+from mdgan.gan.arithmetic import finite_or_zero
+from mdgan.gan.exact_sum import FixedPoint, PartialSum
+from mdgan.gan.generator import Generator
+from mdgan.gan.labels import Samples, even_labels, shares_of
 from mdgan.metrics.extractor import Extractor, run_network
+from mdgan.privacy.noise import with_noise
 
 CONSTANT = 0.2
-"""The first feature of every sample: sums of it tell how many samples a class has. Its square is
+"""c, the first feature of every sample: sums of it tell how many samples a class has. Its square is
 the part of a sample's length that the others do without."""
 _ROUNDED = 1 + 2.0**-20  # how long a vector of length 1 may be in float32
-_WAYS = {1: "linear", 2: "bilinear", 3: "trilinear"}
-"""How series, pictures and volumes are enlarged."""
-_ALONE = 32  # the sum of one in so many samples is made alone, to see what it adds
 SUMS = FixedPoint(2.0**30, 2.0**21)
 """How sums of several workers are added up, exactly: those of 2²¹ samples and noise fit."""
+
+
+# A worker.
 
 
 @dataclass(frozen=True)
@@ -39,33 +47,6 @@ class SampleFeatures:
     # Instead of W, one that has seen no sample of a worker (DP-MEPF: Harder et al. 2023); its
     # features are scaled to one length.
     network: Extractor | None = None
-
-    @classmethod
-    def drawn(
-        cls,
-        settings: FeatureSettings,
-        shape: Sequence[int],
-        num_classes: int | None,
-        seed: int,
-        weights: Sequence[float] = (),
-    ) -> "SampleFeatures":
-        """W ~ N(0, w²/σ²), the same at all hosts, with σ = width · √d and w of each value, or 1.
-
-        Of pictures, volumes and series larger than the `feature_side` it is drawn coarsely, and
-        enlarged as pictures are: W·x is that of coarse means, and G's gradient is smooth.
-        """
-        channels, most = shape[:1], settings.feature_side
-        sides = [-(-side // -(-side // most)) for side in shape[1:]]
-        size = prod([*channels, *sides])
-        random = generator_for(seed, "features")
-        drawn = torch.randn(-(-settings.num_features // 2), size, generator=random)
-        if sides != list(shape[1:]):
-            coarse = drawn.view(-1, *channels, *sides)
-            way = _WAYS[len(sides)]
-            drawn = F.interpolate(coarse, shape[1:], mode=way).flatten(1) * (size / prod(shape))
-        if weights:
-            drawn *= torch.tensor(weights)
-        return cls(drawn / (settings.kernel_width * sqrt(size)), num_classes or 1)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -103,23 +84,6 @@ class SampleFeatures:
             total.index_add_(0, rows, found * weights.double()[:, None])
         return total
 
-    def longest(self, pieces: Iterable[tuple[Samples, Tensor]], unit_of_sample: Tensor) -> float:
-        """What a unit adds at most: by φ of its samples, and by sums of some samples alone.
-
-        Args:
-            pieces: as they are added up.
-            unit_of_sample: the number of the unit of each sample in turn, int64 [n].
-        """
-        units, place, alone = torch.zeros(len(unit_of_sample)), 0, [0.0]
-        for piece, weights in pieces:
-            lengths = self.of(piece.images.to(self.frequencies.device)).norm(dim=1).cpu()
-            owners = unit_of_sample[torch.arange(place, place + len(piece)) % len(units)]
-            units.index_add_(0, owners, lengths.nan_to_num(0.0, 0.0, 0.0) * weights.float())
-            place += len(piece)
-            for one in range(0, len(piece), _ALONE):
-                alone.append(float(self.sums([(piece[[one]], weights[[one]])]).norm()))
-        return max(float(units.max()), *alone)
-
 
 def cut(found: Tensor) -> Tensor:
     """What each sample adds, float64 [b, n] on the CPU: of length 1 at most, whatever φ gives.
@@ -135,17 +99,32 @@ def cut(found: Tensor) -> Tensor:
     return rows
 
 
+def noisy(sums: Tensor, sigma: float, key: bytes) -> Tensor:
+    """S_n from the sums of a worker, float64 [K, 1 + D] on a lattice; the key is the worker's."""
+    return with_noise(sums.flatten(), 1.0, sigma, key).view_as(sums)
+
+
+# The server.
+
+
+def added_up(singles: Mapping[int, Tensor], sums: Sequence[PartialSum]) -> Tensor:
+    """S, float64 [K, 1 + D], from what workers have told alone and in sums of several."""
+    parts = [SUMS.steps(singles[n]) / SUMS.scale for n in sorted(singles)]
+    parts += [part.total.double() for part in sums]
+    return torch.stack(parts).sum(0).cpu()
+
+
 @dataclass(frozen=True)
 class Embedding:
     """What the server knows of all samples: for each class its part of them, and its features."""
 
     shares: Tensor  # p, float32 [K], adding up to 1
-    features: Tensor  # Σ φ(x) / n without the constant, float32 [K, D]
+    features: Tensor  # S / m without the constant, float32 [K, D]
     noise: float  # the variance of each of its values, from the noise of workers
 
     @classmethod
     def of(cls, sums: Tensor, num_samples: int, variance: float) -> "Embedding":
-        """From sums of n samples of all workers, float64 [K, 1 + D], with noise of a variance."""
+        """From S of m samples, float64 [K, 1 + D], with noise of a variance."""
         counts = sums[:, 0] / CONSTANT
         shares = shares_of(counts.clamp(min=0), variance / CONSTANT**2)
         features = (sums[:, 1:] / num_samples).float()
@@ -156,7 +135,7 @@ class Embedding:
         return Embedding(self.shares.to(device), self.features.to(device), self.noise)
 
     def distance(self, found: Tensor, classes: Tensor) -> Tensor:
-        """‖Σ φ(x) / n − E φ(G(z, y))‖², the squares summed over classes; a scalar.
+        """J of generated samples, a scalar.
 
         What G's own sampling adds to it on average is taken off, and so is what the noise adds:
         without that G would make samples that vary less.
@@ -170,10 +149,32 @@ class Embedding:
         total = found.new_zeros(num_classes, num_features).index_add(0, classes, found[:, 1:])
         means = total / numbers.clamp(min=1)[:, None]
         seen = (numbers > 0).to(found.dtype)
-        # Of a squared mean of m vectors of length L, L²/m is there whatever their mean is.
+        # Of a squared mean of k vectors of length L, L²/k is there whatever their mean is.
         length = 1 - CONSTANT**2
         square = (numbers * means.square().sum(1) - length) / (numbers - 1).clamp(min=1)
         square = torch.where(numbers > 1, square, means.square().sum(1))
         both = (self.features * means).sum(1)
         rows = self.features.square().sum(1) - 2 * self.shares * both + self.shares**2 * square
         return (seen * rows).sum() - self.noise * num_features * seen.sum()
+
+
+class EvenGenerator(Generator):
+    """G, whose batches have equally many samples of each class."""
+
+    def draw_inputs(self, num_samples: int) -> tuple[Tensor, Tensor | None]:
+        z, _ = super().draw_inputs(num_samples)
+        if self.label_counts is None:
+            return z, None
+        return z, even_labels(self.label_counts, num_samples).to(self.device)
+
+    def learn(self, features: SampleFeatures, embedding: Embedding, batch_size: int) -> float:
+        """One step: w' = opt(w; ∇_w J); returns J before it."""
+        samples = self.draw(batch_size)
+        if (labels := samples.labels) is None:
+            labels = torch.zeros(batch_size, dtype=torch.int64, device=self.device)
+        loss = embedding.distance(features.of(samples.images), labels)
+        gradients = list(torch.autograd.grad(loss, self.parameters))
+        finite_or_zero(gradients, 1.0)
+        self.put_gradients(gradients)
+        self.step()
+        return float(loss.detach())

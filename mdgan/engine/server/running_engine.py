@@ -1,0 +1,290 @@
+"""The engine of a run: it asks, waits, tells, and takes in whatever else comes."""
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from mdgan import messages
+from mdgan.engine.parts import Trainer
+from mdgan.engine.server.checkpoints import ServerCheckpoints
+from mdgan.engine.server.collecting import Collector
+from mdgan.engine.server.encoding import ServerEncoding
+from mdgan.engine.server.engine import AllWorkersLost
+from mdgan.engine.server.hosts import Hosts, workers_of
+from mdgan.engine.server.newcomers import Newcomers
+from mdgan.engine.server.peers import Peers
+from mdgan.engine.server.scoring import ScorerLink, Scoring
+from mdgan.engine.settings import RunSettings
+from mdgan.errors import Interrupted
+from mdgan.messages import Kind, Message
+from mdgan.observe.timelines import Timelines
+from mdgan.observe.tracer import Span
+from mdgan.storage.state_file import Damaged
+from mdgan.timeouts import Timeouts
+from mdgan.transport.base import Asked, Joined, Lost, Received, ServerEvent, Visited
+
+NONSENSE = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+    Damaged,
+)
+"""What reading a malformed message may raise."""
+
+_LOOK_SECONDS = 0.1
+_HURRY_SECONDS = 0.5
+
+
+@dataclass
+class RunningEngine:
+    """See `Engine`, which is all that families and stages know of it."""
+
+    trainer: Trainer
+    settings: RunSettings
+    peers: Peers
+    checkpoints: ServerCheckpoints
+    scorer: ScorerLink
+    timeouts: Timeouts
+    encoding: ServerEncoding
+
+    def __post_init__(self) -> None:
+        peers, settings, self.part = self.peers, self.settings, self.trainer.part
+        self.done = peers.iteration
+        self.stop_asked = self.all_failed = False
+        self.transport, self.observer = peers.transport, peers.observer
+        self.scoring = Scoring(self.scorer, settings, peers)
+        self.at: Callable[[int], None] = peers.at
+        self.span: Callable[[str], Span] = peers.observer.tracer.span
+        self.note: Callable[[str], None] = peers.observer.note
+        self.event: Callable[..., None] = peers.observer.event
+        self.tell: Callable[[int, Message], int] = peers.transport.send
+        self.checkpoint_due = self.checkpoints.due
+        self.answer_seconds = self.timeouts.answer
+        self._makes_checkpoints = bool(settings.checkpoints.checkpoint_interval)
+        self._hurries = self._any_spent = False
+        self._spent: dict[int, float] = {}  # worker → ε, of those whose last answer follows
+        masks = self.part.path is not None and self.part.path.hides_answers
+        self._newcomers = Newcomers(peers, self.checkpoints.kept, self.part.copied, gives=not masks)
+        self._timelines = Timelines(peers.observer, peers.carried, settings.training.iterations)
+        self._of_part = self.part.handlers()
+        self._collector = Collector(self, self.part, settings, self.timeouts)
+        self.collect, self.next_answer = self._collector.collect, self._collector.next_answer
+        self.is_enough, self.lacking = self._collector.is_enough, self._collector.lacking
+
+    # What algorithms do with it.
+
+    def held_classes(self) -> list[Sequence[int]]:
+        """See `Engine`; what all sites have learnt comes first, see `SampleKind.class_counts`."""
+        if (learnt := self.encoding.class_counts) is not None:
+            return [learnt.tolist()]
+        return [own["classes"] for own in self.peers.holdings().values()]
+
+    def ask(self, iteration: int, asked: Hosts, question: Callable[[int], Message]) -> None:
+        """See `Engine`."""
+        with self.span("send") as sending:
+            for host in asked:
+                sending.num_bytes += self.transport.send(host, question(host))
+        self.peers.owe(asked, iteration)
+
+    def await_hosts(self) -> Hosts:
+        """See `Engine`."""
+        self.stop_if_asked()
+        live, patience = workers_of(self.peers.taking_part()), self.timeouts.patience
+        newest = None
+        if not live:
+            self.save(alone=True)
+        if missing := self.lacking(live):
+            newest = self.checkpoints.newest()
+            self.note(
+                f"{missing} are gone at iteration {self.done + 1}; waiting {patience:g} s for one "
+                "to come back, or to join (mdgan join)"
+            )
+
+        def can_replace(rank: int) -> bool:
+            return bool(missing and live) and not self.lacking([*live, rank])
+
+        with self.peers.admission.awaiting(newest, can_replace):
+            hosts = self._collector.await_enough(time.monotonic() + patience)
+        self.stop_if_asked()
+        if not hosts:
+            missing = self.lacking(workers_of(self.peers.taking_part()))
+            within = "" if self.all_failed else f" within {patience:g} s"
+            gone = f"{missing} are gone at iteration {self.done + 1}"
+            raise AllWorkersLost(f"{gone}, and none came{within}")
+        return hosts
+
+    def poll(self) -> None:
+        """See `Engine`."""
+        while (event := self.transport.receive(0.0)) is not None:
+            self.take_in(event)
+        self.stop_if_asked()
+
+    # What an event means.
+
+    def take_in(self, event: ServerEvent | None) -> None:
+        """See `Engine`."""
+        match event:
+            case Received():
+                self._hear(event.sender, event.message)
+            case Joined():
+                if self.peers.member(event.host) is not None:  # the loss of its old link is not in
+                    self.peers.cut_off(event.host, "it opened a new link")
+                    self.handle_losses()
+                self.peers.joined(event.host, event.hello)
+            case Lost(lied=True):
+                self.peers.blame(event.peer, event.reason)
+            case Lost():
+                self.peers.cut_off(event.peer, event.reason)
+            case Visited():
+                if self.peers.admission.heard_of_successor():  # from a host; the folder knows
+                    self._look_at_fence()
+                if event.is_refused:
+                    self.note(f"refused a host: {event.told}")
+                outcome = f"refused: {event.told}" if event.is_refused else event.told
+                self.observer.visited(outcome, self.peers.iteration, event.visitor)
+            case Asked():
+                self._hurries = self.stop_asked
+                if self._hurries or not self.peers.has_begun:
+                    raise Interrupted
+                self.stop_asked = True
+                self.note("stopping when this is done and saved; Ctrl-C again: at once")
+            case None:  # perhaps all hosts have gone to another server
+                self._look_at_fence()
+        self.peers.make_room()
+        self.handle_losses()
+        self._newcomers.serve()
+
+    def handle_losses(self) -> None:
+        """See `Engine`; those that may wait hear of it in this order."""
+        while self.peers.losses_to_handle():
+            self._collector.on_lost()
+            self.part.on_lost(self)
+            self.checkpoints.on_lost()
+            self.scoring.on_lost()
+            self.encoding.on_lost(self)
+            self._newcomers.on_lost()
+            self._newcomers.serve()
+
+    def _hear(self, host: int, message: Message) -> bool:
+        """Takes in a message; False if its sender was let go, since it makes no sense."""
+        try:
+            self._understand(host, message)
+        except NONSENSE as error:
+            self.peers.blame(host, f"its {message.kind} message makes no sense ({error!r:.99})")
+            return False
+        return True
+
+    def _understand(self, host: int, message: Message) -> None:
+        match message.kind:
+            case Kind.READY:
+                self.encoding.tell(host, self)
+                self._newcomers.ready(host, message)
+            case Kind.STATE if message.fields["purpose"] == "copy":
+                self._newcomers.pass_on(host, message)
+            case Kind.STATE:
+                self.checkpoints.note_states(host, message)
+            case Kind.CHECKPOINTED:
+                self.checkpoints.note(host, message)
+            case Kind.REAL:
+                self.scoring.note_real(host, message)
+            case Kind.SPANS:
+                self._timelines.note(host, message)
+            case Kind.SPENT:
+                self._note_spent(host, message)
+            case Kind.ATTEST:
+                self.peers.attested(host, message)
+            case Kind.LEAVE:
+                self.peers.leave(host)
+            case kind if kind in self._of_part:
+                self._of_part[kind](self, host, message)
+
+    def _look_at_fence(self) -> None:
+        with contextlib.suppress(OSError):
+            self.checkpoints.fence.check()
+
+    def _note_spent(self, host: int, message: Message) -> None:
+        given = {int(worker): float(e) for worker, e in message.fields["epsilon"].items()}
+        carried = self.peers.carried(host)
+        self._spent |= {n: given[n] for n in carried if n in given and 0 <= given[n] < inf}
+        member = self.peers.member(host)
+        if member is not None and member.arriving:  # it was asked for nothing: no answer follows
+            self.retire_spent(carried)
+
+    def retire_spent(self, workers: Collection[int] | None = None) -> None:
+        """Workers, by default all that have, take part no more once their budgets are spent.
+
+        Those that tell once stay until they have described their data for scores, if they do.
+        """
+        if self.settings.tells_once and not self.scoring.described():
+            return
+        spent = {n: e for n, e in self._spent.items() if workers is None or n in workers}
+        self._spent = {n: e for n, e in self._spent.items() if n not in spent}
+        i = self.peers.iteration
+        for worker in sorted(spent.keys() & set(self.peers.workers())):
+            self._any_spent = True
+            why = f"has spent its privacy budget ε = {spent[worker]:.3g} after {i:,} iterations"
+            if self.settings.tells_once:
+                why = f"has told all that it tells (ε = {spent[worker]:.3g}) and goes home"
+            self.peers.retire(worker, why)
+            self.observer.spent(i, {worker: spent[worker]}, {})  # its last words may come too late
+        self.handle_losses()
+
+    @property
+    def all_spent(self) -> bool:
+        """Whether no worker is left to train, the last ones because their budgets are spent."""
+        return self._any_spent and not self.peers.hosts() and not self.settings.tells_once
+
+    # Saving and ending.
+
+    def save(self, *, alone: bool = False) -> None:
+        """See `Engine`."""
+        if not self._makes_checkpoints:
+            return
+        with self.span("checkpoint"):
+            save = self.checkpoints.save_alone if alone else self.checkpoints.order
+            save(self.done, self.part.progress(), self.trainer.state())
+
+    def stop_if_asked(self) -> None:
+        """If the user has asked to stop: makes a checkpoint, and raises `Interrupted`."""
+        if not self.stop_asked:
+            return
+        if self._makes_checkpoints:
+            self.await_files()
+            if not self.peers.workers() or self.checkpoints.ordered != self.done:
+                self.save(alone=not self.peers.workers())
+            self.await_reports()
+        raise Interrupted
+
+    def await_files(self) -> None:
+        """Waits until workers have written the checkpoint that was ordered last."""
+        while self.checkpoints.waits():
+            self._collector.take_one(_LOOK_SECONDS)
+
+    def await_reports(self, also: Callable[[], bool] = lambda: False) -> None:
+        """Waits until all hosts have saved their workers, and while something else is true, too.
+
+        Raises:
+            Interrupted: the user has asked the server once more to stop.
+        """
+        deadline = time.monotonic() + self.timeouts.answer
+        while time.monotonic() < deadline and (also() or not self.checkpoints.complete()):
+            self._collector.take_one(_LOOK_SECONDS)
+
+    def see_off(self, reason: str) -> None:
+        """Tells every host to stop, takes in what they still send, and closes the transport."""
+        said = self.peers.statement(self.done, self.trainer.shown)
+        stop = messages.stop(self.done, reason, said=said)
+        hosts = self.peers.dismiss_all(stop) | self.peers.signing
+        farewell = self.timeouts.farewell
+        deadline = time.monotonic() + (min(farewell, _HURRY_SECONDS) if self._hurries else farewell)
+        while hosts and (left := deadline - time.monotonic()) > 0:
+            match self.transport.receive(left):
+                case Received(sender, message):
+                    if not self._hear(sender, message):
+                        hosts.discard(sender)
+                case Joined(host):
+                    hosts.add(host)
+                    self.transport.send(host, stop)
+                case Lost(peer):
+                    hosts.discard(peer)
+        self.transport.close()

@@ -1,0 +1,3 @@
+"""The version of the program, at the bottom: what every room may import."""
+
+__version__ = "0.7.0"
