@@ -27,7 +27,7 @@ from mdgan.report.numbers.subject import MOST_RUNS, Subject, a, differing_settin
 from mdgan.report.palette import css_variables
 from mdgan.storage.whole_file import write_whole
 
-_ABOUT_THE_RUN = ("version", "dataset_file", "dataset_sha256", "machine")
+_ABOUT_THE_RUN = ("version", "dataset_file", "dataset_sha256", "paper_scale", "machine")
 
 
 class Drawn(NamedTuple):
