@@ -21,7 +21,7 @@ _QUOTIENTS = {
     "client_bytes": "client_bytes",
     "server_bytes": "server_bytes",
 }
-_CODE = ("mdgan", "datasets", "examples")  # what numbers depend on
+_CODE = ("mdgan", "datasets", "examples/*/*.json")  # what numbers depend on
 
 
 def numbers_of_group(group: Group, seeds: Sequence[int], runs: Path) -> dict[str, Any]:

@@ -10,15 +10,24 @@ from mdgan.records.values import brief_seconds, brief_size
 _SAME = 0.25  # `~` means: the larger is greater by no more than this part of it
 _HEAD = """# What showed
 
-Every figure and table of the five papers has a row: what it says, and whether that showed here, or why it was not tried. Written by
+Every figure and table of the five papers has a row: what it says, and whether that showed here, or
+why it was not tried. Written by
 
 ```bash
-python -m benchmarks.examples_results          # goes on where it stopped; --list says what is missing
+python -m benchmarks.examples_results     # goes on where it stopped; --list says what is missing
 ```
 
-from [papers.toml](papers.toml) and [results.json](results.json). The examples run as [README.md](README.md) says: on digits (1,438 pictures of 8 × 8), mostly with 5 to 50 workers, on two cores. Scores are those of mdgan's digits classifier, against the data that the workers hold. "No" means that it did not show at this size, not that the paper is wrong. With one seed a difference may be chance; with several, "within the spread" means that it is smaller than the standard deviations of both together. Times are of a machine that others may have used at the same time, unless its commit's message says otherwise.
+from `examples/papers.toml` and `examples/results.json`. The examples run as
+[README.md](README.md) says: on digits (1,438 pictures of 8 × 8), mostly with 5 to 50 workers, on
+two cores. Scores are those of mdgan's digits classifier, against the data that the workers hold.
 
-**{done} of {all} groups of examples have run with today's settings.** Each says the commit that it ran on.
+"No" means that something did not show at this size, not that the paper is wrong. With one seed a
+difference may be chance; with several, "within the spread" means that it is smaller than both
+standard deviations together. "The same" is within a quarter. Seconds are of a machine that other
+programs may have used at the same time.
+
+**{done} of {all} groups of examples have run with today's settings**, each at the commit that it
+names. Rows marked *kept* are of commands that need no example, and of the commit that they name.
 """
 _COLUMNS = {
     "fid": ("FID", "{:.3g}".format),

@@ -191,13 +191,11 @@ def read_layers(
 
     Faults that the file plans strike this process and those it starts, as if MDGAN_FAULTS said so.
     """
-    layers, paper_scale = [flags, {}], flags.pop("paper_scale", False)
-    if config is not None:
-        layers[1], faults = read_config_file(config, known_settings(), paper_scale=paper_scale)
-        if faults and resume is None:
-            os.environ.setdefault(FAULTS, faults)
-    elif paper_scale:
-        raise BadInput("--paper-scale: chooses settings of a file; name it with --config FILE.json")
+    scaled = flags.pop("paper_scale", False)
+    file, faults = read_config_file(config, known_settings(), paper_scale=scaled)
+    if faults and resume is None:
+        os.environ.setdefault(FAULTS, faults)
+    layers = [flags, file]
     if resume is not None:
         if flags.get("out") is not None:
             raise BadInput(f"--out {flags['out']}: the run goes on in its folder {resume}")

@@ -27,11 +27,12 @@ class ConfigFile(NamedTuple):
 
 
 def read_config_file(
-    path: Path, known: Mapping[str, Setting], *, paper_scale: bool = False
+    path: Path | None, known: Mapping[str, Setting], *, paper_scale: bool = False
 ) -> ConfigFile:
     """Reads a file of settings: one JSON object with any of their names.
 
     Args:
+        path: None if the user names no file.
         known: every setting by name.
         paper_scale: whether what stands under `paper_scale` replaces the rest, key by key.
 
@@ -39,6 +40,10 @@ def read_config_file(
         BadInput: the file, or a key of it, cannot be used. What stands under `paper_scale` is
             checked in any case.
     """
+    if path is None:
+        if paper_scale:
+            raise BadInput("--paper-scale: is a part of a file; name the file with --config")
+        return ConfigFile({}, "")
     source = f"--config {path}"
     try:
         with path.open("rb") as file:
