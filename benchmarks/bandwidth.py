@@ -123,7 +123,6 @@ def main(
     if not namespaces.available():
         raise click.ClickException("needs root and `ip` to make network namespaces")
     form_flags = ["--dataset", dataset, "--batch-size", "10", "--swap-interval", "0"]
-    form_flags += ["--set", "step_samples=0"]  # forms of what the paper sends
     names = only.split(";") if only else list(FORMS)
     cases = {path.stem: flags_of(path) for path in configurations} or {
         name: [*form_flags, *FORMS[name]] for name in names

@@ -63,7 +63,7 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def learners() -> tuple[Worker, GeneratorLearner]:
     dataset = load("cifar10_noise", str(HERE / "datasets"))
-    settings = MDGANSettings.read({"batch_size": BATCH, "step_samples": 0}, dataset.defaults)
+    settings = MDGANSettings.read({"batch_size": BATCH}, dataset.defaults)
     shard = Shard(dataset.open(Path()), torch.arange(1000), generator_for(0, "shard", 1))
     worker = make_worker(1, settings, dataset.models, shard, CPU)
     worker.learn(Samples(images(BATCH)))

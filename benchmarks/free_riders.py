@@ -77,7 +77,6 @@ def run(case: Case) -> Outcome:
     given = {
         "world_size": NUM_WORKERS + 1,
         "batch_size": BATCH_SIZE,
-        "step_samples": 0,
         "iterations": case.iterations,
         "partition": case.partition,
         "seed": case.seed,

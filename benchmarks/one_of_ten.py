@@ -162,7 +162,7 @@ def _carry_out(
 
 def run(case: Case) -> Outcome:
     """Trains one case in a folder of its own."""
-    flags = [*COMMON, "--set", f"swap={case.swap}", "--partition", case.partition]
+    flags = [*COMMON, "--swap", case.swap, "--partition", case.partition]
     flags += ["--seed", str(case.seed), *case.flags, "--out", "run"]
     flags += ["--secure-aggregation"] if case.sums == "secure" else []
     with tempfile.TemporaryDirectory() as name, ExitStack() as patches:

@@ -1,16 +1,17 @@
-"""Measures how ten workers with b = 10 compare with one process with b = 100, on other pictures.
+"""Measures MD-GAN's iteration, and what two flags change, beside one process, on pictures.
 
-    python -m benchmarks.pictures [--source NAME]… [--iterations I] [--seeds S] [--folder] [FLAG…]
+    python -m benchmarks.pictures [--source NAME]… [--iterations I] [--seeds S] [--batch-size b]
+                                  [--rows NAME,…] [--folder] [FLAG…]
 
 The sources are in `benchmarks.picture_sources`: some are for choosing settings, others only for
-judging them. Flags at the end go to both runs, such as `--architecture md-gan-cnn`. For every
-source it prints FID and coverage of both, their quotients and seconds of an
-iteration. As many generated samples are judged by all workers together as by the one process.
-With `--folder` the pictures are half as large and files of their own, for `--dataset folder`.
+judging them. Rows are named in `ROWS`: one process with the same b, one with b = 100, and ten
+workers. Flags at the end go to every run, such as `--architecture md-gan-cnn`. A row prints FID
+and coverage, by seed and as quotients of those of both processes, and bytes and seconds of an
+iteration. With `--folder` the pictures are half as large and files of their own, for `--dataset
+folder`.
 """
 
 import json
-import math
 import statistics
 import subprocess
 import sys
@@ -24,11 +25,17 @@ import click
 from benchmarks.picture_sources import SOURCES, write, write_as_folder
 
 _NUM_WORKERS = 10
-_ALONE = "--algorithm standalone --batch-size 100"
-_TOGETHER = (
-    f"--transport memory --vectorize --world-size {_NUM_WORKERS + 1} --batch-size 10 "
-    "--partition iid"
-)
+_ALONE = "--algorithm standalone"
+_TOGETHER = f"--transport memory --vectorize --world-size {_NUM_WORKERS + 1} --partition iid"
+ROWS = {
+    "one process": f"{_ALONE} --batch-size {{b}}",
+    "one process, b = 100": f"{_ALONE} --batch-size 100",
+    "MD-GAN": f"{_TOGETHER} --batch-size {{b}}",
+    "step-samples": f"{_TOGETHER} --batch-size {{b}} --step-samples 48",
+    "means": f"{_TOGETHER} --batch-size {{b}} --swap means",
+    "both": f"{_TOGETHER} --batch-size {{b}} --step-samples 48 --swap means",
+}
+"""What is run; the first two are what the others are compared with."""
 
 
 class Found(NamedTuple):
@@ -36,6 +43,7 @@ class Found(NamedTuple):
 
     fid: float
     coverage: float
+    num_bytes: float
     seconds: float
 
 
@@ -47,24 +55,46 @@ def train(flags: Sequence[str], out: Path) -> Found:
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     scores = [record["scores"] for record in records if record.get("event") == "scores"][-1]
     last = [record for record in records if "event" not in record][-1]
-    seconds = last["seconds"] / last["iteration"]
-    return Found(scores["fid"], scores["coverage"], seconds)
+    traffic = sum(sum(last.get(way, {}).values()) for way in ("bytes_sent", "bytes_received"))
+    return Found(
+        scores["fid"],
+        scores["coverage"],
+        traffic / last["iteration"],
+        last["seconds"] / last["iteration"],
+    )
 
 
-def _mean(found: Sequence[Found]) -> Found:
-    return Found(*map(statistics.mean, zip(*found, strict=True)))
+def in_words(name: str, found: Sequence[Found], compared: Sequence[Sequence[Found]]) -> str:
+    """A row of the table."""
+    means = [Found(*map(statistics.mean, zip(*runs, strict=True))) for runs in [found, *compared]]
+    own, *others = means
+    by_seed = "; ".join(f"{each.fid:.2f}, {each.coverage:.2f}" for each in found)
+    quotients = "; ".join(
+        f"{own.fid / other.fid:.2f} ×, {own.coverage / max(other.coverage, 1e-9):.2f} ×"
+        for other in others
+    )
+    cells = [name, by_seed, quotients, f"{own.num_bytes / 1e6:.2f}", f"{own.seconds:.3f}"]
+    return f"| {' | '.join(cells)} |"
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--source", "names", multiple=True, type=click.Choice([*SOURCES]))
-@click.option("--iterations", default=3000, show_default=True)
+@click.option("--iterations", default=1000, show_default=True)
 @click.option("--seeds", default=3, show_default=True)
+@click.option("--batch-size", default=64, show_default=True)
+@click.option("--rows", default=",".join(ROWS), show_default=True, help="After the first two.")
 @click.option("--folder", "as_folder", is_flag=True, help="As files of 16×16 pixels.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def main(
-    names: Sequence[str], iterations: int, seeds: int, as_folder: bool, flags: Sequence[str]
+    names: Sequence[str],
+    iterations: int,
+    seeds: int,
+    batch_size: int,
+    rows: str,
+    as_folder: bool,
+    flags: Sequence[str],
 ) -> None:
-    """Compares one process with ten workers on pictures that are made here."""
+    """Compares ten workers with one process on pictures that are made here."""
     with tempfile.TemporaryDirectory() as temporary:
         for name in names or SOURCES:
             source, folder = SOURCES[name], Path(temporary) / name
@@ -77,25 +107,22 @@ def main(
                 common = ["--dataset", source.dataset, "--data-dir", str(folder), *flags]
             common += ["--iterations", str(iterations), "--eval-interval", str(iterations)]
             common += ["--checkpoint-interval", "0", "--sample-interval", "0", "--threads", "1"]
-            found = {}
-            for how in (_ALONE, _TOGETHER):
-                runs = [
-                    train(
-                        [*how.split(), *common, "--seed", str(seed)], folder / f"{len(how)}-{seed}"
-                    )
-                    for seed in range(seeds)
-                ]
-                found[how] = _mean(runs)
-            alone, together = found[_ALONE], found[_TOGETHER]
-            covered = together.coverage / alone.coverage if alone.coverage else math.nan
             used = "chooses" if source.is_for_choosing else "judges"
             print(
-                f"{name} ({used}): one process FID {alone.fid:.1f}, coverage {alone.coverage:.2f}; "
-                f"ten workers {together.fid:.1f}, {together.coverage:.2f}: "
-                f"{together.fid / alone.fid:.2f} and {covered:.2f} "
-                f"times as much; {together.seconds:.3f} s an iteration",
+                f"\n{name} ({used}), b = {batch_size}, {iterations} iterations\n\n"
+                "| | FID, coverage by seed | of one process; with b = 100 | MB | s |\n"
+                "|---|---|---|---|---|",
                 flush=True,
             )
+            compared: list[list[Found]] = []
+            for row in dict.fromkeys([*list(ROWS)[:2], *rows.split(",")]):
+                how = ROWS[row].format(b=batch_size).split()
+                runs = [
+                    train([*how, *common, "--seed", str(seed)], folder / f"{len(how)}-{row}-{seed}")
+                    for seed in range(seeds)
+                ]
+                compared += [runs] if len(compared) < 2 else []
+                print(in_words(row, runs, compared), flush=True)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,6 @@ def settings_of(case: Case, dataset: DatasetFile) -> MDGANSettings:
     given = {
         "world_size": NUM_WORKERS + 1,
         "batch_size": BATCH_SIZE,
-        "step_samples": 0,
         "iterations": case.iterations,
         "aggregation": case.rule,
         "kappa": case.kappa,

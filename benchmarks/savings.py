@@ -27,10 +27,7 @@ SAVINGS = {
     "a tenth of feedback": "--wire feedback=topk:0.1",
     "a hundredth of feedback": "--wire feedback=topk:0.01",
 }
-PLAIN = (
-    *("train", "--transport", "memory", "--world-size", "5", "--batch-size", "10"),
-    *("--set", "step_samples=0"),
-)
+PLAIN = (*("train", "--transport", "memory", "--world-size", "5", "--batch-size", "10"),)
 
 
 @click.command()

@@ -78,7 +78,7 @@ def run(
     """Measures one run, then its limit."""
     flags = ["--dataset", dataset, "--datasets-dir", str(HERE / "datasets"), "--batch-size", "10"]
     flags += ["--world-size", str(num_workers + 1), "--workers-per-host", str(workers_per_host)]
-    flags += ["--swap-interval", "0", "--checkpoint-interval", "0", "--set", "step_samples=0"]
+    flags += ["--swap-interval", "0", "--checkpoint-interval", "0"]
     for setting, value in (settings or {}).items():
         flags += [f"--{setting.replace('_', '-')}", str(value)]
     with tempfile.TemporaryDirectory() as temporary:
@@ -92,7 +92,7 @@ def run(
         num_workers,
         found.processes,
         found.iteration_seconds,
-        limit.measure(dataset, num_workers, {**(settings or {}), "step_samples": 0}),
+        limit.measure(dataset, num_workers, {**(settings or {})}),
         found.server_seconds,
         last.sent["BATCHES"] / last.iteration,
         last.received["FEEDBACK"] / last.iteration,

@@ -92,7 +92,7 @@ def bench(
         "conv": dcgan.make((1, 8, 8), 0, 16)[1],
     }
     models = replace(file.models, discriminator=builds[discriminator])
-    given = {"world_size": NUM_WORKERS + 1, "batch_size": BATCH_SIZE, "step_samples": 0}
+    given = {"world_size": NUM_WORKERS + 1, "batch_size": BATCH_SIZE}
     settings = MDGANSettings.read({**given, "seed": seed, "iterations": iterations}, file.defaults)
     source, held_out = file.open(Path()), file.open_held_out(Path())
     mine, others, *_ = partition(source.labels, settings.data.partition, NUM_WORKERS, seed)

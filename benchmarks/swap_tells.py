@@ -116,9 +116,7 @@ def observers(settings: MDGANSettings) -> dict[str, Guess]:
 def make_settings(seed: int) -> MDGANSettings:
     """Of the digits, with small batches, as in the paper."""
     given = {"world_size": NUM_WORKERS + 1, "batch_size": BATCH_SIZE, "seed": seed}
-    return MDGANSettings.read(
-        {**given, "step_samples": 0}, dataset_file.load("digits", None).defaults
-    )
+    return MDGANSettings.read({**given}, dataset_file.load("digits", None).defaults)
 
 
 def digits() -> Tensor:

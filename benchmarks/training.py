@@ -47,7 +47,7 @@ class Figures:
 
 def cases(*, quick: bool) -> list[Case]:
     cifar = ["--dataset", "cifar10_noise", "--datasets-dir", str(HERE / "datasets")]
-    cifar += ["--batch-size", "10", "--set", "step_samples=0"]
+    cifar += ["--batch-size", "10"]
     return [
         Case("digits, 4 workers", ("--world-size", "5"), 300 if quick else 2000),
         Case(

@@ -43,7 +43,7 @@ def measure(
     """Milliseconds a worker of every iteration that fits into the time, by form."""
     file = load(dataset, str(HERE / "datasets"))
     given = {"world_size": num_workers + 1, "batch_size": batch_size, "precision": precision}
-    settings, source = MDGANSettings.read({**given, "step_samples": 0}), file.open(HERE)
+    settings, source = MDGANSettings.read({**given}), file.open(HERE)
     where, ranks = torch.device(device), range(1, num_workers + 1)
 
     def workers() -> dict[int, Worker]:

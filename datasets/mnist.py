@@ -17,6 +17,7 @@ SHAPE = (1, 28, 28)
 Z_DIM = 100
 NUM_CLASSES = 10
 DEFAULTS = {
+    "batch_size": 64,
     "generator_optimizer": "lr=5e-4",
     "discriminator_optimizer": "lr=1e-3",
     "ema": 200.0,

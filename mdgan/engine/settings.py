@@ -137,7 +137,6 @@ class RunSettings(declare.Settings):
         "Fraction of the workers that train at a time.",
         declare.number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
         symbol="C",
-        is_usual=True,
     )
 
     excludes = (*BESIDE_PRIVACY, summed("deadline checkpoint_to_server"))

@@ -66,6 +66,11 @@ class Algorithm(Generic[S]):
         builder: Builder[S] = getattr(importlib.import_module(module), name)
         return builder
 
+    def for_coverage(self, settings: S) -> str:
+        """Which flags may make samples more various, and what each costs; empty if none."""
+        del settings
+        return ""
+
     def phases(self, settings: S) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The phases that the server, and a host, enter again and again in a run."""
         saves = settings.makes_checkpoints
@@ -227,7 +232,6 @@ def updates_setting(**others: str) -> Any:
         "stepped; async: through discriminators as they were before, so that neither waits for "
         "the other" + "".join(f"; {name}: {about}" for name, about in others.items()) + ".",
         one_of("sync", "async", *others),
-        is_usual=True,
     )
 
 

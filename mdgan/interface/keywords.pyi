@@ -116,7 +116,7 @@ class Keywords(TypedDict, total=False):
     slots: int | Literal["auto"]
     spectral_norm: bool | None
     stale: int
-    step_samples: int | None
+    step_samples: int
     strict_data: bool
     strikes: int
     swap: Literal["pairs", "means", "derangement"]

@@ -17,10 +17,10 @@ from mdgan.samples.contract import Shape
 
 Z_DIM = 100
 SUITED = {
+    "batch_size": 64,
     "generator_optimizer": "lr=5e-4",
     "discriminator_optimizer": "lr=5e-4",
     "ema": 200.0,
-    "swap": "means",
 }
 """Settings with which DCGANs of small pictures learn well, with one discriminator or several.
 

@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 _MOST_OF_A_NOTE = 4000
 _MOST_OF_AN_OUTCOME = 500
+_LOW_COVERAGE = 0.5
 _AUDITED = {"left": "leave", "lost": "lost", "shut out": "shut out", "refused": "answer"}
 """Events that the audit log has, too, with what it calls them."""
 
@@ -52,6 +53,7 @@ class Launched(NamedTuple):
     resume: str = ""
     # The ε that further iterations would go on spending; None if they spend nothing.
     budget: float | None = None
+    for_coverage: str = ""  # what may help where samples are little various, and what it costs
 
 
 class RunObserver:
@@ -235,6 +237,7 @@ class RunObserver:
                 "samples": "" if self._snapshots.are_seen else f"mdgan sample {self._run.path}",
                 "generator": self._snapshots.file,
                 "scores": self._scores_in_words(),
+                "coverage": self._coverage_in_words(),
                 "privacy": "ε {} {}".format(*spent) if spent else "",
                 "looks as": "" if self._finding is None else f"if {self._finding}",
                 "report": f"mdgan report {self._run.path}",
@@ -279,6 +282,13 @@ class RunObserver:
         else:
             how = f", {count(int(covered), 'class', 'classes')} covered"
         return f"FID {fid:.1f}{beside}{how} at iteration {row.iteration}"
+
+    def _coverage_in_words(self) -> str:
+        """What may help if few real samples have a generated one near them."""
+        coverage = self._state.scores[-1].scores.get("coverage") if self._state.scores else None
+        if coverage is None or coverage >= _LOW_COVERAGE or not self._launched.for_coverage:
+            return ""
+        return f"{coverage:.2f} is low; may help: {self._launched.for_coverage}"
 
     def _log(
         self,

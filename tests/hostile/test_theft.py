@@ -24,7 +24,7 @@ from tests.hostile.lying_server import ALL, LyingServer, lying_run
 
 VICTIM, BATCH_SIZE, SWAP_AT, ITERATIONS = 4, 10, 2, 6
 FLAGS = (
-    *("--batch-size", str(BATCH_SIZE), "--set", "step_samples=0"),
+    *("--batch-size", str(BATCH_SIZE)),
     *("--swap-interval", str(SWAP_AT), "--iterations", str(ITERATIONS)),
 )
 FILE = dataset_file.load("digits", None)
@@ -34,7 +34,7 @@ class Robs(LyingServer):
     """Gives the victim a trap in the first swap, and guesses from what it answers to zeros."""
 
     def __init__(self, *, tries: int = 8) -> None:
-        given = {"world_size": len(ALL) + 1, "batch_size": BATCH_SIZE, "step_samples": 0}
+        given = {"world_size": len(ALL) + 1, "batch_size": BATCH_SIZE}
         settings = MDGANSettings.read(given, FILE.defaults)
         self._thief = MaskThief(settings, FILE.models, VICTIM, 16, own_moments=False, tries=tries)
         self.num_traps = 0

@@ -59,7 +59,7 @@ def check_swaps(folder: Path, last: int) -> None:
 @SLOW
 @pytest.mark.parametrize("swap", ["pairs", "derangement"])
 def test_any_spread_gives_the_same_generator(tmp_path: Path, swap: str) -> None:
-    flags = [*QUICK, *PART, "--set", f"swap={swap}"]
+    flags = [*QUICK, *PART, "--swap", swap]
     folders = [
         in_memory(tmp_path, *flags, "--workers-per-host", "1", out="alone"),
         in_memory(tmp_path, *flags, out="together"),
@@ -83,7 +83,7 @@ def server_bytes(folder: Path) -> tuple[int, int]:
 
 
 def test_the_server_sends_and_receives_that_fraction(tmp_path: Path) -> None:
-    flags = [*QUICK, *PART, "--set", "step_samples=0", "--kappa", "2", "--workers-per-host", "1"]
+    flags = [*QUICK, *PART, "--kappa", "2", "--workers-per-host", "1"]
     part = server_bytes(in_memory(tmp_path, *flags, out="part"))
     full = in_memory(tmp_path, *flags, "--participation", "1", out="full")
     assert part == pytest.approx([0.5 * count for count in server_bytes(full)], rel=0.01)

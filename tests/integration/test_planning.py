@@ -144,7 +144,7 @@ def test_swaps_are_foretold_from_data_that_are_here(tmp_path: Path) -> None:
 def test_means_of_discriminators_are_foretold_without_data(tmp_path: Path) -> None:
     flags = ["--dataset", "mnist", "--world-size", "3", "--batch-size", "2"]
     for form, every in (("means", r"25 +iterations, part of"), ("pairs", r"\? +not part of")):
-        result = run("plan", *flags, "--set", f"swap={form}", cwd=tmp_path)
+        result = run("plan", *flags, "--swap", form, cwd=tmp_path)
         assert result.status == 0, result
         assert re.search(rf"every +{every} the time above", result.output), result
 

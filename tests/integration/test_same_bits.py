@@ -28,8 +28,8 @@ MEMORY = {
     "memory, one host": ["--transport", "memory"],
     "memory, a host per worker": ["--transport", "memory", "--workers-per-host", "1"],
 }
-PAIRS = ["--set", "swap=pairs", "--swap-interval", "3"]
-MEANS = ["--set", "swap=means", "--swap-interval", "3"]
+PAIRS = ["--swap", "pairs", "--swap-interval", "3"]
+MEANS = ["--swap", "means", "--swap-interval", "3"]
 ASYNC = [*PAIRS, "--updates", "async"]
 DERANGEMENT = [
     "--set",

@@ -17,11 +17,9 @@ def bytes_sent(run_folder: Path) -> list[int]:
 
 
 def test_three_workers_learn_from_more_for_fewer_bytes(tmp_path: Path) -> None:
-    more = run(*FLAGS, "--workers-per-host", "1", "--out", "more", cwd=tmp_path)
-    paper = run(
-        *(*FLAGS, "--workers-per-host", "1", "--set", "step_samples=0", "--out", "paper"),
-        cwd=tmp_path,
-    )
+    flags = [*FLAGS, "--workers-per-host", "1"]
+    more = run(*flags, "--step-samples", "48", "--out", "more", cwd=tmp_path)
+    paper = run(*flags, "--out", "paper", cwd=tmp_path)
     learnt = ended_well(more, tmp_path / "more"), ended_well(paper, tmp_path / "paper")
     assert learnt[0] != learnt[1]
     of_more, of_paper = (sum(bytes_sent(tmp_path / name)) for name in ("more", "paper"))
@@ -30,5 +28,5 @@ def test_three_workers_learn_from_more_for_fewer_bytes(tmp_path: Path) -> None:
 
 
 def test_fewer_than_none_are_refused(tmp_path: Path) -> None:
-    refused = run_here(*FLAGS, "--set", "step_samples=-1", cwd=tmp_path)
-    check_refused(refused, "step_samples", "-1", "must be 0")
+    refused = run_here(*FLAGS, "--step-samples", "-1", cwd=tmp_path)
+    check_refused(refused, "--step-samples", "-1", "must be 0")

@@ -15,7 +15,7 @@ from tests.processes import QUICK, read_events, read_metrics, run, run_here
     ],
 )
 def test_every_discriminator_arrives_whole(tmp_path: Path, world_size: int, swap: str) -> None:
-    flags = ["--world-size", str(world_size), "--set", f"swap={swap}", "--swap-interval", "1"]
+    flags = ["--world-size", str(world_size), "--swap", swap, "--swap-interval", "1"]
     result = run("train", *QUICK, *flags, "--out", "run", cwd=tmp_path)
     assert result.status == 0, result
     swaps = read_events(tmp_path / "run", "swap")

@@ -127,8 +127,7 @@ class _MDGANBuilder(contract.Builder[MDGANSettings]):
         discriminator = build_model(models.discriminator, 0)
         num_judges, num_sharing = settings.num_judges, settings.num_sharing
         kappa = settings.num_judged(num_sharing)
-        others = {"stale": 0, "swap_interval": 0, "swap_epochs": None}
-        short = settings.but(kappa=kappa, step_samples=settings.least_samples, **others)
+        short = settings.but(kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
         weights = num_parameters(discriminator)
         worker_bytes = training_bytes((discriminator, settings.training.policy("discriminator")))
         thing = worker_bytes - _FLOAT_BYTES * weights  # it goes without its gradients

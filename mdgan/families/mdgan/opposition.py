@@ -9,8 +9,10 @@ its own: the others draw back.
 
 The server counts evidence that a figure lies as far from the usual one as if the worker opposed it,
 against that it does not (CUSUM, Page 1954). One iteration counts for little either way, so that a
-worker cannot make up for lies by being honest now and then. Where workers hardly agree, as on
-sorted data without swaps, there is nothing to oppose, and no evidence.
+worker cannot make up for lies by being honest now and then. A worker that was found counts again
+once there is no evidence left, and never again if it is found a second time: what draws towards a
+picture opposes the others only while it counts. Where workers hardly agree, as on sorted data
+without swaps, there is nothing to oppose, and no evidence.
 
 Of masked sums the figure is that of all of their workers. If a sum opposes the others for long, one
 of its hosts does. Then hosts are divided anew in each iteration (`ServerPath.look_closer`), and the
@@ -72,6 +74,8 @@ class Opposition:
         self._usual = self._variance = 0.0
         self._num_seen = 0
         self._given: dict[int, tuple[int, float]] = {}  # when, and the evidence there was
+        self._times_found: dict[int, int] = {}
+        self._owner_of: dict[int, str] = {}
         self._search_ends = 0
 
     @property
@@ -90,6 +94,7 @@ class Opposition:
             ".evidence": list(self._evidence.items()),
             ".given": given,
             ".guilty": sorted(self.guilty),
+            ".times": list(self._times_found.items()),
             ".numbers": numbers,
         }
         return {name: torch.tensor(rows, dtype=torch.float64) for name, rows in found.items()}
@@ -100,6 +105,8 @@ class Opposition:
             self._evidence = {int(n): evidence for n, evidence in state[".evidence"].tolist()}
             self._given = {int(n): (int(at), had) for n, at, had in state[".given"].tolist()}
             self.guilty = set(map(int, state[".guilty"].tolist()))
+            times = state[".times"].tolist() if ".times" in state else []
+            self._times_found = {int(n): int(number) for n, number in times}
             self._usual, self._variance, *counts, divides = state[".numbers"].tolist()
             self._num_seen, self._search_ends = map(int, counts)
             self.divides = bool(divides)
@@ -107,6 +114,15 @@ class Opposition:
     def given(self, workers: Collection[int]) -> None:
         """Workers were given a discriminator by others."""
         self._given |= {n: (self._num_seen, self._evidence.get(n, 0.0)) for n in workers}
+
+    def owned_by(self, owner_of: Mapping[int, str]) -> None:
+        """Forgets what was found of ranks that others have now, by what hosts are known by."""
+        for n, owner in owner_of.items():
+            if self._owner_of.setdefault(n, owner) != owner:
+                self._owner_of[n] = owner
+                self.guilty.discard(n)
+                for known in (self._evidence, self._given, self._times_found):
+                    known.pop(n, None)
 
     def look(
         self,
@@ -125,7 +141,11 @@ class Opposition:
             self._take(workers, torch.stack(means).flatten(1).cpu().double().numpy(), host_of)
         sure = {n for n, evidence in self._evidence.items() if evidence >= _ENOUGH}
         if not self._of_sums:
-            self.guilty = sure if 2 * len(sure) < len(self._evidence) else set()
+            still = {n for n in self.guilty if self._evidence[n] or self._times_found.get(n, 0) > 1}
+            sure = sure | still if 2 * len(sure | still) < len(self._evidence) else set()
+            for n in sure - self.guilty:
+                self._times_found[n] = self._times_found.get(n, 0) + 1
+            self.guilty = sure
         elif not self.divides and sure:
             self.divides, self._evidence = True, {}
             self._search_ends = self._num_seen + _LONGEST_SEARCH

@@ -11,17 +11,17 @@ from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
-from mdgan.families.contract import ClassCounts
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.free_riders import FreeRiders
 from mdgan.families.mdgan.messages import COPIED, OUTPUTS, SWAPPED, batches, image_codec
 from mdgan.families.mdgan.opposition import Opposition
 from mdgan.families.mdgan.server_swaps import Holders, ServerSwaps
-from mdgan.families.mdgan.settings import MDGANSettings, are_uneven, interval_for, shares
+from mdgan.families.mdgan.settings import MEANS, MDGANSettings, are_uneven, interval_for, shares
 from mdgan.gan.exact_sum import PartialSum
 from mdgan.gan.labels import label_counts
 from mdgan.gan.model_state import part_of, under
+from mdgan.records.values import count
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +34,29 @@ _RHYTHM = {
     *("data_dir", "swap"),
 }
 """The settings that decide after how many iterations swaps come."""
+
+
+def in_words(settings: MDGANSettings, swap_every: int, usual: int) -> str:
+    """What trains, and what differs from the paper, in one line."""
+    batch_size, kappa = settings.training.batch_size, settings.num_judged(settings.num_sharing)
+    swaps = {
+        "pairs": "pairs swap",
+        "derangement": "all exchange along a permutation",
+        MEANS: "pairs go on with the mean of their discriminators",
+    }[settings.swaps.swap]
+    rhythm = f"{swaps} every {count(swap_every, 'iteration')}"
+    words = [
+        f"MD-GAN (Hardy et al. 2019): κ = {count(kappa, 'batch', 'batches')} of {batch_size}",
+        count(settings.num_workers, "worker"),
+        rhythm if swap_every and settings.num_workers > 1 else "no swaps",
+    ]
+    if swap_every < usual:
+        words[-1] += f", not every {usual}, as workers hold different classes (--swap-interval)"
+    if settings.trains_on_all:
+        words.append(
+            f"each learns from {settings.num_reals} own samples and all batches (--step-samples)"
+        )
+    return ", ".join(words)
 
 
 class Sent(NamedTuple):
@@ -108,22 +131,13 @@ class MDGANServer(ServerPart):
         """Works out how often discriminators are swapped, and whether they should agree."""
         self.path.begin(engine.peers)
         counts = [known["classes"] for known in engine.peers.holdings().values()]
+        size = engine.peers.mean_shard_size
         if not self._swap_every:
-            self._find_rhythm(counts, engine)
+            self._swap_every = self._settings.swap_every(size, counts, self._num_weights)
+        _log.info("%s", in_words(self._settings, self._swap_every, self._settings.swap_every(size)))
         # No claim of a few hosts makes all differ: each counts the same.
         often = self._swap_every <= interval_for(self._num_weights)
         self._swaps.agree = often or not are_uneven([*map(shares, counts)])
-
-    def _find_rhythm(self, counts: ClassCounts, engine: Engine) -> None:
-        size = engine.peers.mean_shard_size
-        self._swap_every = self._settings.swap_every(size, counts, self._num_weights)
-        usual = self._settings.swap_every(size)
-        if self._swap_every != usual:
-            _log.info(
-                "workers hold different classes: discriminators are swapped every %d iteration(s) "
-                "instead of every %d (--swap-interval %d)",
-                *(self._swap_every, usual, usual),
-            )
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One global iteration."""
@@ -259,7 +273,9 @@ class MDGANServer(ServerPart):
     ) -> set[int]:
         """The workers whose answers do not count, since they oppose the others."""
         if self._settings.longest_answer:
-            self._opposition.look(feedbacks, sums, engine.peers.host_of())
+            host_of, peers = engine.peers.host_of(), engine.peers
+            self._opposition.owned_by({n: peers.identity(host) for n, host in host_of.items()})
+            self._opposition.look(feedbacks, sums, host_of)
             reason = "an attacker", "its feedback opposes that of the others, and does not count"
             self._tell(dict.fromkeys(self._opposition.guilty, reason), engine)
         return self._opposition.left_out

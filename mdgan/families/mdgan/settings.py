@@ -1,10 +1,9 @@
 """The settings of MD-GAN, and its entry in the registry."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
-from typing import Any
 
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.engine.stages.cut import MOST_USUAL
@@ -27,9 +26,8 @@ _MOST_APART = 25
 AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
 LEAST_WORKERS = 3
 """With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
-ENOUGH_SAMPLES = 48
-"""From as many of its own in a step a discriminator learns well, where several judge a generator.
-With 64 those of small shards learnt these by heart."""
+_MANY_SAMPLES = 64
+"""From as many in a step a discriminator learns well, where several judge a generator."""
 _ENOUGH_GENERATED = 100
 """One process with b = 100, with which ten workers are compared, learns from as many."""
 _MOST_BATCHES = 10  # with a byte a value, and four of feedback, 14 bytes instead of the paper's 12
@@ -117,12 +115,14 @@ class SwapSettings(declare.Settings):
         default_text="1, or less if workers hold different classes or take means (--set swap); see "
         "--swap-interval",
     )
-    swap: str = declare.key_setting(
+    swap: str = declare.setting(
         "pairs",
-        "What a swap is: the two workers of a pair that the server draws exchange discriminators, "
-        "or both go on with the mean of theirs, by default every 25 iterations at least, or all "
-        "exchange along a permutation without fixed points.",
+        "What a swap is: the two workers of a pair that the server draws exchange discriminators; "
+        "or all exchange along a permutation (derangement); or both of a pair go on with the mean "
+        "of theirs, as in no paper: with pictures in colour samples are more various, but "
+        "discriminators become alike, and move every 25 iterations at least.",
         declare.one_of("pairs", MEANS, "derangement"),
+        is_usual=True,
     )
     swap_state: str = declare.key_setting(
         "all",
@@ -171,14 +171,14 @@ class MDGANSettings(RunSettings):
         metavar="WHAT=CODEC,…",
         group="speed",
     )
-    step_samples: int | None = declare.key_setting(
-        None,
-        "From how many of its own samples a worker learns in a step at least. If b is less, it "
-        "learns from as many generated batches as there are workers, too, but from no more than "
-        "ten, or than hold a hundred samples, and judges one of these, unless --wire makes images "
-        "coarser; they travel as int8. 0: from b of each, as in the paper.",
+    step_samples: int = declare.setting(
+        0,
+        "Samples of its own that a worker learns from in a step at least; 0: b, as in the paper. "
+        "If b is less, it learns from all generated batches, too, one a worker, of ten or a "
+        "hundred samples at most, which travel as int8. 48 makes samples more various where b is "
+        "10; each step takes several times the work, and a sixth more bytes.",
         declare.whole(0, otherwise="must be 0 (as in the paper) or more"),
-        default_text=f"{ENOUGH_SAMPLES}, or 0 with a single worker",
+        is_usual=True,
     )
     shut_out_free_riders: bool = declare.setting(
         False,
@@ -226,11 +226,6 @@ class MDGANSettings(RunSettings):
             )
         ),
     )
-
-    @classmethod
-    def defaults_beside(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Free riders are found by discriminators that were exchanged, whatever a data set says."""
-        return {"swap": "pairs"} if given.get("shut_out_free_riders") else {}
 
     def check(self) -> None:
         """Checks that there are enough workers for what the settings promise."""
@@ -289,25 +284,18 @@ class MDGANSettings(RunSettings):
         return num_participants(self.participation, self.num_workers)
 
     @property
-    def least_samples(self) -> int:
-        """`step_samples`; by default 0 with a single worker, which does what `standalone` does."""
-        if self.step_samples is None:
-            return ENOUGH_SAMPLES if self.num_judges > 1 else 0
-        return self.step_samples
-
-    @property
     def trains_on_all(self) -> bool:
         """Whether a worker trains on all generated batches, since one is too few.
 
         Not if images travel in fewer bytes: these would be more.
         """
-        return self.training.batch_size < self.least_samples and self.wire.images.is_exact
+        return self.training.batch_size < self.step_samples and self.wire.images.is_exact
 
     @property
     def num_reals(self) -> int:
         """See `RunSettings`; b where Poisson sampling draws a batch of any size."""
         batch_size = self.training.batch_size
-        return batch_size if self.privacy.draws_poisson else max(batch_size, self.least_samples)
+        return batch_size if self.privacy.draws_poisson else max(batch_size, self.step_samples)
 
     @property
     def num_fakes(self) -> int:
@@ -361,6 +349,17 @@ class MDGANSettings(RunSettings):
 
 @dataclass(frozen=True)
 class _MDGAN(Algorithm[MDGANSettings]):
+    def for_coverage(self, settings: MDGANSettings) -> str:
+        flags = []
+        if settings.training.batch_size < _MANY_SAMPLES and not settings.step_samples:
+            flags.append(
+                f"--batch-size {_MANY_SAMPLES}, or --step-samples 48: several times the work of a "
+                "step"
+            )
+        if settings.swaps.swap != MEANS and settings.num_workers > 1:
+            flags.append("--swap means: discriminators become alike, and move more often")
+        return "; ".join(flags)
+
     def phases(self, settings: MDGANSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
         swaps = settings.num_workers > 1 and settings.swaps.swap_interval != 0
         # Before those of checkpoints: what `mdgan chaos` draws for a seed depends on the order.

@@ -88,10 +88,10 @@ def worker(num_samples: int) -> Worker:
 
 
 MODELS = Models("noise", SHAPE, 4, generator, model)
-SETTINGS = MDGANSettings(batch_size=BATCH)
+SETTINGS = MDGANSettings(batch_size=BATCH, step_samples=48)
 BUILDER = registry.algorithm("mdgan").build()
 SIZES = BUILDER.message_sizes(SETTINGS, MODELS)
-PAPER_SIZES = BUILDER.message_sizes(MDGANSettings(batch_size=BATCH, step_samples=0), MODELS)
+PAPER_SIZES = BUILDER.message_sizes(MDGANSettings(batch_size=BATCH), MODELS)
 
 
 def body_bytes(message: Message) -> int:

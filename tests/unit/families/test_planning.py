@@ -42,9 +42,9 @@ def test_table_iii() -> None:
 
 def test_a_few_workers_stand_for_all() -> None:
     """κ stays as it is with all workers, and there are enough of them to judge every batch."""
-    few = planned(participation=0.8)
+    few = planned(participation=0.8, step_samples=48)
     assert few.settings.kappa == few.enough_workers == 8  # all judge a batch of their own
-    paper = planned(participation=0.8, step_samples=0)
+    paper = planned(participation=0.8)
     assert paper.settings.kappa == paper.enough_workers == 3
     assert planned(aggregation="krum:3").enough_workers == 9
     assert planned(stale=1).overlaps

@@ -81,6 +81,38 @@ def test_who_stops_is_forgiven() -> None:
     assert not counts[-1]
 
 
+def test_who_begins_again_is_not_forgiven_a_second_time() -> None:
+    game, opposition = Game(), Opposition()
+    counts = []
+    for i in range(600):
+        lies = i < 50 or 250 <= i < 300
+        opposition.look(game.feedbacks(i, LIES["reversed"] if lies else None), (), HOST_OF)
+        counts.append(LIAR in opposition.guilty)
+    assert counts[49]
+    assert not counts[249]
+    assert all(counts[299:])
+
+
+def test_who_is_found_does_not_count_while_it_only_seems_to_agree_a_little() -> None:
+    """As one that draws to a picture: it opposes the others only while they draw back."""
+    game, opposition = Game(), Opposition()
+    returned = 0
+    for i in range(400):
+        draws_back = i < 30 or LIAR not in opposition.guilty
+        lie: Lie = (lambda truth, _i: -truth) if draws_back else (lambda truth, _i: 0.5 * truth)
+        opposition.look(game.feedbacks(i, lie), (), HOST_OF)
+        returned += i >= 30 and LIAR not in opposition.guilty
+    assert returned < 40
+
+
+def test_a_rank_that_another_host_has_taken_begins_anew() -> None:
+    game, opposition = Game(), Opposition()
+    for i in range(100):
+        opposition.owned_by({n: "new" if n == LIAR and i >= 50 else f"{n}" for n in game.workers})
+        opposition.look(game.feedbacks(i, LIES["reversed"] if i < 50 else None), (), HOST_OF)
+        assert (LIAR in opposition.guilty) is (20 < i < 50) or i <= 20
+
+
 def test_a_discriminator_that_was_given_is_no_proof() -> None:
     game, opposition = Game(), Opposition()
     for i in range(150):
