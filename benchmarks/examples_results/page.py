@@ -69,7 +69,12 @@ def verdict(claim: Claim, numbers: Mapping[str, Mapping[str, Sequence[float]]]) 
     word = "yes" if all(held) else "no" if not any(held) else "in part"
     within = ", within the spread" if any(close) else ""
     shown = "; ".join(f"{name} {said(claim.number, value)}" for name, value in values.items())
-    return f"**{word}**{within} ({shown})"
+    return f"**{word}**{within} ({_name(claim.number)}: {shown})"
+
+
+def _name(number: str) -> str:
+    """What a number is called: `fid@400` → `FID after 400`."""
+    return number.replace("fid", "FID").replace("@", " after ").replace("_", " ")
 
 
 def as_page(papers: Mapping[str, str], rows: Sequence[Row], records: Records) -> str:

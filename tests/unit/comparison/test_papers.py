@@ -111,13 +111,13 @@ def test_the_page_is_of_the_numbers() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a < b", "**yes** (a 1; b 2)"),
-        ("b < a", "**no** (b 2; a 1)"),
-        ("a < b, c", "**yes**, within the spread (a 1; b 2; c 1.1 ± 0.3)"),
-        ("b < c < a", "**no**, within the spread (b 2; c 1.1 ± 0.3; a 1)"),
-        ("a < b < c", "**in part** (a 1; b 2; c 1.1 ± 0.3)"),
-        ("a ~ c", "**yes** (a 1; c 1.1 ± 0.3)"),
-        ("a ~ b", "**no** (a 1; b 2)"),
+        ("a < b", "**yes** (FID: a 1; b 2)"),
+        ("b < a", "**no** (FID: b 2; a 1)"),
+        ("a < b, c", "**yes**, within the spread (FID: a 1; b 2; c 1.1 ± 0.3)"),
+        ("b < c < a", "**no**, within the spread (FID: b 2; c 1.1 ± 0.3; a 1)"),
+        ("a < b < c", "**in part** (FID: a 1; b 2; c 1.1 ± 0.3)"),
+        ("a ~ c", "**yes** (FID: a 1; c 1.1 ± 0.3)"),
+        ("a ~ b", "**no** (FID: a 1; b 2)"),
         ("a < d", "cannot be said: no fid of d"),
     ],
 )
