@@ -47,7 +47,8 @@ def numbers_of_group(group: Group, seeds: Sequence[int], runs: Path) -> dict[str
         for name, entry in table.items()
     }
     folders = {n: [out / run["folder"] for run in e["runs"].values()] for n, e in table.items()}
-    _add_quotients_and_level(of_runs, folders)
+    yardsticks = {run["yardstick"] for entry in table.values() for run in entry["runs"].values()}
+    _add_quotients_and_level(of_runs, folders, compare=len(yardsticks) == 1)
     return {**record, "numbers": {name: _means(found) for name, found in of_runs.items()}}
 
 
@@ -74,9 +75,16 @@ def numbers_of_run(folder: Path) -> dict[str, float]:
 
 
 def _add_quotients_and_level(
-    of_runs: dict[str, list[dict[str, float]]], folders: Mapping[str, Sequence[Path]]
+    of_runs: dict[str, list[dict[str, float]]],
+    folders: Mapping[str, Sequence[Path]],
+    *,
+    compare: bool,
 ) -> None:
-    """Adds what is a quotient, and when each run first reaches a FID that all runs reach."""
+    """Adds what is a quotient, and when each run first reaches a FID that all runs reach.
+
+    Args:
+        compare: whether scores of all runs compare, so that there is such a FID.
+    """
     curves = {
         folder: scores_of(RecordedRun.read(folder), "fid")
         for own in folders.values()
@@ -93,7 +101,7 @@ def _add_quotients_and_level(
                     run[f"{new}_per_second"] = run[of] / seconds
                     run[f"{new}_of_iteration"] = run[of] / iterations
             reached = [s.iteration for s in curves[folder] if s.value <= max(best)]
-            if reached:
+            if reached and compare:
                 run["iterations_to_level"] = float(reached[0])
 
 

@@ -94,6 +94,9 @@ def test_claims_are_about_files_and_numbers_that_there_are(row: Row) -> None:
     for claim in row.claims:
         assert set(claim.names) <= set(names)
         assert claim.number in KNOWN or re.fullmatch(r"fid@\d+", claim.number)
+        held = {path.stem: json.loads(path.read_text()).get("partition") for path in group.files}
+        for first, _, second in claim.pairs():
+            assert held[first] == held[second], "scores are against what workers hold"
 
 
 def test_all_examples_are_of_some_row() -> None:
