@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,8 @@ def _is(value: object) -> bool:
 
 
 def _means(runs: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    """Mean and standard deviation over the seeds, of numbers that all runs have."""
-    names = [name for name in runs[0] if all(name in run for run in runs)]
+    """Mean and standard deviation over the seeds, of finite numbers that all runs have."""
+    names = [name for name in runs[0] if all(isfinite(run.get(name, nan)) for run in runs)]
     found = {}
     for name in names:
         values = [run[name] for run in runs]
