@@ -29,8 +29,7 @@ from mdgan.data.shard import Shard
 from mdgan.engine.answers import AnswerForm, pack_answers, read_answers
 from mdgan.engine.server.hosts import Strikes
 from mdgan.engine.stages.screen import Screening
-from mdgan.families.mdgan.aggregation import aggregate
-from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
+from mdgan.families.mdgan.algorithm import GeneratorLearner, assign, mean_feedback
 from mdgan.families.mdgan.build import make_generator_learner, make_worker
 from mdgan.families.mdgan.messages import FEEDBACK, batches, read_batches
 from mdgan.families.mdgan.settings import MDGANSettings
@@ -113,7 +112,7 @@ def test_feedback(benchmark: Benchmark, learners: tuple[Worker, GeneratorLearner
 
 def test_aggregate_20_workers(benchmark: Benchmark) -> None:
     answers = feedbacks()
-    benchmark(aggregate, answers, assign(list(answers), KAPPA), KAPPA)
+    benchmark(mean_feedback, answers, assign(list(answers), KAPPA), KAPPA)
 
 
 def test_screen_20_workers(benchmark: Benchmark) -> None:

@@ -35,8 +35,8 @@ from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.build import make_generator_learner, make_worker
 from mdgan.families.mdgan.free_riders import FreeRiders
 from mdgan.families.mdgan.handovers import Handovers
-from mdgan.families.mdgan.server_swaps import draw_swap
 from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.swaps import draw_swap, swap_every
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.build import build_model, num_parameters
 from mdgan.gan.randomness import derive_seed, generator_for
@@ -107,7 +107,7 @@ def score(
     aggregation, handovers = Aggregation(settings.aggregation), Handovers()
     scores, host_of = FreeRiders(BATCH_SIZE, handovers), {n: n for n in workers}
     kappa = resolve_kappa(settings.kappa, NUM_WORKERS)
-    assignment, every = assign(sorted(workers), kappa), swap_every(settings, dataset, shards)
+    assignment, every = assign(sorted(workers), kappa), swap_interval(settings, dataset, shards)
     found: dict[int, int] = {}
     highest, spent, begin = 0.0, 0.0, time.thread_time()
     for i in range(1, settings.training.iterations + 1):
@@ -141,11 +141,11 @@ def score(
     return Outcome(caught, sorted(found.keys() - riders), highest, share)
 
 
-def swap_every(settings: MDGANSettings, dataset: DatasetFile, shards: Sequence[Shard]) -> int:
+def swap_interval(settings: MDGANSettings, dataset: DatasetFile, shards: Sequence[Shard]) -> int:
     """As a run does it: more often where workers hold different classes."""
     size = len(dataset.open(Path())) / NUM_WORKERS
     weights = num_parameters(build_model(dataset.models.discriminator, 0))
-    return settings.swap_every(size, [shard.class_counts() for shard in shards], weights)
+    return swap_every(settings, size, [shard.class_counts() for shard in shards], weights)
 
 
 def in_words(kind: str, partition: str, num_riders: int, found: Sequence[Outcome]) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mdgan.families.mdgan.worker import Judgement, Worker
+from mdgan.families.mdgan.algorithm import Judgement
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator_learner import Stage, unobserved
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for

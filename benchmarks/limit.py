@@ -94,9 +94,9 @@ def _on_one_core(
         make_worker(rank, chosen, dataset.models, shard, CPU) for rank, shard in shards.items()
     ]
     learner = make_generator_learner(chosen, dataset.models, CPU)
-    kappa = chosen.num_generated(resolve_kappa("auto", num_workers))
+    kappa = chosen.batches.plan(resolve_kappa("auto", num_workers)).generated
     images = learner.generate(kappa)
-    fake = images.flattened() if chosen.trains_on_all else images[1]
+    fake = images.flattened() if chosen.batches.trains_on_all else images[1]
 
     def work() -> None:
         for worker in workers:

@@ -32,8 +32,9 @@ from benchmarks.hostile import Hostile, SignFlipper
 from benchmarks.picture_sources import write
 from mdgan.engine.stages.contract import HostPath
 from mdgan.families.mdgan import build, host_swaps
+from mdgan.families.mdgan.algorithm import Judgement
 from mdgan.families.mdgan.messages import DISCRIMINATORS
-from mdgan.families.mdgan.worker import Judgement, Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from tests.processes import read_events, run_here
@@ -53,13 +54,22 @@ Parcel = Mapping[str, Tensor]
 
 
 class Puller(Hostile):
-    """Trains honestly, and answers with what draws every sample towards one picture, a grey one."""
+    """Trains honestly, and answers with what draws every sample towards one picture, a grey one.
+
+    Args:
+        strength: times the length of an honest answer.
+    """
+
+    def __init__(self, honest: Worker, strength: float) -> None:
+        super().__init__(honest)
+        self._strength = strength
 
     def feedback(self, judged: Samples) -> Judgement:
-        """Returns x − x₀ as long as 12 honest answers; the rest is honest."""
+        """Returns x − x₀; the rest is honest."""
         honest = super().feedback(judged)
         pull = judged.images - 0.5
-        return honest._replace(feedback=pull * (STRENGTH * honest.feedback.norm() / pull.norm()))
+        length = self._strength * honest.feedback.norm() / pull.norm()
+        return honest._replace(feedback=pull * length)
 
 
 def moments(parcel: Parcel) -> Parcel:
@@ -92,7 +102,8 @@ def _noise(_name: str, tensor: Tensor) -> Tensor:
 FEEDBACK: Mapping[str, Callable[[Worker], Worker]] = {
     "scaled": lambda honest: SignFlipper(honest, STRENGTH),
     "reversed": lambda honest: SignFlipper(honest, 1.0),
-    "pulled": Puller,
+    "pulled": lambda honest: Puller(honest, STRENGTH),
+    "leaning": lambda honest: Puller(honest, 2.5),
 }
 PARCELS: Mapping[str, Callable[[Parcel], Parcel]] = {
     "moments": moments,
@@ -106,7 +117,7 @@ PARCELS: Mapping[str, Callable[[Parcel], Parcel]] = {
 }
 """What becomes of a parcel; `weights` is noise of the size of each tensor."""
 ACTS = ("scaled", "reversed", "pulled", "moments", "weights")
-"""The five; others of `PARCELS` can be named, too."""
+"""The five; others can be named, too: `leaning` pulls as long as an honest answer may be."""
 
 
 class Case(NamedTuple):

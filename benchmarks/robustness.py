@@ -35,8 +35,8 @@ from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.build import make_generator_learner, make_worker
 from mdgan.families.mdgan.messages import feedback_form
-from mdgan.families.mdgan.server_swaps import draw_swap
 from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.swaps import draw_swap, swap_every
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.gan.settings import resolve_kappa
@@ -136,7 +136,7 @@ def train(
     screening = Screening(feedback_form(settings, dataset.shape), Strikes(1))
     kappa = resolve_kappa(settings.kappa, NUM_WORKERS)
     assignment = assign(sorted(workers), kappa)
-    swap_every = settings.swap_every(len(dataset.open(Path())) / NUM_WORKERS)
+    every = swap_every(settings, len(dataset.open(Path())) / NUM_WORKERS)
     for i in range(1, settings.training.iterations + 1):
         generated = learner.generate(kappa)
         feedbacks, verdicts = {}, {}
@@ -146,8 +146,8 @@ def train(
             assert screening.refuse(n, feedbacks[n]) is None, "the server should not notice lies"
         aggregation.update_gradient(learner, feedbacks, assignment, kappa, outputs=verdicts)
         learner.step()
-        if i % swap_every == 0:
-            swap(settings, workers, i // swap_every - 1)
+        if i % every == 0:
+            swap(settings, workers, i // every - 1)
         yield i
 
 

@@ -27,7 +27,8 @@ from mdgan.families.federated.training_load import Load
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.build import make_worker
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.worker import OneByOne, StackedWorkers, Worker
+from mdgan.families.mdgan.variants.stacked import StackedWorkers
+from mdgan.families.mdgan.worker import OneByOne, Worker
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
 from mdgan.gan.settings import resolve_kappa

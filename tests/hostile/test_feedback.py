@@ -9,7 +9,8 @@ import torch
 
 from benchmarks.hostile import Hostile, SignFlipper
 from mdgan.families.mdgan import build
-from mdgan.families.mdgan.worker import Judgement, Worker
+from mdgan.families.mdgan.algorithm import Judgement
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from tests.claims.registry import claim
 from tests.hostile.bench import RANK, TINY
@@ -54,8 +55,8 @@ def run_with(lie: str, folder: Path, *flags: str) -> Finished:
 @pytest.mark.parametrize("lie", ["scaled", "reversed", "pulled"])
 @claim(
     "opposing",
-    "A worker whose feedback opposes that of the others for long is named, and its feedback does"
-    " not count while that goes on.",
+    "A worker whose feedback for long opposes that of the others, or is more than three times as "
+    "long, is named, and its feedback does not count while that goes on.",
 )
 def test_who_opposes_the_others_is_named_alone(tmp_path: Path, lie: str) -> None:
     ran = run_with(lie, tmp_path, "--iterations", "60")

@@ -25,10 +25,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner
-from mdgan.families.mdgan.settings import AggregationRule
+from mdgan.families.mdgan.aggregation_form import AggregationRule
+from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, mean_feedback
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine, mean_of_trusted
-from mdgan.gan.exact_sum import PartialSum, put_together
 
 MEMORY = 0.97
 """The part of a record that is kept from one iteration to the next: it covers about 30 iterations.
@@ -85,28 +84,31 @@ class Aggregation:
         self._rule = rule
         self.record = TrackRecord()
 
+    @property
+    def is_mean(self) -> bool:
+        """Whether all feedback counts the same, as in the paper."""
+        return self._rule.name == "mean"
+
     def update_gradient(
         self,
         learner: GeneratorLearner,
         feedbacks: Mapping[int, Tensor],
         assignment: Mapping[int, Assignment],
         kappa: int,
-        sums: Sequence[PartialSum] = (),
         outputs: Mapping[int, Tensor] | None = None,
     ) -> None:
         """Puts the generator's gradient in place; `learner.step()` comes next.
 
         Args:
-            feedbacks: F_n of workers that answered, each [b, C, H, W], finite.
-            sums: of the feedback of others; only for `mean`. There is at least one feedback or sum.
+            feedbacks: F_n of workers that answered, each [b, C, H, W], finite; at least one.
             outputs: for f2u and f2a, D_n(X^(g)) of each worker in `feedbacks`, float32 [b], finite.
         """
         rule = self._rule
         if rule.needs_verdicts:
             assert outputs is not None, f"{rule.name} needs outputs"
             learner.backward(combine_groups(rule, feedbacks, assignment, kappa, outputs))
-        elif rule.name == "mean" or len(feedbacks) < LEAST_TO_VOTE:
-            learner.backward(aggregate(feedbacks, assignment, kappa, sums))
+        elif self.is_mean or len(feedbacks) < LEAST_TO_VOTE:
+            learner.backward(mean_feedback(feedbacks, assignment, kappa))
         elif _every_group_can_vote(rule, feedbacks, assignment):
             learner.backward(combine_groups(rule, feedbacks, assignment, kappa))
         else:
@@ -121,30 +123,6 @@ class Aggregation:
             pieces = torch.split(combined, sizes)
             shaped = zip(pieces, learner.parameters, strict=True)
             learner.put_gradients([piece.view_as(parameter) for piece, parameter in shaped])
-
-
-def aggregate(
-    feedbacks: Mapping[int, Tensor],
-    assignment: Mapping[int, Assignment],
-    kappa: int,
-    sums: Sequence[PartialSum] = (),
-) -> Tensor:
-    """Turns all feedback, or sums of it, into the gradient of the mean loss with respect to X.
-
-    C^(j) = (1/N) Σ_{n : n judged j} F_n, [κ, b, C, H, W], over the N workers that answered. The
-    order of arrival and what a host has already added up do not change one bit of it.
-    """
-    some = next(iter(feedbacks.values())) if feedbacks else sums[0].total.float()
-    num_answers = len(feedbacks) + sum(len(part.workers) for part in sums)
-    total = torch.zeros((kappa, *some.shape), dtype=some.dtype, device=some.device)
-    for batch in range(kappa):
-        judged = put_together(
-            (feedbacks[n] for n in sorted(feedbacks) if assignment[n].judge == batch),
-            (part.total for part in sums if assignment[part.workers[0]].judge == batch),
-        )
-        if judged is not None:
-            total[batch] = judged.div_(num_answers)
-    return total
 
 
 def _every_group_can_vote(
@@ -173,7 +151,7 @@ def combine_groups(
     kappa: int,
     outputs: Mapping[int, Tensor] | None = None,
 ) -> Tensor:
-    """As `aggregate`, but the rule replaces the mean over the answers to each sample.
+    """As `mean_feedback`, but the rule replaces the mean over the answers to each sample.
 
     For f2u and f2a it weighs each sample's judges by their outputs, [b] each.
     """
@@ -201,7 +179,7 @@ def gradient_of_each(
     workers = sorted(feedbacks)
     found = {}
     for worker in workers:
-        own = aggregate({worker: feedbacks[worker]}, assignment, kappa)
+        own = mean_feedback({worker: feedbacks[worker]}, assignment, kappa)
         gradients = learner.gradients(own, keep_graph=worker != workers[-1])
         found[worker] = torch.cat([gradient.reshape(-1) for gradient in gradients])
     return found

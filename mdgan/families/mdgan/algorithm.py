@@ -1,20 +1,43 @@
-"""MD-GAN (Hardy et al. 2019, Algorithm 1): which worker gets which batch, and the server's share.
+"""MD-GAN: Algorithm 1 of Hardy et al. 2019, line by line. Both sides of an iteration are here.
 
-The worker's share is in `worker.py`. Shapes are written [κ, b, C, H, W].
+    SERVER, rank 0: owns G with weights w         WORKER n: owns D_n with weights θ_n, and its data
+    ─────────────────────────────────────         ─────────────────────────────────────────────────
+    1. X = G(z), κ batches of b samples
+    2. X^(g) = X^(n mod κ),                ──►    3. L local steps of D_n, each on
+       X^(d) = X^((n+1) mod κ)                       J_disc = Ã(own samples) + B̃(X^(d))
+    5. C^(j) = 1/N Σ F_n of the judges of j ◄──   4. F_n = ∂J_gen(D_n(X^(g))) / ∂X^(g)
+       ∂w = ∂X/∂w · C, one backward pass;
+       one step of the optimizer of G
+    6. every S iterations pairs swap D     ◄─►    6. takes the other one's D
+
+`server_iteration` and `WorkerSide.iteration` below are these steps. Losses are minimized here, so
+that signs are those of J_disc and J_gen. The server draws the pairs (Darmanger and Gombas 2024,
+section 5.3); in the paper workers draw partners. What flags change is in `variants/`. How messages
+travel, who is there, and what is done against liars is not on this page.
 """
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from mdgan.engine.answers import Answers
+from mdgan.engine.parts import Advance
+from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import Hosts, workers_of
+from mdgan.engine.stages.contract import AskedHosts
+from mdgan.families.mdgan.batches import BatchPlan
 from mdgan.gan.arithmetic import finite_or_zero
+from mdgan.gan.discriminator_learner import DiscriminatorLearner, Stage, unobserved
+from mdgan.gan.exact_sum import PartialSum, put_together
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.randomness import RandomState
+
+if TYPE_CHECKING:
+    from mdgan.families.mdgan.server import MDGANServer
 
 
 class Assignment(NamedTuple):
@@ -29,15 +52,99 @@ def assign(workers: Sequence[int], kappa: int) -> dict[int, Assignment]:
     return {worker: Assignment(n % kappa, (n + 1) % kappa) for n, worker in enumerate(workers)}
 
 
+# ── The server ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Sent(NamedTuple):
+    """What the server has sent in an iteration: X, [m, b, C, H, W], and who got what of it."""
+
+    plan: BatchPlan
+    assignment: Mapping[int, Assignment]
+    generated: Tensor
+    asked: AskedHosts
+
+
+def server_iteration(i: int, server: "MDGANServer", engine: Engine) -> Advance | None:
+    """One global iteration; None if no answer could be used, and it must be done again."""
+    hosts = server.judges(server.await_hosts(i, engine))
+    sent = ask(i, server, hosts, engine)
+    answers = server.path.collect(i, sent.asked, engine)  # 3, 4: `WorkerSide.iteration` of each
+    return finish(i, server, sent, answers, engine)
+
+
+def ask(i: int, server: "MDGANServer", hosts: Hosts, engine: Engine) -> Sent:
+    """Steps 1 and 2: the server generates κ batches, and gives every worker two of them."""
+    engine.at(i)
+    hosts = server.able(hosts, engine)
+    plan = server.plan(hosts, engine)
+    with engine.span("generate"):
+        batches = server.learner.generate(plan.generated)
+    assignment = assign(workers_of(hosts), plan.judged)
+    asked = server.send(i, batches, assignment, hosts, engine)
+    return Sent(plan, assignment, batches.images, asked)
+
+
+def finish(
+    i: int, server: "MDGANServer", sent: Sent, answers: Answers, engine: Engine
+) -> Advance | None:
+    """Steps 5 and 6: G learns from all feedback, and pairs swap."""
+    if not answers.losses:
+        return server.without_answers(i, answers)
+    scores = server.score(i, sent, answers, engine)
+    with engine.span("aggregate"):
+        if server.aggregation.is_mean:
+            gradient = mean_feedback(
+                answers.singles, sent.assignment, sent.plan.generated, answers.sums
+            )
+            server.learner.backward(gradient)
+        else:
+            server.follow_rule(sent, answers)  # `--aggregation`
+    with engine.span("step"):
+        server.learner.at(i)
+        server.learner.step()
+    if server.swap_follows(i):
+        server.swap(i, engine)
+    return Advance(i, answers.mean_losses(), sorted(answers.losses), scores)
+
+
+def mean_feedback(
+    feedbacks: Mapping[int, Tensor],
+    assignment: Mapping[int, Assignment],
+    kappa: int,
+    sums: Sequence[PartialSum] = (),
+) -> Tensor:
+    """C^(j) = (1/N) Σ_{n : n judged j} F_n, [κ, b, C, H, W]: the gradient of the mean loss in X.
+
+    N are the workers that answered. The order of arrival, and what a host has already added up, do
+    not change one bit of it.
+
+    Args:
+        feedbacks: F_n by worker, [b, C, H, W].
+        kappa: how many batches were generated.
+        sums: of feedback of several workers.
+    """
+    some = next(iter(feedbacks.values())) if feedbacks else sums[0].total.float()
+    num_answers = len(feedbacks) + sum(len(part.workers) for part in sums)
+    total = torch.zeros((kappa, *some.shape), dtype=some.dtype, device=some.device)
+    for batch in range(kappa):
+        judged = put_together(
+            (feedbacks[n] for n in sorted(feedbacks) if assignment[n].judge == batch),
+            (part.total for part in sums if assignment[part.workers[0]].judge == batch),
+        )
+        if judged is not None:
+            total[batch] = judged.div_(num_answers)
+    return total
+
+
 class Graph(NamedTuple):
-    """X with its graph, [κ, b, C, H, W], and the w that made it."""
+    """X with its graph, [m, b, C, H, W], and the w that made it."""
 
     generated: Tensor
     weights: Sequence[Tensor]
 
 
 class GeneratorLearner(Generator):
-    """The server's share: generate κ batches, then take one step from all workers' feedback."""
+    """G at the server: it generates batches, and learns from the gradient of a loss in them."""
 
     def __init__(
         self,
@@ -52,55 +159,25 @@ class GeneratorLearner(Generator):
         policy: Policy | None = None,
     ) -> None:
         super().__init__(
-            *(model, optimizer), z_dim=z_dim, noise=noise, random_state=random_state, policy=policy
+            model, optimizer, z_dim=z_dim, noise=noise, random_state=random_state, policy=policy
         )
         self._batch_size = batch_size
         self._loss_scale = loss_scale
-        self._graphs: deque[Graph] = deque()
+        self._graph: Graph | None = None
 
-    def generate(self, kappa: int, *, ahead: bool = False) -> Samples:
-        """X = G(z), [κ, b, C, H, W], in one forward pass whose graph is kept (Algorithm 1, 27-30).
-
-        Feedback must come in the order of these calls, or see `set_aside`. If G may step before it
-        comes (`ahead`), each graph has its own copy of w; else earlier batches are forgotten.
-        """
-        weights = None
-        if ahead:  # a step changes w in place
-            named = self.model.named_parameters()
-            weights = {n: p.detach().clone().requires_grad_() for n, p in named if p.requires_grad}
-        samples = self.draw(kappa * self._batch_size, weights)
-        batches, labels = (kappa, self._batch_size), samples.labels
-        generated = samples.images.view(*batches, *samples.images.shape[1:])
-        learnt = self.parameters if weights is None else list(weights.values())
-        if not ahead:
-            self.forget()
-        self._graphs.append(Graph(generated, learnt))
-        return Samples(generated.detach(), None if labels is None else labels.view(batches))
-
-    def set_aside(self) -> Graph:
-        """Takes the batches that were generated last out of the order, until `put_first`."""
-        return self._graphs.pop()
-
-    def put_first(self, graph: Graph) -> None:
-        """The next feedback is on batches that were set aside."""
-        self._graphs.appendleft(graph)
-
-    def forget(self) -> None:
-        """Drops the generated batches that were not learnt from."""
-        self._graphs.clear()
-
-    def skip(self) -> None:
-        """Learns nothing from the batches that come next."""
-        self._graphs.popleft()
+    def generate(self, num_batches: int) -> Samples:
+        """X = G(z), z ~ N(0, I), [m, b, C, H, W], in one forward pass whose graph is kept."""
+        samples = self.draw(num_batches * self._batch_size)
+        self._graph = Graph(self.in_batches(samples.images), self.parameters)
+        return self.without_graph(samples)
 
     def backward(self, output_gradient: Tensor) -> None:
-        """One backward pass of C, [κ, b, C, H, W], whatever N is (Algorithm 1, lines 37-38)."""
+        """∂w = ∂X/∂w · C, by one backward pass whatever N is; `step` comes next."""
         self.put_gradients(self.gradients(output_gradient))
 
     def gradients(self, output_gradient: Tensor, *, keep_graph: bool = False) -> list[Tensor]:
-        """∂X/∂w · C, one tensor a parameter, by one backward pass; does not put it in place."""
-        assert self._graphs, "backward() follows generate()"
-        graph = self._graphs[0] if keep_graph else self._graphs.popleft()
+        """∂X/∂w · C of C, [m, b, C, H, W], one tensor a parameter; does not put it in place."""
+        graph = self.next_graph(keep=keep_graph)
         gradients = torch.autograd.grad(
             graph.generated,
             graph.weights,
@@ -110,7 +187,64 @@ class GeneratorLearner(Generator):
         finite_or_zero(gradients, self._loss_scale)
         return list(gradients)
 
+    def next_graph(self, *, keep: bool) -> Graph:
+        """The graph of the batches that the next feedback is on; is forgotten unless kept."""
+        assert self._graph is not None, "feedback comes after generate()"
+        graph = self._graph
+        if not keep:
+            self.forget()
+        return graph
+
+    def forget(self) -> None:
+        """Drops the generated batches; nothing is learnt from them."""
+        self._graph = None
+
+    def in_batches(self, samples: Tensor) -> Tensor:
+        """From [m·b, …] to [m, b, …]."""
+        return samples.view(-1, self._batch_size, *samples.shape[1:])
+
+    def without_graph(self, samples: Samples) -> Samples:
+        """What is sent, [m, b, …]."""
+        labels = None if samples.labels is None else self.in_batches(samples.labels)
+        return Samples(self.in_batches(samples.images).detach(), labels)
+
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `Generator`; drops generated batches that were not learnt from."""
         super().load_state(state)
         self.forget()
+
+
+# ── A worker ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Judgement(NamedTuple):
+    """Of a batch X^(g): F_n, [b, C, H, W]; J_gen, a scalar; and the logits D_n(x), [b]."""
+
+    feedback: Tensor
+    loss: Tensor
+    outputs: Tensor
+
+
+class WorkerSide(DiscriminatorLearner):
+    """D_n with its private data. `learn` is L times: a gradient of J_disc, a step of θ_n."""
+
+    def iteration(
+        self, train: Samples, judged: Samples, stage: Stage = unobserved
+    ) -> tuple[Tensor, Judgement]:
+        """Steps 3 and 4 (WORKER, lines 4-9): trains D_n on X^(d), then judges X^(g).
+
+        Returns J_disc before the last local step, a scalar, and the judgement.
+        """
+        loss = self.learn(train, stage)
+        with stage("feedback"):
+            return loss, self.feedback(judged)
+
+    def feedback(self, judged: Samples) -> Judgement:
+        """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), and no gradient of θ_n (line 9)."""
+        images = judged.images.detach().requires_grad_()
+        with self.random_state.in_place():
+            verdict = self.judge(judged.of(images))
+            logits = verdict.logits  # [b], or [b, 1] and the like
+            loss = self.rules.loss(self.rules.generator_loss, verdict, judged.labels)
+            (gradient,) = torch.autograd.grad(self.rules.scaled(loss), images)
+        return Judgement(gradient / self.rules.loss_scale, loss.detach(), logits.detach().flatten())

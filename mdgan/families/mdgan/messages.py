@@ -49,7 +49,7 @@ def image_codec(settings: MDGANSettings) -> Codec:
 
     Where every worker gets all batches they have 8 bits a value, as real pictures do.
     """
-    return Codec("int8") if settings.trains_on_all else Codec.of(settings.wire.images)
+    return Codec("int8") if settings.batches.trains_on_all else Codec.of(settings.wire.images)
 
 
 def batches(

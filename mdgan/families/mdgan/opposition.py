@@ -11,8 +11,8 @@ The server counts evidence that a figure lies as far from the usual one as if th
 against that it does not (CUSUM, Page 1954). One iteration counts for little either way, so that a
 worker cannot make up for lies by being honest now and then. A worker that was found counts again
 once there is no evidence left, and never again if it is found a second time: what draws towards a
-picture opposes the others only while it counts. Where workers hardly agree, as on sorted data
-without swaps, there is nothing to oppose, and no evidence.
+picture opposes the others only while it counts. An answer far longer than usual is evidence, too.
+Where workers hardly agree, as on sorted data without swaps, there is nothing to oppose.
 
 Of masked sums the figure is that of all of their workers. If a sum opposes the others for long, one
 of its hosts does. Then hosts are divided anew in each iteration (`ServerPath.look_closer`), and the
@@ -37,6 +37,8 @@ _MOST = 2 * _ENOUGH
 _FOR, _AGAINST = 2.0, 0.5
 """Evidence of one iteration at most: for that a worker opposes the others, and against it. One that
 does so in more than a fifth of all iterations is found."""
+_LONG = 3.0
+"""Times the usual norm from which on an answer is evidence; honest ones had 2.6 at most."""
 _LEAST_AGREEMENT = 0.1
 """See `_figures`; on digits it was 0.23 or more, with single classes without swaps 0.19 or less."""
 _LEAST_DEVIATION = 0.15
@@ -136,9 +138,18 @@ class Opposition:
         self.left_out = set()
         if len(workers) >= LEAST_WORKERS:
             means = [part.total.mean(dim=0).float() / len(part.workers) for part in sums]
+            too_long: set[int] = set()
             if feedbacks:
-                means = [*torch.stack([feedbacks[n] for n in sorted(feedbacks)]).mean(1), *means]
-            self._take(workers, torch.stack(means).flatten(1).cpu().double().numpy(), host_of)
+                answers = torch.stack([feedbacks[n] for n in sorted(feedbacks)])
+                means = [*answers.mean(1), *means]
+                norms = answers.flatten(1).norm(dim=1).tolist()
+                most = _LONG * median(norms)
+                too_long = {
+                    n for n, norm in zip(sorted(feedbacks), norms, strict=True) if norm > most
+                }
+            self._take(
+                workers, torch.stack(means).flatten(1).cpu().double().numpy(), host_of, too_long
+            )
         sure = {n for n, evidence in self._evidence.items() if evidence >= _ENOUGH}
         if not self._of_sums:
             still = {n for n in self.guilty if self._evidence[n] or self._times_found.get(n, 0) > 1}
@@ -160,9 +171,15 @@ class Opposition:
         self.left_out |= self.guilty
 
     def _take(
-        self, parts: Sequence[tuple[int, ...]], rows: _Floats, host_of: Mapping[int, int]
+        self,
+        parts: Sequence[tuple[int, ...]],
+        rows: _Floats,
+        host_of: Mapping[int, int],
+        too_long: Collection[int],
     ) -> None:
         """Takes in the mean answer, a row each, of some workers or groups of them."""
+        for n in too_long:
+            self._add(n, _FOR)
         figures, agreement = _figures(rows, lengthens=not self._of_sums)
         if agreement < _LEAST_AGREEMENT:
             return
@@ -179,13 +196,15 @@ class Opposition:
         self._variance += newest * (deviation**2 - self._variance)
         gap *= max(0.0, self._usual)
         strength = gap / max(self._variance, _LEAST_DEVIATION**2)
-        for n, figure in by_worker.items():
+        for n in by_worker.keys() - too_long:
             # The logarithm of the ratio of two normal densities, whose means are `gap` apart.
-            ratio = strength * (usual - figure - gap / 2)
-            evidence = self._evidence.get(n, 0.0) + min(max(ratio, -_AGAINST), _FOR)
-            since, before = self._given.get(n, (-_FRESH, 0.0))
-            most = before + _MOST_OF_ONE if self._num_seen - since <= _FRESH else _MOST
-            self._evidence[n] = max(0.0, min(evidence, most, _MOST))
+            ratio = strength * (usual - by_worker[n] - gap / 2)
+            self._add(n, min(max(ratio, -_AGAINST), _FOR))
+
+    def _add(self, n: int, evidence: float) -> None:
+        since, before = self._given.get(n, (-_FRESH, 0.0))
+        most = before + _MOST_OF_ONE if self._num_seen - since <= _FRESH else _MOST
+        self._evidence[n] = max(0.0, min(self._evidence.get(n, 0.0) + evidence, most, _MOST))
 
 
 def _figures(rows: _Floats, *, lengthens: bool) -> tuple[list[float], float]:

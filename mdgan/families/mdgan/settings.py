@@ -1,18 +1,16 @@
 """The settings of MD-GAN, and its entry in the registry."""
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, inf
+from math import inf
 
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.engine.stages.cut import MOST_USUAL
 from mdgan.errors import BadInput
-from mdgan.families.contract import Algorithm, ClassCounts, updates_setting
+from mdgan.families.contract import Algorithm, updates_setting
+from mdgan.families.mdgan.aggregation_form import AggregationRule, parse_aggregation
+from mdgan.families.mdgan.batches import BatchRule
 from mdgan.families.mdgan.shown import SHOWN
-from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, number_above_0, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, WireForm, wire_kind
-from mdgan.gan.settings import resolve_kappa
 from mdgan.privacy.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings import declare
@@ -21,76 +19,12 @@ from mdgan.settings.excludes import Condition, table
 NAME = "mdgan"
 MEANS = "means"
 """The form of swaps after which both workers of a pair hold the mean of their discriminators."""
-_MOST_APART = 25
-"""Iterations after which two discriminators are still near enough to each other for a mean."""
-AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
 LEAST_WORKERS = 3
 """With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
 _MANY_SAMPLES = 64
 """From as many in a step a discriminator learns well, where several judge a generator."""
-_ENOUGH_GENERATED = 100
-"""One process with b = 100, with which ten workers are compared, learns from as many."""
-_MOST_BATCHES = 10  # with a byte a value, and four of feedback, 14 bytes instead of the paper's 12
 LEAST_SAMPLES = 4  # with fewer samples in a batch there are too few pairs of them to compare
 _ONES_OWN = 2
-_FORGIVING = re.compile(r"f2u|f2a(?::[0-9.eE+-]+)?")
-
-
-class AggregationRule(RobustRule):
-    """A rule, and its parameter: F of trimmed-mean and krum, C of clip, λ of f2a; 0 for others."""
-
-    def __str__(self) -> str:
-        return self.name if self == ("f2a", 1.0) else super().__str__()
-
-    @property
-    def needs_verdicts(self) -> bool:
-        """Whether workers must also send their logits of every sample."""
-        return self.name in ("f2u", "f2a")
-
-
-def parse_aggregation(text: str) -> AggregationRule:
-    """Reads an `--aggregation` value, or raises `ValueError`."""
-    if not _FORGIVING.fullmatch(text):
-        return AggregationRule(*parse_robust_rule(text, AGGREGATION_FORMS))
-    name, has_number, given = text.partition(":")
-    if not has_number:
-        return AggregationRule(name, float(name == "f2a"))
-    otherwise = "LAMBDA must be a number above 0; at 0 it is mean"
-    return AggregationRule(name, number_above_0(given, otherwise))
-
-
-_UNEVEN = 0.5
-_WEIGHTS_AN_ITERATION = 1 << 16  # with Adam's two moments, 0.75 MiB of each worker in an iteration
-
-
-def are_uneven(class_counts: Sequence[Sequence[float]]) -> bool:
-    """Whether workers hold such different classes that a discriminator should not stay for long.
-
-    One that stays calls only the classes of its worker real, and the generator unlearns the others.
-    Measured is how many of a worker's samples, on average, would need another class for its shares
-    of classes to be those of all workers together (the total variation distance). True if that is
-    more than half of what it would be if each worker held a single class: Σ p (1 − p).
-    """
-    held = [counts for counts in class_counts if sum(counts)]
-    num_classes = max(map(len, held), default=0)
-    padded = [[*counts, *[0] * (num_classes - len(counts))] for counts in held]
-    of_all = shares([sum(of_class) for of_class in zip(*padded, strict=True)])
-    distances = [
-        sum(abs(own - all_) for own, all_ in zip(shares(counts), of_all, strict=True)) / 2
-        for counts in padded
-    ]
-    most = sum(share * (1 - share) for share in of_all)
-    return bool(held) and sum(distances) / len(held) > _UNEVEN * most
-
-
-def shares(counts: Sequence[float]) -> list[float]:
-    """What part of all each count is; none if they are 0."""
-    return [count / total for total in [sum(counts)] for count in counts if total]
-
-
-def interval_for(num_weights: int) -> int:
-    """The iterations between two swaps that links can bear: one for each 65,536 of |θ| begun."""
-    return max(1, -(-num_weights // _WEIGHTS_AN_ITERATION))
 
 
 class SwapSettings(declare.Settings):
@@ -284,67 +218,27 @@ class MDGANSettings(RunSettings):
         return num_participants(self.participation, self.num_workers)
 
     @property
-    def trains_on_all(self) -> bool:
-        """Whether a worker trains on all generated batches, since one is too few.
-
-        Not if images travel in fewer bytes: these would be more.
-        """
-        return self.training.batch_size < self.step_samples and self.wire.images.is_exact
+    def batches(self) -> BatchRule:
+        """How these settings make the batches of an iteration."""
+        return BatchRule(
+            batch_size=self.training.batch_size,
+            kappa=self.kappa,
+            step_samples=self.step_samples,
+            num_judges=self.num_judges,
+            spreads_judges=self.aggregation.name == "mean" and not self.secure.secure_aggregation,
+            images_are_exact=self.wire.images.is_exact,
+            draws_poisson=self.privacy.draws_poisson,
+        )
 
     @property
     def num_reals(self) -> int:
-        """See `RunSettings`; b where Poisson sampling draws a batch of any size."""
-        batch_size = self.training.batch_size
-        return batch_size if self.privacy.draws_poisson else max(batch_size, self.step_samples)
+        """See `RunSettings`."""
+        return self.batches.own_samples
 
     @property
     def num_fakes(self) -> int:
         """See `RunSettings`."""
-        kappa = self.num_judged(self.num_sharing)
-        num_batches = self.num_generated(kappa) if self.trains_on_all else 1
-        return num_batches * self.training.batch_size
-
-    def num_judged(self, num_workers: int) -> int:
-        """κ, the batches that N live workers judge.
-
-        By default N, where all train on all batches anyway: the generator learns from as many
-        samples as it can. Rules that compare judges, and secure sums of them, need several of a
-        batch, so that κ is as `resolve_kappa` has it.
-        """
-        judges_alone = self.aggregation.name == "mean" and not self.secure.secure_aggregation
-        if self.kappa == "auto" and self.trains_on_all and judges_alone:
-            return min(num_workers, self._enough_batches)
-        return resolve_kappa(self.kappa, num_workers)
-
-    def num_generated(self, kappa: int) -> int:
-        """How many batches the server generates; κ of them are judged, and learnt from by G."""
-        if not self.trains_on_all:
-            return kappa
-        return max(kappa, self._enough_batches)
-
-    @property
-    def _enough_batches(self) -> int:
-        """The batches to train on: one of each worker, unless fewer hold enough samples."""
-        enough = ceil(_ENOUGH_GENERATED / self.training.batch_size)
-        return min(self.num_judges, enough, _MOST_BATCHES)
-
-    def swap_every(
-        self, mean_shard_size: float, class_counts: ClassCounts = (), num_weights: int = 0
-    ) -> int:
-        """The number of iterations between two swaps, `--swap-interval` or mE/b; 0 for never.
-
-        See Hardy et al. 2019, Algorithm 1, line 11. If neither is given, once an epoch; where
-        workers take means, after 25 iterations at the latest; and where they hold different
-        classes, at least as often as `interval_for` says of |θ|.
-        """
-        if self.swaps.swap_interval is not None:
-            return self.swaps.swap_interval
-        if self.swaps.swap_epochs is not None:
-            return self.training.iterations_of(self.swaps.swap_epochs, mean_shard_size)
-        usual = self.training.iterations_of(1.0, mean_shard_size)
-        if self.swaps.swap == MEANS:
-            usual = min(usual, _MOST_APART)
-        return min(usual, interval_for(num_weights)) if are_uneven(class_counts) else usual
+        return self.batches.num_fakes(self.num_sharing)
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,25 @@
-"""MD-GAN (Hardy et al. 2019, Algorithm 1): the workers' share of one iteration.
+"""Workers of MD-GAN as they live in a host: what of theirs moves, what can be undone, who is next.
 
-Shapes are written [b, C, H, W]: b samples.
+Their share of an iteration is `WorkerSide` in `algorithm.py`. Shapes are written [b, C, H, W].
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.gan.discriminator_learner import DiscriminatorLearner, Stage, unobserved
+from mdgan.families.mdgan.algorithm import Assignment, WorkerSide
+from mdgan.gan.discriminator_learner import Stage, unobserved
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import is_finite, part_of, under
-from mdgan.gan.stacked_learners import StackedLearners
 
 _TINY = 1e-12
 
 
-class Judgement(NamedTuple):
-    """Of a batch X^(g): F_n, [b, C, H, W]; J_gen, a scalar; and the logits D_n(x), [b]."""
-
-    feedback: Tensor
-    loss: Tensor
-    outputs: Tensor
-
-
-class Worker(DiscriminatorLearner):
-    """Trains D_n on private data, then judges a batch (Algorithm 1, WORKER).
+class Worker(WorkerSide):
+    """A worker whose discriminator moves, and that does not wait for the server.
 
     The half of a gradient that needs only real data may be learnt while the worker waits for X^(d).
     It can be undone, since a swap or a checkpoint may come first.
@@ -73,16 +64,6 @@ class Worker(DiscriminatorLearner):
             name: before[name].clone() if name in before else now
             for name, now in super().state().items()
         }
-
-    def feedback(self, judged: Samples) -> Judgement:
-        """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), and none for θ_n (Algorithm 1, line 9)."""
-        images = judged.images.detach().requires_grad_()
-        with self.random_state.in_place():
-            verdict = self.judge(judged.of(images))
-            logits = verdict.logits  # [b], or [b, 1] and the like
-            loss = self.rules.loss(self.rules.generator_loss, verdict, judged.labels)
-            (gradient,) = torch.autograd.grad(self.rules.scaled(loss), images)
-        return Judgement(gradient / self.rules.loss_scale, loss.detach(), logits.detach().flatten())
 
     def told_apart(self, generated: Samples) -> float:
         """How far above generated samples, [b, C, H, W], D rates real ones, in standard errors.
@@ -180,10 +161,8 @@ class OneByOne:
         answers = WorkerAnswers({}, {}, {})
         for rank, (judge, _) in assignment.items():
             worker, stage = self.workers[rank], self.stage_of(rank)
-            fake = self._fake(generated, assignment[rank])
-            discriminator_loss = worker.learn(fake, stage)
-            with stage("feedback"):
-                judgement = worker.feedback(generated[judge])
+            fake = self.fake(generated, assignment[rank])
+            discriminator_loss, judgement = worker.iteration(fake, generated[judge], stage)
             answers.feedbacks[rank], answers.outputs[rank] = judgement.feedback, judgement.outputs
             answers.losses[rank] = torch.stack([discriminator_loss, judgement.loss])
         return answers
@@ -191,85 +170,6 @@ class OneByOne:
     def catch_up(self) -> None:
         """Learns what was put off until the answer has left: nothing, here."""
 
-    def _fake(self, generated: Samples, own: Assignment) -> Samples:
+    def fake(self, generated: Samples, own: Assignment) -> Samples:
         """What a worker trains on, [m, C, H, W]."""
         return generated.flattened() if self.train_on_all else generated[own.train]
-
-
-class LearningLater(OneByOne):
-    """Workers that answer first, with D as it is, and then learn (ParaGAN, section 5.1).
-
-    G learns through D of the iteration before, while workers and server compute at the same time.
-    """
-
-    _put_off: Mapping[int, Samples] = {}
-
-    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
-        """See `OneByOne`; J_disc is that of D as it is, on the batch that it judges."""
-        answers = WorkerAnswers({}, {}, {})
-        self._put_off = {rank: self._fake(generated, own) for rank, own in assignment.items()}
-        for rank, (judge, _) in assignment.items():
-            worker, stage = self.workers[rank], self.stage_of(rank)
-            with stage("real half"):  # always before the feedback: both may draw random numbers
-                worker.learn_real_half()
-            with stage("feedback"):
-                judgement = worker.feedback(generated[judge])
-            fake_loss = worker.rules.discriminator_loss.fake(judgement.outputs)
-            answers.feedbacks[rank], answers.outputs[rank] = judgement.feedback, judgement.outputs
-            answers.losses[rank] = torch.stack([worker.real_loss + fake_loss, judgement.loss])
-        return answers
-
-    def catch_up(self) -> None:
-        """Every worker that has answered learns."""
-        put_off, self._put_off = self._put_off, {}
-        for rank, fake in put_off.items():
-            self.workers[rank].learn(fake, self.stage_of(rank))
-
-
-class StackedWorkers(OneByOne):
-    """Computes for all workers at once what `OneByOne` computes for one after another.
-
-    What differs is in `StackedLearners`. Raises `CannotStack`, and leaves workers as they are.
-    """
-
-    def __init__(
-        self,
-        workers: Mapping[int, Worker],
-        sample_shape: Sequence[int],
-        stage_of: Callable[[int], Stage] = lambda _rank: unobserved,
-        *,
-        train_on_all: bool = False,
-    ) -> None:
-        super().__init__(workers, stage_of, train_on_all=train_on_all)
-        self._row = {rank: row for row, rank in enumerate(workers)}
-        self._learners = StackedLearners([*workers.values()], [*map(stage_of, workers)])
-        self._learners.rehearse(sample_shape)
-        self._learners.adopt()
-
-    def learn_real_halves(self) -> None:
-        """See `OneByOne`."""
-        for worker in self.workers.values():
-            if not worker.has_real_half:
-                worker.remember()
-        self._learners.learn_real_halves([*self._row.values()])
-
-    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
-        """See `OneByOne`."""
-        ranks = sorted(assignment, key=self._row.__getitem__)
-        rows = [self._row[rank] for rank in ranks]
-        fake = Samples.stacked([self._fake(generated, assignment[rank]) for rank in ranks])
-        discriminator_losses = self._learners.learn(rows, fake)
-        scale = next(iter(self.workers.values())).rules.loss_scale
-        with self._learners.stage(rows, "feedback"):
-            judged = generated[[assignment[rank].judge for rank in ranks]]
-            images = judged.images.detach().requires_grad_()
-            generator_losses, outputs = self._learners.judge(rows, judged.of(images))
-            (gradients,) = torch.autograd.grad((generator_losses * scale).sum(), images)
-            feedbacks = gradients / scale
-        losses = torch.stack([discriminator_losses, generator_losses.detach()], dim=1)
-        place = {rank: index for index, rank in enumerate(ranks)}
-        return WorkerAnswers(
-            {rank: feedbacks[place[rank]] for rank in assignment},
-            {rank: losses[place[rank]] for rank in assignment},
-            {rank: outputs.detach()[place[rank]] for rank in assignment},
-        )

@@ -149,15 +149,15 @@ def test_batches_fit_whatever_kappa_is(num_workers: int) -> None:
 
 @pytest.mark.parametrize("num_workers", [1, 2, 50])
 def test_batches_for_all_fit(num_workers: int) -> None:
-    settings = MDGANSettings.read({"world_size": 51, "batch_size": BATCH})
-    kappa = settings.num_judged(settings.num_workers)
+    settings = MDGANSettings.read({"world_size": 51, "batch_size": BATCH, "step_samples": 48})
+    kappa = settings.batches.kappa_for(settings.num_workers)
     labels = torch.zeros(kappa, BATCH, dtype=torch.int64)
     sent = batches(
         *(7, Samples(torch.rand(kappa, BATCH, *SHAPE), labels), assign(range(num_workers), kappa)),
         swap_follows=True,
         last=False,
         codec=image_codec(settings),
-        train_on_all=settings.trains_on_all,
+        train_on_all=settings.batches.trains_on_all,
     )
     assert fits(sent, message_sizes.from_server(SIZES, num_workers)[BATCHES])
 

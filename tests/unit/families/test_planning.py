@@ -13,7 +13,7 @@ from mdgan.families.data_parallel.settings import PARAGAN, DataParallelSettings
 from mdgan.families.federated.planning import planning as plan_rounds
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.mdgan.build import BUILDER as MDGAN_BUILDER
-from mdgan.families.mdgan.build import mean_moved
+from mdgan.families.mdgan.planning import mean_moved
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.build import build_model, num_parameters
 from mdgan.launch.models import models_of

@@ -86,8 +86,10 @@ def make_worker(
     )
 
 
-def make_learner(seed: int = 0) -> GeneratorLearner:
-    return small.make_learner(seed, model=make(ConditionalGenerator, seed))
+def make_learner(
+    seed: int = 0, kind: type[GeneratorLearner] = GeneratorLearner
+) -> GeneratorLearner:
+    return small.make_learner(seed, model=make(ConditionalGenerator, seed), kind=kind)
 
 
 def samples(seed: int, num: int = small.BATCH_SIZE) -> Samples:

@@ -69,10 +69,13 @@ def adam(model: nn.Module, lr: float = 2e-3) -> torch.optim.Adam:
 
 
 def make_learner(
-    seed: int = 0, policy: Policy | None = None, model: nn.Module | None = None
+    seed: int = 0,
+    policy: Policy | None = None,
+    model: nn.Module | None = None,
+    kind: type[GeneratorLearner] = GeneratorLearner,
 ) -> GeneratorLearner:
     generator = model or make_generator(seed)
-    return GeneratorLearner(
+    return kind(
         generator,
         adam(generator) if policy is None else make_optimizer(generator, policy),
         z_dim=Z_DIM,

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from mdgan.families.mdgan.variants.ahead import GeneratorAhead
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.arithmetic import prepare
 from mdgan.gan.labels import (
@@ -162,8 +163,8 @@ def test_labels_are_drawn_after_the_noise() -> None:
 
 
 def test_batches_generated_ahead_have_labels() -> None:
-    learner, now = make_learner(), make_learner()
-    first, second = (learner.generate(2, ahead=True) for _ in range(2))
+    learner, now = make_learner(kind=GeneratorAhead), make_learner()
+    first, second = (learner.generate(2) for _ in range(2))
     for found in (first, second):
         assert found.labels is not None
         assert found.labels.shape == (2, small.BATCH_SIZE)

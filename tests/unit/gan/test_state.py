@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from mdgan.families.mdgan.aggregation import aggregate
-from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
+from mdgan.families.mdgan.algorithm import GeneratorLearner, assign, mean_feedback
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
@@ -347,7 +346,7 @@ def run_mdgan(kappa: int, local_steps: int, loss: str) -> tuple[list[Tensor], li
         feedback, generator_loss, _ = worker.feedback(generated[assignment[1].judge])
         if iteration < ITERATIONS:
             worker.learn_real_half()
-        learner.backward(aggregate({1: feedback}, assignment, kappa))
+        learner.backward(mean_feedback({1: feedback}, assignment, kappa))
         learner.step()
         losses += [discriminator_loss, generator_loss]
     discriminator = worker.discriminator

@@ -176,6 +176,7 @@ def test_defaults_may_name_an_architecture_and_then_win_over_its_own(tmp_path: P
 SWAPS = 'DEFAULTS = {"swap": "means", "swap_interval": 7, "participation": 0.5}\n'
 
 
+@claim("riders-refuse-means", "`--shut-out-free-riders` refuses means.")
 def test_a_data_set_may_say_how_to_swap_its_discriminators(tmp_path: Path) -> None:
     bars = load_text(RECIPE + SWAPS, tmp_path)
     for given, expected in (

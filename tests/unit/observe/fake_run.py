@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mdgan.families.mdgan.server_swaps import draw_swap
+from mdgan.families.mdgan.swaps import draw_swap
 from mdgan.observe.tracer import WINDOW, traced_every
 
 IMAGE_BYTES = 256

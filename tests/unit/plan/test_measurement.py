@@ -93,9 +93,9 @@ def test_bytes_are_those_of_encoded_messages(
     out, back = fresh.submit(count, num_workers, carried, changes).result()
 
     form = feedback_form(settings, dataset.shape)
-    kappa = settings.num_judged(num_workers)
+    kappa = settings.batches.kappa_for(num_workers)
     assignment = assign(range(1, num_workers + 1), kappa)
-    generated = torch.randn(settings.num_generated(kappa), *form.shape)
+    generated = torch.randn(settings.batches.plan(kappa).generated, *form.shape)
     codec = image_codec(settings)
     for place, host in enumerate(where.hosts):
         pairs = {worker: assignment[worker] for worker in host}
@@ -104,7 +104,7 @@ def test_bytes_are_those_of_encoded_messages(
             swap_follows=False,
             last=False,
             codec=codec,
-            train_on_all=settings.trains_on_all,
+            train_on_all=settings.batches.trains_on_all,
         )
         answer = pack_answers(
             7,

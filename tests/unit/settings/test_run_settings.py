@@ -8,6 +8,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.swaps import swap_every
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.settings.declare import Settings, flag
 from tests.unit.settings.refusals import WRONG_TYPES, given, misfits, refusal, refusal_of, refused
@@ -156,7 +157,7 @@ def test_a_flag_for_the_swap_rhythm_overrides_the_other_one_in_the_file(
 def test_swaps_come_every_m_e_over_b_iterations(
     values: dict[str, Any], mean_shard_size: float, iterations: int
 ) -> None:
-    assert MDGANSettings(**values).swap_every(mean_shard_size) == iterations
+    assert swap_every(MDGANSettings(**values), mean_shard_size) == iterations
 
 
 @pytest.mark.parametrize(

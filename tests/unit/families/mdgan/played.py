@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.families.mdgan import messages as mdgan_messages
-from mdgan.families.mdgan.aggregation import aggregate
-from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
+from mdgan.families.mdgan.algorithm import GeneratorLearner, assign, mean_feedback
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK, SWAP
 from mdgan.messages import Message
 from tests.unit.engine.played import IDENTITY as IDENTITY
@@ -78,7 +77,7 @@ def generator_after(
     for i, (present, all_asked) in enumerate(zip(answered, asked or answered, strict=True), 1):
         learner.generate(kappa)
         feedbacks = {worker: feedback_of(worker, i) for worker in present}
-        learner.backward(aggregate(feedbacks, assign(all_asked, kappa), kappa))
+        learner.backward(mean_feedback(feedbacks, assign(all_asked, kappa), kappa))
         learner.step()
     return weights(learner.model)
 

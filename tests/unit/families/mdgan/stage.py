@@ -8,7 +8,7 @@ from torch import Tensor
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
 from mdgan.engine.stages.contract import HostPath
-from mdgan.families.mdgan.build import make_server
+from mdgan.families.mdgan.build import learner_kind, make_server
 from mdgan.families.mdgan.host import MDGANHost, rules_for
 from mdgan.families.mdgan.messages import COPIED
 from mdgan.families.mdgan.settings import MDGANSettings
@@ -53,7 +53,7 @@ class Stage(EngineStage):
     def bring(self) -> ServerPart:
         assert isinstance(self.settings, MDGANSettings)
         policy = self.settings.training.policy("generator") if self.settings.by_arrival else None
-        self.learner = small.make_learner(policy=policy)
+        self.learner = small.make_learner(policy=policy, kind=learner_kind(self.settings))
         return make_server(self.learner, self.settings, small.SHAPE)
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:

@@ -8,19 +8,14 @@ import torch
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.families.mdgan.aggregation import (
-    Aggregation,
-    aggregate,
-    combine_groups,
-    gradient_of_each,
-)
-from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
-from mdgan.families.mdgan.settings import (
+from mdgan.families.mdgan.aggregation import Aggregation, combine_groups, gradient_of_each
+from mdgan.families.mdgan.aggregation_form import (
     AGGREGATION_FORMS,
     AggregationRule,
-    MDGANSettings,
     parse_aggregation,
 )
+from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign, mean_feedback
+from mdgan.families.mdgan.settings import MDGANSettings
 from tests.unit.gan.small import BATCH_SIZE, SHAPE, equal_bits, images, make_learner
 
 rule_of = parse_aggregation
@@ -57,7 +52,7 @@ def gradient_by_mean(
     feedbacks: Mapping[int, Tensor], assignment: Mapping[int, Assignment], kappa: int
 ) -> list[Tensor]:
     learner = generated(kappa)
-    return learner.gradients(aggregate(feedbacks, assignment, kappa))
+    return learner.gradients(mean_feedback(feedbacks, assignment, kappa))
 
 
 def generated(kappa: int) -> GeneratorLearner:
@@ -168,7 +163,7 @@ def test_three_of_ten_are_outvoted_also_as_a_whole_group(text: str, hostile: lis
     truth = flat(gradient_by_mean(feedbacks, assignment, 3))
     honest = torch.stack(
         [
-            flat(generated(3).gradients(aggregate({n: feedbacks[n]}, assignment, 3)))
+            flat(generated(3).gradients(mean_feedback({n: feedbacks[n]}, assignment, 3)))
             for n in workers
             if n not in hostile
         ]
@@ -192,7 +187,7 @@ def flat(gradients: list[Tensor]) -> Tensor:
 def test_the_gradient_is_the_mean_over_those_who_answered(kappa: int) -> None:
     assignment = assign([1, 2, 3, 4], kappa)
     feedbacks = {n: images(n) for n in (1, 2, 4)}
-    total = aggregate(feedbacks, assignment, kappa)
+    total = mean_feedback(feedbacks, assignment, kappa)
     assert total.shape == (kappa, BATCH_SIZE, *SHAPE)
     for batch in range(kappa):
         judged_it = [images(n) for n in (1, 2, 4) if (n - 1) % kappa == batch]

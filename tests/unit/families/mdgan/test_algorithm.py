@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mdgan.families.mdgan.aggregation import aggregate
-from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
-from mdgan.families.mdgan.worker import LearningLater, Worker
+from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign, mean_feedback
+from mdgan.families.mdgan.variants.learning_later import LearningLater
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
@@ -98,7 +98,7 @@ def gradient_by_feedback(
 ) -> list[Tensor]:
     assignment = assign(sorted(workers), kappa)
     feedbacks = feedback_of_all(workers, learner.generate(kappa).images, assignment)
-    learner.backward(aggregate(feedbacks, assignment, kappa))
+    learner.backward(mean_feedback(feedbacks, assignment, kappa))
     learner.step()
     return gradients_in(learner)
 
@@ -193,12 +193,12 @@ def test_frozen_parameters_stay() -> None:
 def test_an_update_needs_a_generation_of_its_own() -> None:
     learner = make_learner()
     gradient = images(0).unsqueeze(0)
-    with pytest.raises(AssertionError, match="follows generate"):
+    with pytest.raises(AssertionError, match="comes after generate"):
         learner.backward(gradient)
     learner.generate(1)
     learner.backward(gradient)
     learner.step()
-    with pytest.raises(AssertionError, match="follows generate"):
+    with pytest.raises(AssertionError, match="comes after generate"):
         learner.backward(gradient)
 
 

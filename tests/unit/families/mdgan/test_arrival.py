@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from mdgan.errors import Interrupted
-from mdgan.families.mdgan.aggregation import aggregate
-from mdgan.families.mdgan.algorithm import assign
+from mdgan.families.mdgan.algorithm import assign, mean_feedback
 from mdgan.families.mdgan.messages import BATCHES, SWAP
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.optimizer_settings import Policy
@@ -274,7 +273,7 @@ def stale_generator(pauses: set[int], answered: list[list[int]]) -> Tensor:
             made.append(generated_by_a_copy(learner))
         module, x = made.pop(0)
         feedbacks = {worker: feedback_of(worker, i) for worker in present}
-        output_gradient = aggregate(feedbacks, assign([1, 2], KAPPA), KAPPA)
+        output_gradient = mean_feedback(feedbacks, assign([1, 2], KAPPA), KAPPA)
         gradients = torch.autograd.grad(x, list(module.parameters()), output_gradient)
         learner.put_gradients(gradients)
         learner.step()

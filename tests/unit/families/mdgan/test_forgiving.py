@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mdgan.engine.answers import pack_answers
-from mdgan.families.mdgan.aggregation import Aggregation, aggregate, combine_groups, weights
-from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
+from mdgan.families.mdgan.aggregation import Aggregation, combine_groups, weights
+from mdgan.families.mdgan.aggregation_form import AggregationRule, parse_aggregation
+from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign, mean_feedback
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
-from mdgan.families.mdgan.settings import AggregationRule, parse_aggregation
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
@@ -101,7 +101,7 @@ def test_the_generator_gets_the_gradient_of_what_the_rule_says(
 
     twin = small.make_learner()
     twin.generate(kappa)
-    by_mean = twin.gradients(aggregate(feedbacks, assignment, kappa))
+    by_mean = twin.gradients(mean_feedback(feedbacks, assignment, kappa))
     apart = max(float((a - b).abs().max()) for a, b in zip(found, by_mean, strict=True))
     assert apart > 1e-4, "the rule makes no difference here"
 
@@ -157,7 +157,7 @@ def test_with_one_judge_a_batch_it_is_the_mean_bit_for_bit(
     feedbacks = {n: scale * images(seed + n) for n in workers}
     feedbacks[1][0] = -0.0
     found = combine_groups(rule_of(rule), feedbacks, assignment, num_workers, outputs)
-    assert same_bits(found, aggregate(feedbacks, assignment, num_workers))
+    assert same_bits(found, mean_feedback(feedbacks, assignment, num_workers))
 
 
 # At the server.

@@ -11,8 +11,8 @@ from torch import Tensor
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.free_riders import Evidence, FreeRiders
 from mdgan.families.mdgan.handovers import Handovers
-from mdgan.families.mdgan.server_swaps import Moves, draw_swap
 from mdgan.families.mdgan.shown import GUILTY
+from mdgan.families.mdgan.swaps import Moves, draw_swap
 from tests.claims.registry import claim
 
 SHAPE = (8, 1, 4, 4)

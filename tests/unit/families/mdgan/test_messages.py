@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, pack_answers, read_answers
-from mdgan.families.mdgan.aggregation import aggregate
-from mdgan.families.mdgan.algorithm import Assignment, assign
+from mdgan.families.mdgan.algorithm import Assignment, assign, mean_feedback
 from mdgan.families.mdgan.messages import (
     BATCHES,
     FEEDBACK,
@@ -128,7 +127,7 @@ def test_a_batch_that_is_not_there_is_refused(field: str, place: int) -> None:
 def test_who_adds_up_what_cannot_change_a_bit(judged: dict[int, int], hosts: list[int]) -> None:
     assignment = {worker: Assignment(batch, batch) for worker, batch in judged.items()}
     feedbacks = {worker: feedback_of(worker) for worker in judged}
-    alone = aggregate(feedbacks, assignment, 4)
+    alone = mean_feedback(feedbacks, assignment, 4)
 
     singles: dict[int, Tensor] = {}
     sums: list[PartialSum] = []
@@ -138,7 +137,7 @@ def test_who_adds_up_what_cannot_change_a_bit(judged: dict[int, int], hosts: lis
             read = read_answers(answer(here), FORM)
             singles |= read.singles
             sums += read.sums
-    assert torch.equal(aggregate(singles, assignment, 4, sums), alone)
+    assert torch.equal(mean_feedback(singles, assignment, 4, sums), alone)
 
 
 @pytest.mark.parametrize("rule", ["mean", "median", "krum:1", "clip:1"])

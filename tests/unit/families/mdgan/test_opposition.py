@@ -10,6 +10,7 @@ from torch import Tensor
 from mdgan.families.mdgan.opposition import Opposition
 from mdgan.families.mdgan.shown import GUILTY
 from mdgan.gan.exact_sum import PartialSum
+from tests.claims.registry import claim
 
 SHAPE = (8, 1, 4, 4)
 LIAR = 4
@@ -81,6 +82,10 @@ def test_who_stops_is_forgiven() -> None:
     assert not counts[-1]
 
 
+@claim(
+    "named-twice",
+    "That of a worker that was named twice never counts again, while fewer than half are named.",
+)
 def test_who_begins_again_is_not_forgiven_a_second_time() -> None:
     game, opposition = Game(), Opposition()
     counts = []
@@ -103,6 +108,12 @@ def test_who_is_found_does_not_count_while_it_only_seems_to_agree_a_little() -> 
         opposition.look(game.feedbacks(i, lie), (), HOST_OF)
         returned += i >= 30 and LIAR not in opposition.guilty
     assert returned < 40
+
+
+@pytest.mark.parametrize("agreement", [1.0, 0.0])
+def test_who_is_always_far_too_long_is_found_whatever_it_asks_for(agreement: float) -> None:
+    found = played(lambda truth, _i: 4 * truth, agreement=agreement, iterations=60)
+    assert found.guilty == {LIAR}
 
 
 def test_a_rank_that_another_host_has_taken_begins_anew() -> None:

@@ -11,7 +11,8 @@ from torch import Tensor
 from mdgan.engine.host.loop import Host
 from mdgan.engine.settings import num_participants
 from mdgan.families.mdgan.messages import BATCHES
-from mdgan.families.mdgan.server_swaps import Holders, Moves, draw_swap
+from mdgan.families.mdgan.swaps import Moves, draw_swap
+from mdgan.families.mdgan.variants.holders import Holders
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator_learner import Stage as Span
 from mdgan.gan.labels import Samples

@@ -9,7 +9,7 @@ from mdgan import messages
 from mdgan.engine.server.engine import Engine
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, SWAP, SWAPPED
-from mdgan.families.mdgan.server_swaps import ServerSwaps, draw_swap
+from mdgan.families.mdgan.swaps import ServerSwaps, draw_swap
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.model_state import digest_of, part_of
 from mdgan.messages import Kind, Message, of_workers

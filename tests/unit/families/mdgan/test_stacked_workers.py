@@ -13,13 +13,9 @@ from mdgan.families.contract import HostNeeds
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.build import make_group
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.worker import (
-    LearningLater,
-    OneByOne,
-    StackedWorkers,
-    Worker,
-    WorkerAnswers,
-)
+from mdgan.families.mdgan.variants.learning_later import LearningLater
+from mdgan.families.mdgan.variants.stacked import StackedWorkers
+from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerAnswers
 from mdgan.gan.arithmetic import prepare
 from mdgan.gan.build import Models
 from mdgan.gan.discriminator import Discriminator

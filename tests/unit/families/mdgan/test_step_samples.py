@@ -13,7 +13,9 @@ from mdgan.errors import BadInput
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.build import make_worker
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.worker import LearningLater, OneByOne, StackedWorkers, Worker
+from mdgan.families.mdgan.variants.learning_later import LearningLater
+from mdgan.families.mdgan.variants.stacked import StackedWorkers
+from mdgan.families.mdgan.worker import OneByOne, Worker
 from mdgan.gan.build import Models
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
@@ -188,7 +190,9 @@ def test_as_many_batches_are_judged_as_workers_can(
     settings = MDGANSettings.read(
         {"world_size": 41, "batch_size": 10, "step_samples": 48, **values}
     )
-    assert {num_workers: settings.num_judged(num_workers) for num_workers in kappas} == kappas
+    assert {
+        num_workers: settings.batches.kappa_for(num_workers) for num_workers in kappas
+    } == kappas
 
 
 def test_fewer_than_none_are_refused() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.swap_tells import digits, make_settings, observers, steps, told
-from mdgan.families.mdgan.server_swaps import Moves, draw_swap
-from mdgan.families.mdgan.settings import MDGANSettings, are_uneven, interval_for
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.swaps import Moves, are_uneven, draw_swap, interval_for, swap_every
 
 seeds = st.integers(0, 2**63 - 1)
 numbers = st.integers(0, 10_000)
@@ -152,11 +152,11 @@ def test_large_discriminators_are_swapped_less_often(num_weights: int, interval:
 
 def test_what_the_user_says_comes_first() -> None:
     settings = MDGANSettings(batch_size=10)
-    assert settings.swap_every(140, EVEN, 1000) == 14
-    assert settings.swap_every(140, SORTED, 1000) == 1
-    assert settings.swap_every(140, SORTED, 10**9) == 14  # never rarer than the paper's
-    assert MDGANSettings(batch_size=10, swap_epochs=1.0).swap_every(140, SORTED, 1000) == 14
-    assert MDGANSettings(batch_size=10, swap_interval=0).swap_every(140, SORTED, 1000) == 0
+    assert swap_every(settings, 140, EVEN, 1000) == 14
+    assert swap_every(settings, 140, SORTED, 1000) == 1
+    assert swap_every(settings, 140, SORTED, 10**9) == 14  # never rarer than the paper's
+    assert swap_every(MDGANSettings(batch_size=10, swap_epochs=1.0), 140, SORTED, 1000) == 14
+    assert swap_every(MDGANSettings(batch_size=10, swap_interval=0), 140, SORTED, 1000) == 0
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ def test_means_come_before_discriminators_have_drifted_far(
     size: int, counts: list[list[int]], num_weights: int, interval: int
 ) -> None:
     settings = MDGANSettings(batch_size=10, swap="means")
-    assert settings.swap_every(size, counts, num_weights) == interval
-    assert settings.but(swap_interval=50).swap_every(size, counts, num_weights) == 50
-    assert settings.but(swap_epochs=1.0).swap_every(size, counts, num_weights) == size // 10
+    assert swap_every(settings, size, counts, num_weights) == interval
+    assert swap_every(settings.but(swap_interval=50), size, counts, num_weights) == 50
+    assert swap_every(settings.but(swap_epochs=1.0), size, counts, num_weights) == size // 10
 
 
 # What a discriminator tells of the last batch: with moments its gradient, exactly.

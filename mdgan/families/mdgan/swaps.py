@@ -1,28 +1,84 @@
-"""The server's side of swaps: it draws which worker gives to which, and checks what arrived.
+"""Swaps at the server: how often, who gives to whom, the order to hosts, and what arrived.
 
 Hardy et al. let every worker choose a partner (Algorithm 1, SWAP); Darmanger and Gombas draw
 non-overlapping pairs at the server (section 5.3), which is our default.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from mdgan.engine.server.engine import Engine
-from mdgan.engine.settings import num_participants
+from mdgan.families.contract import ClassCounts
 from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.handovers import Handovers
-from mdgan.families.mdgan.settings import MEANS
+from mdgan.families.mdgan.settings import MEANS, MDGANSettings
 from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.messages import Message
 from mdgan.records.values import in_words
 
 _WITNESSES = 2
+_MOST_APART = 25
+"""Iterations after which two discriminators are still near enough to each other for a mean."""
+_UNEVEN = 0.5
+_WEIGHTS_AN_ITERATION = 1 << 16  # with Adam's two moments, 0.75 MiB of each worker in an iteration
 
 Moves = dict[int, int]  # giver → taker. Workers that are not in it keep their discriminator.
+
+
+def swap_every(
+    settings: MDGANSettings,
+    mean_shard_size: float,
+    class_counts: ClassCounts = (),
+    num_weights: int = 0,
+) -> int:
+    """The number of iterations between two swaps, `--swap-interval` or mE/b; 0 for never.
+
+    See Hardy et al. 2019, Algorithm 1, line 11. If neither is given, once an epoch; where workers
+    take means, after 25 iterations at the latest; and where they hold different classes, at least
+    as often as `interval_for` says of |θ|.
+    """
+    swaps, iterations_of = settings.swaps, settings.training.iterations_of
+    if swaps.swap_interval is not None:
+        return swaps.swap_interval
+    if swaps.swap_epochs is not None:
+        return iterations_of(swaps.swap_epochs, mean_shard_size)
+    usual = iterations_of(1.0, mean_shard_size)
+    if swaps.swap == MEANS:
+        usual = min(usual, _MOST_APART)
+    return min(usual, interval_for(num_weights)) if are_uneven(class_counts) else usual
+
+
+def are_uneven(class_counts: Sequence[Sequence[float]]) -> bool:
+    """Whether workers hold such different classes that a discriminator should not stay for long.
+
+    One that stays calls only the classes of its worker real, and the generator unlearns the others.
+    Measured is how many of a worker's samples, on average, would need another class for its shares
+    of classes to be those of all workers together (the total variation distance). True if that is
+    more than half of what it would be if each worker held a single class: Σ p (1 − p).
+    """
+    held = [counts for counts in class_counts if sum(counts)]
+    num_classes = max(map(len, held), default=0)
+    padded = [[*counts, *[0] * (num_classes - len(counts))] for counts in held]
+    of_all = shares([sum(of_class) for of_class in zip(*padded, strict=True)])
+    distances = [
+        sum(abs(own - all_) for own, all_ in zip(shares(counts), of_all, strict=True)) / 2
+        for counts in padded
+    ]
+    most = sum(share * (1 - share) for share in of_all)
+    return bool(held) and sum(distances) / len(held) > _UNEVEN * most
+
+
+def shares(counts: Sequence[float]) -> list[float]:
+    """What part of all each count is; none if they are 0."""
+    return [count / total for total in [sum(counts)] for count in counts if total]
+
+
+def interval_for(num_weights: int) -> int:
+    """The iterations between two swaps that links can bear: one for each 65,536 of |θ| begun."""
+    return max(1, -(-num_weights // _WEIGHTS_AN_ITERATION))
 
 
 def draw_swap(form: str, seed: int, number: int, workers: Sequence[int]) -> Moves:
@@ -70,72 +126,6 @@ def _sits_out(seed: int, number: int, workers: list[int]) -> int:
 def _shuffled(workers: list[int], seed: int) -> list[int]:
     order = torch.randperm(len(workers), generator=generator_for(seed))
     return [workers[index] for index in order.tolist()]
-
-
-@dataclass
-class Holders:
-    """Which workers hold a discriminator: `now`, a fraction C, or None for all if C is 1.
-
-    Swaps are drawn among all workers, so that the discriminators wander over all shards (Hardy et
-    al. 2019, section VII.4). A worker whose discriminator went to a worker without one has nothing
-    to do until it gets another in a swap.
-    """
-
-    fraction: float
-    seed: int
-    now: set[int] | None = None
-    _num_drawn: int = 0
-    _too_many: bool = False
-
-    def among(self, workers: Iterable[int]) -> set[int] | None:
-        """The holders among the live workers that are free; None for all of them.
-
-        Instead of a missing holder another worker goes on with the discriminator it had last.
-        """
-        if self.fraction == 1:
-            return None
-        live = sorted(workers)
-        here = set(live) & (self.now or set())
-        wanted = num_participants(self.fraction, len(live))
-        idle = [worker for worker in live if worker not in here]
-        missing = wanted - len(here)
-        if missing > 0:
-            here |= self._draw(idle, missing)
-        elif self._too_many:
-            here = self._draw(sorted(here), wanted)
-        self._too_many = False
-        self.now = here
-        return here
-
-    def move(self, moves: Mapping[int, int]) -> None:
-        """Records that discriminators were swapped: giver → taker, of givers that are holders."""
-        if self.now is not None:
-            self.now = {moves.get(worker, worker) for worker in self.now}
-
-    def state(self) -> dict[str, Tensor]:
-        """What the next choice depends on; empty if all workers are holders."""
-        if self.now is None:
-            return {}
-        return {
-            ".now": torch.tensor(sorted(self.now), dtype=torch.int64),
-            ".drawn": torch.tensor(self._num_drawn),
-            ".fraction": torch.tensor(self.fraction, dtype=torch.float64),
-        }
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned; if C is smaller now, only some of its holders go on."""
-        if state and state.keys() != {".now", ".drawn", ".fraction"}:
-            raise KeyError(f"no state of holders: {sorted(state)}")
-        if state and self.fraction < 1:
-            self.now = set(state[".now"].tolist())
-            self._num_drawn = int(state[".drawn"])
-            self._too_many = self.fraction < float(state[".fraction"])
-
-    def _draw(self, workers: list[int], count: int) -> set[int]:
-        random = generator_for(self.seed, "holders", self._num_drawn)
-        self._num_drawn += 1
-        order = torch.randperm(len(workers), generator=random)[:count]
-        return {workers[place] for place in order.tolist()}
 
 
 class ServerSwaps:

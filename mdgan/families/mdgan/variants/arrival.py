@@ -11,8 +11,9 @@ from torch import Tensor
 from mdgan.engine.answers import Answers
 from mdgan.engine.parts import Advance
 from mdgan.engine.server.engine import Engine
-from mdgan.families.mdgan.algorithm import Graph
-from mdgan.families.mdgan.server import MDGANServer, Sent
+from mdgan.families.mdgan.algorithm import Graph, Sent, ask, mean_feedback
+from mdgan.families.mdgan.server import MDGANServer
+from mdgan.families.mdgan.variants.ahead import GeneratorAhead
 
 
 class _OpenQuestion(NamedTuple):
@@ -49,15 +50,13 @@ class ByArrival:
     no worker gets new batches until all have answered.
     """
 
-    ahead = True
-
     def __init__(self) -> None:
         self._open: dict[int, _OpenQuestion] = {}
         self._num_steps = 0
         self._left_out: Collection[int] = ()
 
-    def advance(self, i: int, server: MDGANServer, engine: Engine) -> Advance | None:
-        """See `Stepping`."""
+    def __call__(self, i: int, server: MDGANServer, engine: Engine) -> Advance | None:
+        """See `server_iteration`."""
         used: list[_Used] = []
         if not engine.peers.busy():
             self._open, self._num_steps = {}, 0
@@ -67,7 +66,7 @@ class ByArrival:
         if not used:  # all workers were lost: the same iteration again, with newcomers
             return None
         feedbacks = {each.worker: each.feedback for each in used}
-        self._left_out = server.find_attackers(feedbacks, (), engine)
+        self._left_out = server.suspects.opposing(feedbacks, (), engine)
         if server.swap_follows(i):
             server.swap(i, engine)
         workers = sorted({each.worker for each in used})
@@ -89,8 +88,8 @@ class ByArrival:
             for worker in sorted(set(workers).difference(busy.get(host, ()))):
                 is_of_next = num_used + num_busy >= num_live
                 if not (pauses and is_of_next):
-                    sent = server.send_batches(i + is_of_next, engine, {host: [worker]})
-                    graph = server.learner.set_aside()
+                    sent = ask(i + is_of_next, server, {host: [worker]}, engine)
+                    graph = _learner(server).set_aside()
                     self._open[worker] = _OpenQuestion(graph, sent, self._num_steps)
                     num_busy += 1
         engine.at(i)
@@ -99,7 +98,7 @@ class ByArrival:
     def _use(
         self, i: int, answers: Answers, used: list[_Used], server: MDGANServer, engine: Engine
     ) -> None:
-        learner = server.learner
+        learner = _learner(server)
         for worker in sorted(answers.singles):
             question = self._open.pop(worker)
             used.append(
@@ -112,11 +111,14 @@ class ByArrival:
                 continue
             learner.put_first(question.graph)
             with engine.span("aggregate"):
-                feedback = {worker: answers.singles[worker]}
-                server.aggregation.update_gradient(
-                    learner, feedback, question.sent.assignment, question.sent.kappa
-                )
+                feedback, sent = {worker: answers.singles[worker]}, question.sent
+                learner.backward(mean_feedback(feedback, sent.assignment, sent.plan.generated))
             with engine.span("step"):
                 learner.at(i, rate_scale(used[-1].staleness))
                 learner.step()
             self._num_steps += 1
+
+
+def _learner(server: MDGANServer) -> GeneratorAhead:
+    assert isinstance(server.learner, GeneratorAhead), "feedback comes in any order"
+    return server.learner

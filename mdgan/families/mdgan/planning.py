@@ -1,0 +1,165 @@
+"""What `mdgan plan` and `--dry-run` must know of MD-GAN: sizes, work, and the paper's tables."""
+
+from collections.abc import Sequence
+from math import inf, prod
+
+from mdgan.engine.answers import LEAST_TO_SUM
+from mdgan.engine.message_sizes import (
+    MessageSizes,
+    names_bytes,
+    shares_bytes,
+    small_bytes,
+    state_bytes,
+)
+from mdgan.families import contract
+from mdgan.families.mdgan import messages
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.swaps import swap_every
+from mdgan.gan.build import Models, build_model, judging_operations, num_parameters
+from mdgan.gan.optimizers import training_bytes
+
+_OUTPUT_BYTES = 4
+_LABEL_BYTES = 8
+_ADDRESSES_BYTES = 1 << 20
+_FLOAT_BYTES = 4
+
+
+class MDGANPlanning(contract.Builder[MDGANSettings]):
+    """The half of the builder that builds nothing."""
+
+    def message_sizes(self, settings: MDGANSettings, models: Models) -> MessageSizes:
+        """Batches and feedback to the byte, discriminators with all that moves with them."""
+        batch_bytes = 4 * settings.training.batch_size * prod(models.shape)
+        label_bytes = _LABEL_BYTES * settings.training.batch_size
+        is_secure = settings.secure.secure_aggregation
+        shares = shares_bytes(settings.num_workers, is_secure=is_secure)
+        outputs = _OUTPUT_BYTES * settings.training.batch_size
+        # A masked sum is int64.
+        answer_bytes = (1 + is_secure) * batch_bytes + outputs + shares + 64
+        scale_bytes = 4
+        for_all = settings.num_fakes * (prod(models.shape) + scale_bytes + _LABEL_BYTES)
+
+        def generated(count: int) -> int:
+            return (
+                for_all
+                if settings.batches.trains_on_all
+                else 2 * count * (batch_bytes + label_bytes)
+            )
+
+        network = build_model(models.discriminator, 0), settings.training.policy("discriminator")
+        states = state_bytes(network)
+        return MessageSizes(
+            states,
+            lambda count: {
+                messages.FEEDBACK: count * answer_bytes + (8 << 10),
+                messages.SWAPPED: small_bytes(count),
+            },
+            lambda count: {
+                # Each uses two at most, unless all use the same.
+                messages.BATCHES: generated(count) + small_bytes(count) + shares,
+                messages.SWAP: _ADDRESSES_BYTES + small_bytes(count),
+            },
+            lambda count: {messages.DISCRIMINATORS: count * states + small_bytes(0)},
+            names_bytes(network),
+            shares_bytes=shares,
+        )
+
+    def answer_operations(self, settings: MDGANSettings, models: Models) -> float | None:
+        """Those of judging a batch, L times; None where results depend on the layout or on time."""
+        if settings.vectorize or settings.by_arrival:
+            return None
+        training = settings.training
+        return training.local_steps * judging_operations(models, training.batch_size)
+
+    def planning(
+        self, settings: MDGANSettings, models: Models, class_counts: contract.ClassCounts | None
+    ) -> contract.Planning[MDGANSettings]:
+        """How few workers stand for all of them, and the paper's tables."""
+        discriminator = build_model(models.discriminator, 0)
+        num_judges, num_sharing = settings.num_judges, settings.num_sharing
+        kappa = settings.batches.kappa_for(num_sharing)
+        short = settings.but(kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
+        weights = num_parameters(discriminator)
+        worker_bytes = training_bytes((discriminator, settings.training.policy("discriminator")))
+        thing = worker_bytes - _FLOAT_BYTES * weights  # it goes without its gradients
+        if settings.swaps.swap_state == "weights":
+            thing = sum(tensor.nbytes for tensor in discriminator.state_dict().values())
+        share = num_judges / settings.num_workers
+        swap = contract.Exchange(
+            "swap",
+            "discriminator",
+            thing,
+            _planned_interval(settings, class_counts, weights),
+            "--shard-size or --swap-interval",
+            lambda hosts: thing * share * mean_moved(settings.swaps.swap, hosts),
+        )
+        return contract.Planning(
+            short,
+            enough_workers=max(min(kappa, num_sharing), settings.aggregation.needs_answers),
+            enough_in_a_host=LEAST_TO_SUM * kappa,  # then feedback on any batch is added up
+            worker_bytes=worker_bytes,
+            overlaps=settings.stale > 0,
+            by_arrival=settings.by_arrival,
+            exchange=swap if settings.num_workers > 1 else None,
+            notes=_notes(settings, models, num_judges, weights),
+        )
+
+    def describe(
+        self, settings: MDGANSettings, models: Models, class_counts: contract.ClassCounts
+    ) -> list[tuple[str, str]]:
+        """κ, how often discriminators are swapped, and what a swap is."""
+        every = swap_every(
+            settings, contract.mean_size(class_counts), class_counts, num_weights_of(models)
+        )
+        return [
+            ("κ", str(settings.batches.kappa_for(settings.num_sharing))),
+            ("swap", f"every {every} iterations: {settings.swaps.swap}" if every else "never"),
+            (
+                "a step",
+                f"on {settings.num_reals} real and {settings.num_fakes} generated samples",
+            ),
+        ]
+
+
+def num_weights_of(models: Models) -> int:
+    """|θ|, the weights of one discriminator."""
+    return num_parameters(build_model(models.discriminator, 0))
+
+
+def _planned_interval(
+    settings: MDGANSettings, class_counts: contract.ClassCounts | None, num_weights: int
+) -> int | None:
+    """Iterations between two swaps; None where only an epoch, of shards not known, decides.
+
+    Shards that are not known are taken to be even, and to hold many batches.
+    """
+    if class_counts is None:
+        every = swap_every(settings, inf)
+        return every if every < settings.training.iterations_of(1.0, inf) else None
+    counts = class_counts or [[]]
+    return swap_every(settings, contract.mean_size(counts), counts, num_weights)
+
+
+def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:
+    """How many discriminators change their host in a swap, on average, by the workers of hosts."""
+    num_workers = sum(map(len, hosts))
+    if num_workers < 2:
+        return 0.0
+    moving = num_workers - (0 if form == "derangement" else num_workers % 2)
+    # A discriminator is as likely to go to any other worker.
+    away = sum(len(host) * (num_workers - len(host)) for host in hosts)
+    return moving * away / (num_workers * (num_workers - 1))
+
+
+def _notes(
+    settings: MDGANSettings, models: Models, num_workers: int, num_weights: int
+) -> dict[str, tuple[str, float]]:
+    """Table III (Hardy et al. 2019), four bytes to a number."""
+    batch = _FLOAT_BYTES * settings.training.batch_size * prod(models.shape)
+    return {
+        "server sends": ("Table III: {}, 2bdN", 2 * batch * num_workers),
+        "server receives": ("Table III: {}, bdN", batch * num_workers),
+        "host receives": ("Table III: {} a worker, 2bd", 2 * batch),
+        "host sends": ("Table III: {} a worker, bd", batch),
+        "a discriminator": ("with its optimizer; Table III: {}, |θ|", _FLOAT_BYTES * num_weights),
+    }

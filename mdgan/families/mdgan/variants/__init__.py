@@ -1,0 +1,1 @@
+"""What MD-GAN does by flags alone, and not by default."""

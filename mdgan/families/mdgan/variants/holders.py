@@ -1,0 +1,76 @@
+"""`--participation C`: only a fraction of the workers hold a discriminator at a time."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mdgan.engine.settings import num_participants
+from mdgan.gan.randomness import generator_for
+
+
+@dataclass
+class Holders:
+    """Which workers hold a discriminator: `now`, a fraction C, or None for all if C is 1.
+
+    Swaps are drawn among all workers, so that the discriminators wander over all shards (Hardy et
+    al. 2019, section VII.4). A worker whose discriminator went to a worker without one has nothing
+    to do until it gets another in a swap.
+    """
+
+    fraction: float
+    seed: int
+    now: set[int] | None = None
+    _num_drawn: int = 0
+    _too_many: bool = False
+
+    def among(self, workers: Iterable[int]) -> set[int] | None:
+        """The holders among the live workers that are free; None for all of them.
+
+        Instead of a missing holder another worker goes on with the discriminator it had last.
+        """
+        if self.fraction == 1:
+            return None
+        live = sorted(workers)
+        here = set(live) & (self.now or set())
+        wanted = num_participants(self.fraction, len(live))
+        idle = [worker for worker in live if worker not in here]
+        missing = wanted - len(here)
+        if missing > 0:
+            here |= self._draw(idle, missing)
+        elif self._too_many:
+            here = self._draw(sorted(here), wanted)
+        self._too_many = False
+        self.now = here
+        return here
+
+    def move(self, moves: Mapping[int, int]) -> None:
+        """Records that discriminators were swapped: giver → taker, of givers that are holders."""
+        if self.now is not None:
+            self.now = {moves.get(worker, worker) for worker in self.now}
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next choice depends on; empty if all workers are holders."""
+        if self.now is None:
+            return {}
+        return {
+            ".now": torch.tensor(sorted(self.now), dtype=torch.int64),
+            ".drawn": torch.tensor(self._num_drawn),
+            ".fraction": torch.tensor(self.fraction, dtype=torch.float64),
+        }
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restores what `state` returned; if C is smaller now, only some of its holders go on."""
+        if state and state.keys() != {".now", ".drawn", ".fraction"}:
+            raise KeyError(f"no state of holders: {sorted(state)}")
+        if state and self.fraction < 1:
+            self.now = set(state[".now"].tolist())
+            self._num_drawn = int(state[".drawn"])
+            self._too_many = self.fraction < float(state[".fraction"])
+
+    def _draw(self, workers: list[int], count: int) -> set[int]:
+        random = generator_for(self.seed, "holders", self._num_drawn)
+        self._num_drawn += 1
+        order = torch.randperm(len(workers), generator=random)[:count]
+        return {workers[place] for place in order.tolist()}

@@ -1,0 +1,39 @@
+"""`--updates async`: workers answer first, and then learn (ParaGAN, section 5.1)."""
+
+from collections.abc import Mapping
+
+import torch
+
+from mdgan.families.mdgan.algorithm import Assignment
+from mdgan.families.mdgan.worker import OneByOne, WorkerAnswers
+from mdgan.gan.labels import Samples
+
+
+class LearningLater(OneByOne):
+    """Workers that answer first, with D as it is, and then learn (ParaGAN, section 5.1).
+
+    G learns through D of the iteration before, while workers and server compute at the same time.
+    """
+
+    _put_off: Mapping[int, Samples] = {}
+
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
+        """See `OneByOne`; J_disc is that of D as it is, on the batch that it judges."""
+        answers = WorkerAnswers({}, {}, {})
+        self._put_off = {rank: self.fake(generated, own) for rank, own in assignment.items()}
+        for rank, (judge, _) in assignment.items():
+            worker, stage = self.workers[rank], self.stage_of(rank)
+            with stage("real half"):  # always before the feedback: both may draw random numbers
+                worker.learn_real_half()
+            with stage("feedback"):
+                judgement = worker.feedback(generated[judge])
+            fake_loss = worker.rules.discriminator_loss.fake(judgement.outputs)
+            answers.feedbacks[rank], answers.outputs[rank] = judgement.feedback, judgement.outputs
+            answers.losses[rank] = torch.stack([worker.real_loss + fake_loss, judgement.loss])
+        return answers
+
+    def catch_up(self) -> None:
+        """Every worker that has answered learns."""
+        put_off, self._put_off = self._put_off, {}
+        for rank, fake in put_off.items():
+            self.workers[rank].learn(fake, self.stage_of(rank))
