@@ -23,6 +23,8 @@ from pathlib import Path
 import click
 
 from benchmarks.training import HERE, iterations_done
+from mdgan.launch.resolve import known_settings
+from mdgan.settings.config_file import read_config_file
 from tests import namespaces
 
 FORMS = {
@@ -35,7 +37,6 @@ FORMS = {
 }
 RANKS = ("0", "1,2", "3,4")
 _OTHERWISE = {"iterations", "eval_interval", "sample_interval", "transport", "world_size"}
-_OF_PAPER = "paper_scale"
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,7 @@ class Figures:
 
 def flags_of(configuration: Path) -> list[str]:
     """What a file of `mdgan compare` says, as flags."""
-    settings = json.loads(configuration.read_text())
-    given = {name: value for name, value in settings.items() if name != _OF_PAPER}
+    given = read_config_file(configuration, known_settings()).settings
     kept = {name: value for name, value in given.items() if name not in _OTHERWISE}
     return [
         part for name, value in kept.items() for part in (f"--{name.replace('_', '-')}", str(value))

@@ -58,11 +58,6 @@ def _read_jobs(_context: click.Context, _option: click.Parameter, jobs: int | st
     is_flag=True,
     help="Go on with the comparison in --out: skip finished runs, go on from checkpoints.",
 )
-@click.option(
-    "--paper-scale",
-    is_flag=True,
-    help='Use the settings under "paper_scale" in the files: days of training, not minutes.',
-)
 @settings_options(leave_out=(*_EACH_HAS_ITS_OWN, *_ONE_MACHINE), config=False)
 def compare(
     configs: tuple[Path, ...],
@@ -76,11 +71,10 @@ def compare(
     """Train every CONFIG with every seed, and put them side by side in one report.
 
     CONFIG is a file as `mdgan train --config` takes it, or a folder, of which every *.json is
-    taken; the report calls it by its name. It may also hold "faults" that strike the training, in
-    the form of MDGAN_FAULTS: a run whose server is struck goes on from its checkpoint. Settings
-    given as flags hold for all and override the files. Every run has a folder NAME-seedS in --out
-    and prints into NAME-seedS.log. The report is --out/report.html, the numbers are in
-    --out/comparison.json.
+    taken; the report calls it by its name. A run whose server is struck by the file's "faults" goes
+    on from its checkpoint. Settings given as flags hold for all and override the files. Every run
+    has a folder NAME-seedS in --out and prints into NAME-seedS.log. The report is
+    --out/report.html, the numbers are in --out/comparison.json.
 
     Exit status 1 means that some training failed; the report shows the others all the same.
     """

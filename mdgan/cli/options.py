@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from mdgan.cli.help import KeysOption, SettingOption, about
+from mdgan.cli.help import KeysOption, RareOption, SettingOption, about
 from mdgan.errors import BadInput
 from mdgan.families import registry
+from mdgan.launch.faults import FAULTS
 from mdgan.launch.private_folders import make_private_folder, private_cache
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings, without_other_guards
@@ -149,7 +150,7 @@ _CONFIG = click.Option(
     type=PATH,
     metavar="FILE.json",
     help="Settings from a file, by the names of the flags; flags win. Any run's "
-    "config.json is one.",
+    "config.json is one. Faults that strike a new run may stand there as in MDGAN_FAULTS.",
 )
 
 
@@ -172,8 +173,10 @@ def settings_options(
         offered = [i for i in items if i.name not in leave_out and (shared or not i.shared)]
         options: list[click.Option] = [_option(item) for item in offered if item.has_flag]
         options.append(KeysOption([item for item in offered if not item.has_flag]))
-        if shared and config:
-            options.append(_CONFIG)
+        if shared:
+            scale = (RareOption if config else click.Option)(["--paper-scale"], is_flag=True)
+            scale.help = 'Take what files say under "paper_scale": days of training, not minutes.'
+            options += [_CONFIG, scale] if config else [scale]
         params = command.__dict__.setdefault("__click_params__", [])
         params.extend(reversed(options))  # as decorators do
         return command
@@ -184,8 +187,15 @@ def settings_options(
 def read_layers(
     config: Path | None, flags: dict[str, Any], resume: Path | None = None
 ) -> list[dict[str, Any]]:
-    """The settings that the user gave: flags, then the file, then the run to go on with."""
-    layers = [flags, read_config_file(config, known_settings()) if config is not None else {}]
+    """The settings that the user gave: flags, then the file, then the run to go on with.
+
+    Faults that the file plans strike this process and those it starts, as if MDGAN_FAULTS said so.
+    """
+    scaled = flags.pop("paper_scale", False)
+    file, faults = read_config_file(config, known_settings(), paper_scale=scaled)
+    if faults and resume is None:
+        os.environ.setdefault(FAULTS, faults)
+    layers = [flags, file]
     if resume is not None:
         if flags.get("out") is not None:
             raise BadInput(f"--out {flags['out']}: the run goes on in its folder {resume}")

@@ -108,6 +108,7 @@ def train(
             other = "--resume" if resume is not None else "--out"
             raise BadInput(f"--resume-or-start {resume_or_start}: names the run; leave {other} out")
         flags["out"] = str(resume_or_start)
+    scaled_from = str(config) if flags["paper_scale"] else ""
     layers = options.read_layers(config, flags, resume)
     started_by: Any = launcher
     if launcher == "ray":
@@ -120,6 +121,7 @@ def train(
         raise BadInput(f"{other}: is for --launcher ray alone; add that, or leave {other} out")
     again = resume_or_start is not None
     how = {"continues": resume, "resumes_or_starts": again, "launcher": started_by}
+    how["scaled_from"] = scaled_from
     return _run(None, started, layers, dry_run, how)
 
 
@@ -132,8 +134,9 @@ def standalone(
     started: float, /, config: Path | None, resume: Path | None, dry_run: bool, **flags: Any
 ) -> int:
     """Train the same models in one process that holds all data: the baseline."""
+    how = {"continues": resume, "scaled_from": str(config) if flags["paper_scale"] else ""}
     layers = options.read_layers(config, flags, resume)
-    return _run(registry.BASELINE, started, layers, dry_run, {"continues": resume})
+    return _run(registry.BASELINE, started, layers, dry_run, how)
 
 
 def _run(

@@ -1,10 +1,4 @@
-"""Lists what a comparison trains, and checks every configuration before any training starts.
-
-The files of a comparison are `--config` files that may hold two more keys:
-
-faults        faults that strike the training, written as in MDGAN_FAULTS (`launch/faults.py`)
-paper_scale   settings, and perhaps `faults`, that replace those of the file with --paper-scale
-"""
+"""Lists what a comparison trains, and checks every configuration before any training starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +20,6 @@ from mdgan.storage.checkpoints import Checkpoints
 NEW, GOES_ON, AGAIN, DONE = "starts", "goes on", "starts again", "finished before"
 """What has to be done for a training. AGAIN: it stopped before its first checkpoint."""
 
-_FAULTS, _PAPER_SCALE = "faults", "paper_scale"
 _RUN = "{run}"  # in a `dp_ledger`: the name of each training's folder
 
 
@@ -87,7 +80,8 @@ def read_configurations(
         if len(same) > 1:
             raise BadInput(f"{same[0]} and {same[1]}: both are called {path.stem}; rename one")
     for path in files:
-        own, faults = _read(path, paper_scale)
+        own, faults = read_config_file(path, known_settings(), paper_scale=paper_scale)
+        read_planned({FAULTS: faults})
         settings = combined([flags, own])
         settings = {name: x for name, x in settings.items() if name not in ("seed", "out")}
         try:
@@ -140,25 +134,6 @@ def _files_in(path: Path) -> list[Path]:
     if not files:
         raise BadInput(f"{path}: no configuration (*.json) in this folder")
     return files
-
-
-def _read(path: Path, paper_scale: bool) -> tuple[dict[str, Any], str]:
-    """The settings and the planned faults of one file."""
-    own = read_config_file(path, {**known_settings(), _FAULTS: None, _PAPER_SCALE: None})
-    scaled = own.pop(_PAPER_SCALE, None)
-    if paper_scale:
-        if not isinstance(scaled, dict):
-            raise BadInput(f'--paper-scale: {path} has no object "{_PAPER_SCALE}" of settings')
-        own = {**own, **scaled}
-    faults = own.pop(_FAULTS, "")
-    if not isinstance(faults, str):
-        raise BadInput(f'{path}: "{_FAULTS}" must be text as {FAULTS} has it')
-    read_planned({FAULTS: faults})
-    known = combined([own])
-    unknown = sorted(name for name, value in own.items() if value is not None and name not in known)
-    if unknown:
-        raise BadInput(f"{path}: unknown key {unknown[0]!r} in {_PAPER_SCALE}")
-    return own, faults
 
 
 def _configuration(name: str, settings: dict[str, Any], seed: int, faults: str) -> Configuration:

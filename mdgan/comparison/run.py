@@ -76,7 +76,8 @@ def run_comparison(
     ordered = [t for each in configurations for t in trainings if t.configuration is each]
     runs = [t.folder for t in ordered if (t.folder / "run.json").is_file()]
     found = measure(trainings)
-    table = {"version": __version__, "seeds": list(seeds), "configurations": found}
+    table = {"version": __version__, "paper_scale": paper_scale, "seeds": list(seeds)}
+    table["configurations"] = found
     _write_json(out / TABLE_NAME, table)
     write_output("--out", out / LATEX_NAME, as_latex(found).encode())
     _say("\n%s\n", as_table(found))

@@ -21,7 +21,8 @@ from mdgan.errors import BadInput
 from mdgan.interface.wording import in_python
 from mdgan.launch.minder import ENDS_WITH_INPUT
 from mdgan.launch.private_folders import make_private_folder
-from mdgan.launch.resolve import known_settings
+from mdgan.launch.resolve import combined, known_settings
+from mdgan.settings.config_file import read_config_file
 from mdgan.settings.declare import suggest
 from mdgan.settings.retired import answer
 
@@ -154,8 +155,16 @@ def _started(arguments: tuple[str, ...], handed: bytes) -> Iterator["subprocess.
         process.stdout.close()
 
 
-def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by name as `--config` has them, from paths, lists and NumPy's numbers, too."""
+def plain(
+    settings: Mapping[str, Any],
+    config: "str | os.PathLike[str] | None" = None,
+    *,
+    paper_scale: bool = False,
+) -> dict[str, Any]:
+    """Settings by name as `--config` has them, from paths, lists and NumPy's numbers, too.
+
+    Those of a file stand below them, with its `faults`.
+    """
     found: dict[str, Any] = {}
     known = known_settings()
     for name, value in settings.items():
@@ -170,7 +179,9 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(value, str | bool | int | float | None):
             raise BadInput(f"{name}: {type(value).__name__} is no value of a setting")
         found[name] = value
-    return found
+    path = None if config is None else Path(config)
+    file, faults = read_config_file(path, known, paper_scale=paper_scale)
+    return {**combined([found, file]), **({"faults": faults} if faults else {})}
 
 
 @contextlib.contextmanager

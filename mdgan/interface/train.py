@@ -19,18 +19,23 @@ from mdgan.interface.wording import refusals_in_python
 from mdgan.launch.resolve import resolve
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from torch import Tensor
 
     from mdgan.interface.data import Data, Model
     from mdgan.interface.keywords import Keywords
 
 
+@refusals_in_python()
 def train(
-    dataset: "str | Data | Any" = "digits",
+    dataset: "str | Data | Any" = None,
     *,
     generator: "Model | None" = None,
     discriminator: "Model | None" = None,
     z_dim: int | None = None,
+    config: "str | PathLike[str] | None" = None,
+    paper_scale: bool = False,
     quiet: bool = False,
     callbacks: Sequence[Callback] = (),
     scores: "Mapping[str, Callable[[Tensor], float]] | None" = None,
@@ -42,12 +47,14 @@ def train(
     `mdgan.Run.open(FOLDER).resume()` goes on.
 
     Args:
-        dataset: the name of a dataset file; `mdgan.Data` with samples of your own, or what it
-            takes. An architecture that fits its samples is trained if you give no models.
+        dataset: the name of a dataset file, by default that of `config`, or digits; `mdgan.Data`
+            with samples of your own, or what it takes. An architecture that fits its samples is
+            trained if you give no models.
         generator: a class or function that makes G, from z [b, z_dim] to images [b, C, H, W] in
             [−1, 1]; the dataset file's own if not given.
         discriminator: a class or function that makes D, from images to one logit a sample.
         z_dim: the length of z; 100 if not given.
+        config, paper_scale: a file of settings as for `--config`; what is given here wins.
         callbacks: functions that are told how far the run is, see `mdgan.Reached`. True stops it.
         scores: by name, functions from samples [n, *shape] to a number, called whenever training
             scores. `Run.scores` has what they return.
@@ -58,17 +65,21 @@ def train(
         RunFailed: training failed.
         KeyboardInterrupt: the user stopped it; the run is saved.
     """
-    trained = GivenObjects(dataset, generator, discriminator, z_dim)
-    return _train(trained, child.plain(settings), quiet, callbacks, scores)
+    given = child.plain(settings, config, paper_scale=paper_scale)
+    name = given.pop("dataset", "digits")
+    trained = GivenObjects(name if dataset is None else dataset, generator, discriminator, z_dim)
+    return _train(trained, given, quiet, callbacks, scores)
 
 
 @refusals_in_python()
 def start(
-    dataset: "str | Data | Any" = "digits",
+    dataset: "str | Data | Any" = None,
     *,
     generator: "Model | None" = None,
     discriminator: "Model | None" = None,
     z_dim: int | None = None,
+    config: "str | PathLike[str] | None" = None,
+    paper_scale: bool = False,
     callbacks: Sequence[Callback] = (),
     scores: "Mapping[str, Callable[[Tensor], float]] | None" = None,
     **settings: "Unpack[Keywords]",
@@ -78,9 +89,10 @@ def start(
     Returns:
         A handle, once the run's processes are being started. Callbacks are called in its thread.
     """
-    given = child.plain(settings)
+    given = child.plain(settings, config, paper_scale=paper_scale)
     resolve([given])  # what is plainly wrong is said here
-    trained = GivenObjects(dataset, generator, discriminator, z_dim)
+    name = given.pop("dataset", "digits")
+    trained = GivenObjects(name if dataset is None else dataset, generator, discriminator, z_dim)
 
     def follow(own: Callback, stop: Event) -> Run:
         return _train(trained, given, True, [*callbacks, own], scores, stop)

@@ -198,6 +198,7 @@ def about(prepared: Prepared, claimed: Claim) -> dict[str, Any]:
         "version": __version__,
         "dataset_file": str(file),
         "dataset_sha256": prepared.dataset.sha256,
+        **({"paper_scale": prepared.scaled_from} if prepared.scaled_from else {}),
         "machine": gethostname(),
         "system": {  # two runs must share it to be timed against each other
             "processor": f"{processor_name()}, {num_cores()} cores for this process",

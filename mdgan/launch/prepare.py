@@ -65,6 +65,7 @@ class Prepared:
     warnings: tuple[str, ...] = ()
     continues: Path | None = None  # the run to go on with
     resumes_or_starts: bool = False  # whether to go on with the run in `--out` if there is one
+    scaled_from: str = ""  # the file whose `paper_scale` holds, if the user chose it
     ray: RayCluster | None = None  # the cluster on which all ranks run
     is_rehearsed: bool = False  # whether the data are noise, of which nothing is secret
     faults: Planned = field(default_factory=Planned)
@@ -156,6 +157,7 @@ def prepare(
     joins_as: int | None = None,
     launcher: Launcher | RayCluster = "processes",
     resumes_or_starts: bool = False,
+    scaled_from: str = "",
 ) -> Prepared:
     """Resolves and checks settings, loads the dataset file, reads the data of the workers here.
 
@@ -196,6 +198,7 @@ def prepare(
         launched=time.monotonic() if launched is None else launched,
         continues=continues,
         resumes_or_starts=resumes_or_starts,
+        scaled_from=scaled_from,
         ray=resolved.ray,
         faults=faults,
         own_identity=own_identity,

@@ -22,6 +22,7 @@ from mdgan.launch.models import tried_models
 from mdgan.launch.ranks import LocalRanks, local_ranks
 from mdgan.launch.settings import LaunchSettings
 from mdgan.observe.progress import duration
+from mdgan.plan.beside_fl_gan import beside_fl_gan
 from mdgan.plan.expectations import expectations
 from mdgan.plan.layout import Layout, Link, Machines, Workers, consecutive, shared_out
 from mdgan.plan.measurement import Measured, Measurement
@@ -103,11 +104,11 @@ def foretell(
     question = Question(asked, link, measured.costs, measured.traffic, planning)
     if planning.placing is not None:
         question, more = _placed(planning.placing, measured, question, machines)
-    more = [
-        *more,
-        *expectations(settings, None if counts is None else round(contract.mean_size(counts))),
-    ]
+    shard_size = None if counts is None else round(contract.mean_size(counts))
+    more += expectations(settings, shard_size)
     described = dict(builder.describe(settings, models, [[1]]))
+    if "a discriminator" in planning.notes:  # of table III, and so are the other tables' formulas
+        more += beside_fl_gan(settings, models, int(described["κ"]), shard_size)
     title = _title(settings, layout, planning.placing, described.get("κ"), shared=shared)
     iterations = settings.training.iterations
     return _in_words(_Page(entry.unit, title, layout, iterations, question, measured, more))

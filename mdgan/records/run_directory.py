@@ -44,6 +44,7 @@ class Status(TypedDict, total=False):
     version: _Text
     dataset_file: _Text  # its path, from the run's folder if it lies there
     dataset_sha256: _Text
+    paper_scale: _Text  # the file of settings whose `paper_scale` the user chose, if any
     machine: _Text
     process: Annotated[int, Meta(ge=0, lt=1 << 31)]
     process_began: float  # when the server's process began, in seconds from the start of the system

@@ -27,7 +27,7 @@ from mdgan.report.palette import css_variables
 from mdgan.storage.whole_file import write_whole
 from mdgan.version import __version__
 
-_ABOUT_THE_RUN = ("version", "dataset_file", "dataset_sha256", "machine")
+_ABOUT_THE_RUN = ("version", "dataset_file", "dataset_sha256", "paper_scale", "machine")
 
 
 class Drawn(NamedTuple):

@@ -1,33 +1,88 @@
-"""Files of settings: `--config`, and what a run writes of itself."""
+"""Files of settings: `--config`, what `mdgan compare` takes, and what a run writes of itself.
+
+A file may hold two keys that are no settings, and that no run writes:
+
+faults        faults that strike a new training, written as in MDGAN_FAULTS (`launch/faults.py`)
+paper_scale   settings, and perhaps `faults`, that replace those of the file with --paper-scale
+"""
 
 import json
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mdgan.errors import BadInput
-from mdgan.settings.declare import suggest
+from mdgan.settings.declare import Setting, suggest
 from mdgan.settings.retired import modern
 
 _MOST_BYTES = 1 << 22
+_FAULTS, _PAPER_SCALE = "faults", "paper_scale"
 
 
-def read_config_file(path: Path, known: Collection[str]) -> dict[str, Any]:
-    """Reads a `--config` file: one JSON object with any of the settings' names."""
+class ConfigFile(NamedTuple):
+    """What a file says: settings by name, and faults as MDGAN_FAULTS has them."""
+
+    settings: dict[str, Any]
+    faults: str
+
+
+def read_config_file(
+    path: Path | None, known: Mapping[str, Setting], *, paper_scale: bool = False
+) -> ConfigFile:
+    """Reads a file of settings: one JSON object with any of their names.
+
+    Args:
+        path: None if the user names no file.
+        known: every setting by name.
+        paper_scale: whether what stands under `paper_scale` replaces the rest, key by key.
+
+    Raises:
+        BadInput: the file, or a key of it, cannot be used. What stands under `paper_scale` is
+            checked in any case.
+    """
+    if path is None:
+        if paper_scale:
+            raise BadInput("--paper-scale: is a part of a file; name the file with --config")
+        return ConfigFile({}, "")
+    source = f"--config {path}"
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
             raise ValueError("is longer than any file of settings")
-        settings = json.loads(text.decode())
+        found = json.loads(text.decode())
     except OSError as error:
-        raise BadInput(f"--config {path}: cannot read it ({error.strerror})") from error
+        raise BadInput(f"{source}: cannot read it ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"--config {path}: not a JSON file ({error})") from error
-    if not isinstance(settings, dict):
-        raise BadInput(f"--config {path}: must hold one JSON object of settings")
-    settings = modern(settings, f"--config {path}")
+        raise BadInput(f"{source}: not a JSON file ({error})") from error
+    if not isinstance(found, dict):
+        raise BadInput(f"{source}: must hold one JSON object of settings")
+    scaled = found.pop(_PAPER_SCALE, None)
+    settings = _checked(found, source, known)
+    if scaled is not None:
+        source = f"{source}: {_PAPER_SCALE}"
+        if not isinstance(scaled, dict):
+            raise BadInput(f"{source} must be a JSON object of settings")
+        scaled = _checked(scaled, source, known)
+        for name, value in scaled.items():
+            if name in known and value is not None:
+                try:
+                    known[name].read(value)
+                except BadInput as error:
+                    raise BadInput(f"{source}: {error}") from error
+    if paper_scale:
+        if scaled is None:
+            raise BadInput(f'--paper-scale: {path} has no object "{_PAPER_SCALE}" of settings')
+        settings |= scaled
+    return ConfigFile(settings, settings.pop(_FAULTS, ""))
+
+
+def _checked(found: dict[str, Any], source: str, known: Mapping[str, Setting]) -> dict[str, Any]:
+    """An object of the file under the present names; every name is a setting's, or `faults`."""
+    settings = modern(found, source)
     for name in settings:
-        if name not in known:
-            raise BadInput(f"--config {path}: unknown key {name!r}{suggest(name, known)}")
+        if name != _FAULTS and name not in known:
+            raise BadInput(f"{source}: unknown key {name!r}{suggest(name, known)}")
+    if not isinstance(settings.get(_FAULTS, ""), str):
+        raise BadInput(f'{source}: "{_FAULTS}" must be text as MDGAN_FAULTS has it')
     return settings

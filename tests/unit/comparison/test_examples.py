@@ -1,12 +1,16 @@
 """Every configuration in `examples/` can be trained, at both scales."""
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 
+from mdgan.cli.options import read_layers
 from mdgan.comparison.plan import read_configurations
+from mdgan.launch.faults import FAULTS
+from mdgan.launch.resolve import resolve
 from tests.unit.dataset_formats import black_png, write_celeba, write_cifar10, write_mnist
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -23,6 +27,23 @@ def test_an_example_can_be_compared_here(folder: Path) -> None:
     assert [each.name for each in found] == [path.stem for path in files(folder)]
     assert all(each.resolved["dataset"] == "digits" for each in found)
     assert not any("is not scored" in line for each in found for line in each.warnings)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_an_example_can_be_trained_by_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in files(folder):
+        content = json.loads(path.read_text())
+        for flags, expected in (
+            ({}, content),
+            ({"paper_scale": True}, {**content, **content["paper_scale"]}),
+        ):
+            with monkeypatch.context() as patched:
+                patched.setenv(FAULTS, "")
+                patched.delenv(FAULTS)
+                layers = read_layers(path, dict(flags))
+                assert os.environ.get(FAULTS) == expected.get("faults"), "they strike as planned"
+            assert resolve(layers).settings.training.iterations == expected["iterations"]
+            assert "paper_scale" not in layers[0] | layers[1]
 
 
 SCALE = {"world_size", "clients", "participation", "iterations", "eval_interval", "faults"}

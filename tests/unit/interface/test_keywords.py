@@ -1,9 +1,15 @@
 """The typed keywords of `mdgan.train` are those that are declared."""
 
+import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+from mdgan.errors import BadInput
+from mdgan.interface.child import plain
 from mdgan.launch.resolve import known_settings
 from scripts.keywords import FILE, text
 
@@ -18,3 +24,15 @@ def test_the_file_of_keywords_is_that_of_the_declarations() -> None:
         check=True,
     )
     assert FILE.read_text(encoding="utf-8") == formatted.stdout, "run python -m scripts.keywords"
+
+
+def test_a_file_of_settings_stands_below_the_keywords(tmp_path: Path) -> None:
+    scaled = {"iterations": 9, "dataset": "mnist", "faults": "server:kill@wait:7"}
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps({"iterations": 3, "swap_epochs": 2, "paper_scale": scaled}))
+    given = {"swap_interval": 7, "seed": None}
+    assert plain(given, path) == {"swap_interval": 7, "iterations": 3}
+    found = plain(given, str(path), paper_scale=True)
+    assert found == {"swap_interval": 7, **scaled}
+    with pytest.raises(BadInput, match="--paper-scale: is a part of a file"):
+        plain(given, paper_scale=True)

@@ -1,4 +1,5 @@
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.unit.settings.refusals import refused
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    return config_file.read_config_file(path, known_settings())
+    return config_file.read_config_file(path, known_settings()).settings
 
 
 def refusal(path: Path) -> str:
@@ -36,6 +37,46 @@ def test_settings_of_both_kinds_are_read(tmp_path: Path) -> None:
     settings = read_config_file(path)
     assert settings == {"batch_size": 32, "device": "cuda", "kappa": "auto", "out": None}
     assert read_config_file(written(tmp_path, "{}")) == {}
+
+
+def test_the_scale_of_a_paper_replaces_settings_and_faults(tmp_path: Path) -> None:
+    scaled = {"iterations": 9, "partition": "fegan:1,2", "faults": "server:kill@wait:7"}
+    content = {"iterations": 3, "seed": 4, "faults": "server:kill@wait:2", "paper_scale": scaled}
+    path = written(tmp_path, json.dumps(content))
+    here = config_file.read_config_file(path, known_settings())
+    there = config_file.read_config_file(path, known_settings(), paper_scale=True)
+    assert here == ({"iterations": 3, "seed": 4}, "server:kill@wait:2")
+    assert there.settings == {"iterations": 9, "seed": 4, "partition": "fegan:1,2"}
+    assert there.faults == "server:kill@wait:7"
+
+
+@pytest.mark.parametrize("paper_scale", [False, True])
+@pytest.mark.parametrize(
+    ("scaled", "said"),
+    [
+        (3, "paper_scale must be a JSON object of settings"),
+        ({"iteration": 3}, "paper_scale: unknown key 'iteration'; did you mean 'iterations'?"),
+        ({"iterations": 0}, "paper_scale: --iterations 0: must be at least 1"),
+        ({"partition": 5}, "paper_scale: --partition 5: must be str"),
+        ({"faults": 1}, 'paper_scale: "faults" must be text as MDGAN_FAULTS has it'),
+        ({"paper_scale": {}}, "paper_scale: unknown key 'paper_scale'"),
+        ({"join_token": "x"}, "paper_scale: 'join_token' is no setting any more"),
+    ],
+)
+def test_what_cannot_be_scaled_is_refused_by_its_key(
+    tmp_path: Path, scaled: object, said: str, *, paper_scale: bool
+) -> None:
+    path = written(tmp_path, json.dumps({"paper_scale": scaled}))
+    read = partial(config_file.read_config_file, path, known_settings(), paper_scale=paper_scale)
+    text = refused(read)
+    assert text.startswith(f"--config {path}: {said}")
+    assert len(text.splitlines()) == 1
+
+
+def test_a_file_without_another_scale_says_so(tmp_path: Path) -> None:
+    path = written(tmp_path, "{}")
+    read = partial(config_file.read_config_file, path, known_settings(), paper_scale=True)
+    assert refused(read) == f'--paper-scale: {path} has no object "paper_scale" of settings'
 
 
 @pytest.mark.parametrize(

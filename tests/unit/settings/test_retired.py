@@ -153,7 +153,7 @@ def test_what_earlier_versions_wrote_is_read(
 
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**WRITTEN_BY_0_5_0, **version, **given}))
-    layer = read_config_file(path, known_settings())
+    layer = read_config_file(path, known_settings()).settings
     meant: Settings = registry.read_settings([given])
     assert registry.read_settings([layer]) == meant
     defaults = {"batch_size": 99, "generator_optimizer": "beta1=0.9"}

@@ -1,0 +1,1 @@
+"""What the examples show of the five papers' figures and tables."""
