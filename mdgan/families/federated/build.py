@@ -23,16 +23,15 @@ from mdgan.engine.stages.mask_server import ServerMask
 from mdgan.errors import BadInput
 from mdgan.families import contract
 from mdgan.families.federated import messages
-from mdgan.families.federated.averaging import Averaging
+from mdgan.families.federated.averaging import Averaging, check_classes
 from mdgan.families.federated.clusters import cluster_counts
 from mdgan.families.federated.concurrency import SlotCount, device_of_slot
-from mdgan.families.federated.fegan import check_classes
-from mdgan.families.federated.fl_gan import Client, GlobalModels, LocalTraining
-from mdgan.families.federated.host import FederatedHost, PlacedHost
+from mdgan.families.federated.host import FederatedHost, LocalTraining, PlacedHost
 from mdgan.families.federated.placed import PlacedCohort
 from mdgan.families.federated.planning import planning
 from mdgan.families.federated.poisson_rounds import CHARGE, PoissonRounds
-from mdgan.families.federated.server import Cohort, FederatedServer
+from mdgan.families.federated.round import Client
+from mdgan.families.federated.server import Cohort, FederatedServer, GlobalModels
 from mdgan.families.federated.settings import MOST_SLOTS, PULL, FederatedSettings
 from mdgan.families.federated.slots import SlotProcesses, Slots, Train
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
@@ -222,7 +221,7 @@ def make_client(
         ),
         class_counts=() if settings.privacy.keeps_classes else shard.class_counts(),
         stream=stream,
-        made=None if after is None else after.models,
+        made=None if after is None else (after.gan.generator, after.gan.discriminator),
         real_half=half,
     )
     return Client(gan, half.size if half else len(shard), None if after is None else after.vector)

@@ -1,12 +1,20 @@
-"""The hosts' share: each trains its own clients, or placed ones in slots (Pollen, 6b)."""
+"""The hosts' share: each trains its own clients, or placed ones in slots (Pollen, 6b).
 
+A client trains as `round.py` says; with `--vectorize` clients of equal loads train at once, as long
+as that works.
+"""
+
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from mdgan.engine.host.loop import HostFailed
@@ -15,17 +23,147 @@ from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.families.contract import HostNeeds, NothingKept
 from mdgan.families.federated import messages
-from mdgan.families.federated.averaging import check_weights
 from mdgan.families.federated.concurrency import SlotCount
-from mdgan.families.federated.fl_gan import Client, LocalTraining
-from mdgan.families.federated.poisson_rounds import CHARGE
+from mdgan.families.federated.messages import ClientTask, Load, check_weights
+from mdgan.families.federated.poisson_rounds import CHARGE, update
+from mdgan.families.federated.round import Client
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.slots import Slots, SlotsDied
 from mdgan.families.federated.training_load import capabilities
+from mdgan.gan.model_stack import CannotStack
+from mdgan.gan.model_vector import ModelVector
+from mdgan.gan.stacked_learners import StackedGANs
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
+
+_log = logging.getLogger(__name__)
+
+LEAST_AT_ONCE = 8
+"""Fewer are faster one after another (`python -m benchmarks.vectorized --algorithm fl-gan`)."""
+MOST_AT_ONCE = 32  # clients of a group: more take memory, and are hardly faster
+
+
+@dataclass
+class LocalTraining:
+    """Trains clients, wherever they are: in a host, or in one of its slots.
+
+    `begin` makes the client of a number, at a place of its group, for the round that ends with an
+    iteration.
+    """
+
+    settings: FederatedSettings
+    device: torch.device
+    begin: Callable[[int, int, int], Client]
+    num_samples: Callable[[int], int]
+    span: Callable[[int], AbstractContextManager[object]] = lambda _client: nullcontext()
+
+    def __post_init__(self) -> None:
+        self._most = MOST_AT_ONCE if self.settings.vectorize else 1
+        self._worked = False
+        if self.settings.vectorize and (why := _why_not_at_once(self.settings)):
+            self._train_singly(why)
+
+    def train(
+        self, tasks: Sequence[ClientTask], sent: Tensor, iteration: int
+    ) -> Iterator[list[tuple[ClientTask, Tensor, Tensor]]]:
+        """Trains clients, group by group, beginning with the models sent.
+
+        Yields:
+            As soon as a group is trained, of each client the task, what it sends, float32
+            `ModelVector.shape`, and J_disc and J_gen, float32 [2].
+        """
+        sent = sent.to(self.device)
+        for group in self.groups(tasks):
+            with ExitStack() as spans:
+                for task in group:
+                    spans.enter_context(self.span(task.client))
+                clients = [self.begin(task.client, n, iteration) for n, task in enumerate(group)]
+                found = self._train_group(clients, sent, group[0].load, iteration)
+            vector = clients[0].vector
+            yield [
+                (task, *sent_by(self.settings, vector, sent, *own))
+                for task, own in zip(group, found, strict=True)
+            ]
+
+    def groups(self, tasks: Sequence[ClientTask]) -> list[list[ClientTask]]:
+        """Clients that train as many batches of the same size; single ones if those are too few."""
+        if self._most == 1:
+            return [[task] for task in tasks]
+        alike: dict[tuple[int, int], list[ClientTask]] = {}
+        for task in tasks:
+            batch_size = min(task.load.batch_size, self.num_samples(task.client))
+            alike.setdefault((task.load.iterations, batch_size), []).append(task)
+        groups = []
+        for own in alike.values():  # as few as possible, whose sizes differ by one at most
+            most = self._most if len(own) >= LEAST_AT_ONCE else 1
+            parts = np.array_split(range(len(own)), -(-len(own) // most))
+            groups += [[own[n] for n in part] for part in parts]
+        return groups
+
+    def _train_group(
+        self, clients: Sequence[Client], models: Tensor, load: Load, last: int
+    ) -> list[tuple[Tensor, Tensor]]:
+        if len(clients) > 1 and self._most > 1:
+            try:
+                rehearses = not self._worked
+                found = train_at_once(clients, models, load, last, rehearses=rehearses)
+            except CannotStack as reason:
+                self._train_singly(str(reason))
+            else:
+                self._worked = True
+                return found
+        return [each.train(models, load.iterations, load.batch_size, last) for each in clients]
+
+    def _train_singly(self, why: str) -> None:
+        _log.warning("clients train one after another: %s", why)
+        self._most = 1
+
+
+def train_at_once(
+    clients: Sequence[Client], models: Tensor, load: Load, last: int, *, rehearses: bool
+) -> list[tuple[Tensor, Tensor]]:
+    """`Client.train` of several clients at once, but for what `StackedGANs` says.
+
+    They begin anew, and clip no gradients. If it has not worked before, it is rehearsed first.
+
+    Raises:
+        CannotStack: these clients must train one after another.
+    """
+    for client in clients:
+        client.begin(models, load.batch_size)
+    gans = [client.gan for client in clients]
+    stack, losses = StackedGANs(gans), []
+    if rehearses:
+        stack.rehearse()
+    stack.adopt()
+    for i in range(max(0, last - load.iterations) + 1, max(load.iterations, last) + 1):
+        for gan in gans:
+            gan.at(i)
+        losses.append(stack.step())
+    means = torch.stack(losses).mean(0)
+    return [(client.vector.read(), own) for client, own in zip(clients, means, strict=True)]
+
+
+def sent_by(
+    settings: FederatedSettings, vector: ModelVector, begun: Tensor, found: Tensor, losses: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What a client sends: its models, what training has changed, or as much of that as it may."""
+    if settings.rounds.sampling == "poisson":
+        losses = losses if settings.privacy.discloses_losses else torch.zeros_like(losses)
+        return update(begun, found, vector.num_weight_blocks, settings.privacy.update_clip), losses
+    return (found if str(settings.wire.models) == "fp32" else found - begun), losses
+
+
+def _why_not_at_once(settings: FederatedSettings) -> str:
+    """Why no models can be trained at once with these settings; empty if they may be."""
+    if settings.training.arithmetic.compile:
+        return "compiled models are called one by one"
+    policies = map(settings.training.policy, ("generator", "discriminator"))
+    if any(policy.clip_norm is not None for policy in policies):
+        return "gradients are clipped one client at a time"
+    return ""
 
 
 @dataclass(eq=False)

@@ -1,8 +1,10 @@
 """The messages of a round: models and tasks go out, models come back, or one sum of each host."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
+from math import isfinite
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -10,12 +12,13 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
+from mdgan.engine.host_keys import NotMasked
 from mdgan.families.federated.settings import MOST_SLOTS, FederatedSettings
-from mdgan.families.federated.training_load import Load
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.exact_sum import WEIGHTED
 from mdgan.gan.model_state import under
 from mdgan.messages import Message
+from mdgan.privacy.masks import threshold
 
 ROUND = "ROUND"  # server → host: train these clients
 UPDATE = "UPDATE"  # host → server: what they found
@@ -37,12 +40,30 @@ _Lists = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Load:
+    """What a client does in one round: at most E iterations, of batches of at most B."""
+
+    iterations: int
+    batch_size: int
+
+
 class ClientTask(NamedTuple):
     """What one client does in a round, and the weight of its models in the sum."""
 
     client: int
     load: Load
     weight: float
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """What is to be trained: chosen clients' tasks, on models of `ModelVector.shape`, until i."""
+
+    number: int
+    iteration: int
+    models: Tensor
+    tasks: Mapping[int, ClientTask]
 
 
 Lists = Sequence[Sequence[ClientTask]]
@@ -112,6 +133,41 @@ def digest_of(order: Message) -> bytes:
     """SHA-256 of what all hosts of a sum must be told alike: tasks and models."""
     told = json.dumps(order.fields["lists"]).encode()
     return sha256(told + order.tensors["models"].numpy().tobytes()).digest()
+
+
+def check_weights(
+    host: int,
+    carried: Mapping[int, Collection[int]],
+    least: int,
+    *,
+    weights: Mapping[int, float],
+    uniform: bool,
+) -> None:
+    """Checks that no worker of a host weighs so much that the sum is almost its answer alone.
+
+    As hosts may drop out, only those that weigh least count, of as many as must survive (`least`).
+
+    Raises:
+        NotMasked: a weight is none, or of a worker that no host of the sum has; or one worker of
+            this host has 1 / (least - 1) of the weight, or more.
+    """
+    if not weights.keys() <= {worker for own in carried.values() for worker in own}:
+        raise NotMasked("it gives weights to workers that no host of the sum has")
+    if not all(isfinite(weight) and weight >= 0 for weight in weights.values()):
+        raise NotMasked("it gives weights that are none")
+    if uniform and len(set(weights.values())) > 1:
+        raise NotMasked("it gives workers different weights, and the run has --weighting uniform")
+    of_host = {h: sum(weights.get(worker, 0.0) for worker in own) for h, own in carried.items()}
+    others = sorted(weight for h, weight in of_host.items() if h != host)
+    survive = max(least, threshold(len(carried)))
+    left = of_host[host] + sum(others[: survive - 1])
+    heaviest = max(carried[host], key=lambda worker: weights.get(worker, 0.0))
+    if not weights.get(heaviest, 0.0) * (least - 1) < left:
+        raise NotMasked(
+            f"rank {heaviest} has {weights.get(heaviest, 0.0) / (left or 1.0):.0%} of the weight "
+            f"of a sum, and a host that insists on {least} hosts gives less than "
+            f"{1 / (least - 1):.0%}"
+        )
 
 
 def models_message(iteration: int, client: int, models: Tensor) -> Message:

@@ -1,4 +1,4 @@
-"""The server's share of a federated algorithm: it chooses who trains, and averages their models."""
+"""The server's share of a run: it has rounds played (`round.py`), and keeps and tells of them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +16,13 @@ from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.stages.contract import ServerPath
 from mdgan.engine.stages.mask_parties import least_parties
 from mdgan.errors import BadInput
-from mdgan.families.federated.averaging import Averaging, check_weights
-from mdgan.families.federated.fl_gan import GlobalModels
-from mdgan.families.federated.messages import ClientTask, order
+from mdgan.families.federated.averaging import Averaging
+from mdgan.families.federated.messages import Load, RoundPlan, check_weights, order
+from mdgan.families.federated.round import Start
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.training_load import Load, choose_loads, told_of_clients
+from mdgan.families.federated.training_load import choose_loads, told_of_clients
 from mdgan.gan.model_state import part_of, under
+from mdgan.gan.model_vector import ModelVector
 from mdgan.messages import Message
 
 _MODELS, _SAMPLING = "models.", "sampling."
@@ -33,16 +34,6 @@ _RHYTHM = {
 _MOST_NAMED = 1000
 """With more clients than these the losses of each are not recorded: a curve would have few points,
 and the file would grow with the clients of a round."""
-
-
-@dataclass(frozen=True)
-class RoundPlan:
-    """What is to be trained: chosen clients' tasks, on models of `ModelVector.shape`, until i."""
-
-    number: int
-    iteration: int
-    models: Tensor
-    tasks: Mapping[int, ClientTask]
 
 
 class Cohort:
@@ -99,6 +90,20 @@ class Cohort:
         return self.path.collect(plan.iteration, asked, engine, weights)
 
 
+class GlobalModels(nn.Module):
+    """The server's share: both models after the last round."""
+
+    def __init__(self, generator: nn.Module, discriminator: nn.Module) -> None:
+        super().__init__()
+        self.generator = generator
+        self.discriminator = discriminator
+        self.vector = ModelVector(generator, discriminator)
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of both models: `generator.…` and `discriminator.…`."""
+        return {name: tensor.clone() for name, tensor in self.state_dict().items()}
+
+
 @dataclass(eq=False)
 class FederatedServer(ServerPart):
     """The server of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2)."""
@@ -150,40 +155,37 @@ class FederatedServer(ServerPart):
         engine.at(i)
         self.averaging.announce(i, engine)
 
-        # 1. Choose who takes part, how much each trains, and what it weighs.
-        counts, number = self.cohort.class_counts(engine), self._num_rounds
+        counts = self.cohort.class_counts(engine)
         able, num_live = self.cohort.able(free, engine)
-        chosen = self.averaging.choose(number, {n: counts[n] for n in able}, num_live)
         full = Load(length, self.settings.training.batch_size)
         form, num_clients = self.settings.rounds.training_load, self.settings.num_clients
-        told = told_of_clients(engine.peers)
-        loads = choose_loads(form, num_clients, chosen, full, told, counts)
-        weights = self.averaging.weights(chosen, loads, full, counts)
+        less = choose_loads(form, num_clients, full, told_of_clients(engine.peers), counts)
+        start = Start(self._num_rounds, i, counts, able, num_live, full, less)
+        found = Answers()
 
-        # 2. Send both models; clients train them, and what they find comes back.
-        sent = self.models.vector.read()
-        tasks = {n: ClientTask(n, loads[n], weights[n]) for n in chosen}
-        plan = RoundPlan(number, i, sent, tasks)
-        answers = self.cohort.train(plan, free, engine)
-        if answers is None:
-            return None
-        self._num_rounds += 1
-        took_part = sorted(answers.losses)
-        aborted = self.settings.rounds.on_deadline == "abort" and took_part != chosen
-        self._record(plan, took_part, counts, engine, aborted=aborted)
+        def train(plan: RoundPlan) -> Answers | None:
+            """The answers of those who took part, if they can be used."""
+            nonlocal found
+            answers = self.cohort.train(plan, free, engine)
+            if answers is None:
+                return None
+            found = answers
+            self._num_rounds += 1
+            took_part = sorted(answers.losses)
+            aborts = self.settings.rounds.on_deadline == "abort"
+            aborted = aborts and took_part != sorted(plan.tasks)
+            self._record(plan, took_part, counts, engine, aborted=aborted)
+            is_lacking = not took_part and (self.averaging.needs_answers or self._is_final(answers))
+            return None if aborted or is_lacking else answers
+
+        if self.averaging.play(start, self.models.vector, train, engine) or self._is_final(found):
+            return self._advanced(i, found)
+        return None
+
+    def _is_final(self, answers: Answers) -> bool:
+        """Whether there are no models, and hosts would not answer the same a second time."""
         repeats = self.settings.begins_anew and self.path.hides_answers
-        if answers.hosts and not took_part and repeats:
-            return self._advanced(i, answers)  # hosts would not answer the same a second time
-        if aborted or (self.averaging.needs_answers and not took_part):
-            return None
-
-        # 3. Their models become the next round's: the mean, or what the rule makes of them.
-        with engine.span("aggregate"):
-            combined = self.averaging.next_models(sent, answers, weights)
-        with engine.span("step"):  # by which reports know that a round is complete
-            self.models.vector.write(combined)
-            self.averaging.finish(number, i, took_part, engine)
-        return self._advanced(i, answers)
+        return repeats and bool(answers.hosts) and not answers.losses
 
     def _advanced(self, i: int, answers: Answers) -> Advance:
         """What is told of a round: who took part and their losses, if that may be known."""

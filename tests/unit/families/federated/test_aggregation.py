@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from mdgan.engine.answers import Answers
 from mdgan.engine.host_keys import NotMasked
 from mdgan.errors import BadInput
-from mdgan.families.federated.averaging import check_weights, combine_models
-from mdgan.families.federated.messages import ROUND, UPDATE
+from mdgan.families.federated.averaging import combine_models
+from mdgan.families.federated.messages import ROUND, UPDATE, check_weights
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.aggregation_form import RobustRule, parse_robust_rule
 from mdgan.gan.exact_sum import average

@@ -6,16 +6,11 @@ from torch import Tensor, nn
 
 from mdgan.data.shard import Shard
 from mdgan.families.federated.build import make_client
-from mdgan.families.federated.fl_gan import (
-    LEAST_AT_ONCE,
-    MOST_AT_ONCE,
-    Client,
-    GlobalModels,
-    LocalTraining,
-)
-from mdgan.families.federated.messages import ClientTask
+from mdgan.families.federated.host import LEAST_AT_ONCE, MOST_AT_ONCE, LocalTraining
+from mdgan.families.federated.messages import ClientTask, Load
+from mdgan.families.federated.round import Client
+from mdgan.families.federated.server import GlobalModels
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.training_load import Load
 from mdgan.gan.build import Models
 from mdgan.gan.exact_sum import average
 from mdgan.gan.labels import Samples
