@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import Answers
+from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
+from mdgan.families.federated.messages import LEAST_PART
 from mdgan.families.federated.round import (
     ClassCounts,
     Rounds,
@@ -23,13 +25,14 @@ from mdgan.families.federated.round import (
 from mdgan.families.federated.settings import FederatedSettings, RoundSettings
 from mdgan.gan.aggregation_form import MEDIAN, RobustRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine
-from mdgan.gan.exact_sum import average
+from mdgan.gan.exact_sum import PartialSum, average, total
 from mdgan.gan.randomness import generator_for
 
 if TYPE_CHECKING:
     from mdgan.engine.server.engine import Engine
 
 _NEVER = -1
+_A_HAIR = 1e-9  # weights are rounded, too
 
 
 class Averaging(Rounds):
@@ -44,7 +47,7 @@ class Averaging(Rounds):
     def __init__(self, settings: FederatedSettings, num_weight_blocks: int) -> None:
         rounds, seed = settings.rounds, settings.training.seed
         sampling = new_sampling(rounds.sampling, settings.participation, seed)
-        super().__init__(sampling, rounds.weighting)
+        super().__init__(sampling, "load" if settings.weighs_in_secret else rounds.weighting)
         self._settings = settings
         self._num_weight_blocks = num_weight_blocks
 
@@ -64,6 +67,8 @@ class Averaging(Rounds):
 
     def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
         """See `Rounds`; or of what has changed, or by another rule, see `combine_models`."""
+        if self._settings.weighs_in_secret:
+            return mean_by_own_weights(answers.sums, weights)
         changes = str(self._settings.wire.models) != "fp32"
         rule, blocks = self._settings.aggregation, self._num_weight_blocks
         if rule.name == "mean" and not changes:
@@ -92,6 +97,28 @@ class Averaging(Rounds):
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `Sampling`."""
         self.sampling.load_state(state)
+
+
+def mean_by_own_weights(sums: Sequence[PartialSum], told: Mapping[int, float]) -> Tensor:
+    """Σ v_k·x_k / Σ v_k, float64, where each client has made its v_k of the weight it was told.
+
+    It differs from the mean with weights of the server's by rounding alone: each addend is rounded
+    to 2⁻⁴⁴ in both.
+
+    Args:
+        sums: of what `with_weight` gave.
+
+    Raises:
+        AllWorkersLost: some client has a weight that none can have.
+    """
+    whole = total({}, sums, {})
+    weight, most = float(whole[-1, 0]), sum(told[n] for part in sums for n in part.workers)
+    if not LEAST_PART * most * (1 - _A_HAIR) <= weight <= most * (1 + _A_HAIR):
+        raise AllWorkersLost(
+            f"--weighting kl: the secret weights of a round add up to {weight:.3g}, but to "
+            f"{LEAST_PART * most:.3g} to {most:.3g} where no client lies; use --weighting uniform"
+        )
+    return whole[:-1] / weight
 
 
 def combine_models(

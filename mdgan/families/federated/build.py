@@ -45,6 +45,7 @@ from mdgan.samples.contract import SampleKind
 from mdgan.settings.machine import pin
 
 _PIECE = 256
+_COUNT_BYTES = 18  # a count in JSON, or in a tensor
 
 
 class _Federated(contract.Builder[FederatedSettings]):
@@ -108,27 +109,34 @@ class _Federated(contract.Builder[FederatedSettings]):
                 repeats=settings.begins_anew and not settings.shares_noise,
                 sharing=settings.noise_sharing(needs.least_sharers),
             )
-        return FederatedHost(needs, clients, path, training)
+        shards = needs.shards.items() if settings.weighs_in_secret else ()
+        classes = {rank: _classes_of(shard, settings) for rank, shard in shards}
+        return FederatedHost(needs, clients, path, training, classes)
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
         generator = build_model(models.generator, 0)
         discriminator = build_model(models.discriminator, 0)
-        both = 4 * prod(ModelVector(generator, discriminator).shape)
+        shape = ModelVector(generator, discriminator).shape
+        both, sent = 4 * prod(shape), 4 * prod(messages.update_form(settings, shape).shape)
         in_a_round = num_participants(settings.participation, settings.placing.clients or 0)
         shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
         placed = messages.OF_A_CLIENT_BYTES * in_a_round if settings.placing.clients else 0
+        form = messages.CLASSES_FORM
+        told = _COUNT_BYTES * prod(form.shape) if settings.weighs_in_secret else 0
         policy = settings.training.policy
         networks = (generator, policy("generator")), (discriminator, policy("discriminator"))
         return MessageSizes(
             state_bytes(*networks),
             # The codecs' places and scales come on top of values.
             lambda count: {
-                messages.UPDATE: count * (2 * both + shares + 64) + (8 << 10),
+                messages.UPDATE: count * (2 * sent + shares + 64) + (8 << 10),
+                **({form.kind: told + shares + small_bytes(count)} if told else {}),
                 **({messages.TRAINED: placed + small_bytes(count)} if placed else {}),
                 **({} if settings.adds_up else {messages.MODELS: both + small_bytes(1)}),
             },
             lambda count: {
-                messages.ROUND: both + placed + small_bytes(count) + shares,
+                messages.ROUND: both + placed + small_bytes(count) + shares + told,
+                **({messages.ASKCLASSES: small_bytes(count) + shares} if told else {}),
                 CHARGE: small_bytes(count),
             },
             names_bytes=names_bytes(*networks),
@@ -138,11 +146,8 @@ class _Federated(contract.Builder[FederatedSettings]):
         )
 
     def class_counts(self, shard: Shard, settings: FederatedSettings) -> list[int]:
-        """With `--clusters` they are groups that the client has found itself."""
-        method, number = settings.rounds.clusters.method, settings.rounds.clusters.number
-        if not number:
-            return shard.class_counts()
-        return cluster_counts(shard.pieces(_PIECE), method, number, settings.training.seed)
+        """With `--clusters` they are groups; in secure sums the number of samples alone."""
+        return _classes_of(shard, settings) if settings.tells_classes else [len(shard)]
 
     def check_kind(self, settings: FederatedSettings, kind: SampleKind) -> None:
         """Refuses what must look at samples before all sites have counted, or hides no counts."""
@@ -191,6 +196,14 @@ class _Federated(contract.Builder[FederatedSettings]):
             many = number if number != "auto" else "as many as train fastest here"
             rows.append(("slots of each host", many))
         return rows
+
+
+def _classes_of(shard: Shard, settings: FederatedSettings) -> list[int]:
+    """How many samples of each class a client holds, or of each group that it has found itself."""
+    method, number = settings.rounds.clusters.method, settings.rounds.clusters.number
+    if not number:
+        return shard.class_counts()
+    return cluster_counts(shard.pieces(_PIECE), method, number, settings.training.seed)
 
 
 def make_client(

@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
+from itertools import zip_longest
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -18,15 +20,15 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.host.loop import HostFailed
-from mdgan.engine.host.protocol import OutOfTurn, Turn, sensible
+from mdgan.engine.host.protocol import ARRIVED, OutOfTurn, Per, Turn, sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.families.contract import HostNeeds, NothingKept
 from mdgan.families.federated import messages
 from mdgan.families.federated.concurrency import SlotCount
-from mdgan.families.federated.messages import ClientTask, Load, check_weights
+from mdgan.families.federated.messages import LEAST_PART, ClientTask, Load, check_weights
 from mdgan.families.federated.poisson_rounds import CHARGE, update
-from mdgan.families.federated.round import Client
+from mdgan.families.federated.round import Client, divergence_score
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.slots import Slots, SlotsDied
 from mdgan.families.federated.training_load import capabilities
@@ -174,12 +176,16 @@ class FederatedHost(HostPart):
     clients: Mapping[int, Client]
     path: HostPath = field()
     training: LocalTraining
+    # By client, the samples of each class; empty if none weighs its models itself.
+    classes: Mapping[int, Sequence[int]] = field(default_factory=dict)
     begins = messages.ROUND
 
     def __post_init__(self) -> None:
         # A round that was aborted, or of which no sum could be opened, comes again.
         many = 1000 if self.needs.settings.rounds.on_deadline == "abort" else 100
         self.rules = {messages.ROUND: Turn(most=many, above={messages.ROUND: 0})}
+        if self.classes:  # two sums would tell what one host holds
+            self.rules[messages.ASKCLASSES] = Turn(ARRIVED, 1, Per.PROCESS)
         self._last = 0, b""
         self._spending = Spending(self.needs.budgets)
 
@@ -190,7 +196,8 @@ class FederatedHost(HostPart):
 
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
-        return {messages.ROUND: self._train, CHARGE: self._charge}
+        counting = {messages.ASKCLASSES: self._tell_classes} if self.classes else {}
+        return {messages.ROUND: self._train, CHARGE: self._charge, **counting}
 
     def tell(self) -> dict[str, Any]:
         """What the server wants to know of these clients."""
@@ -202,6 +209,33 @@ class FederatedHost(HostPart):
         """The account of the clients' samples is exact."""
         if self.needs.account is not None:
             self.needs.account.close()
+
+    def _tell_classes(self, question: Message, transport: HostTransport) -> None:
+        """Hosts add up how many samples of each class their clients hold."""
+        form = messages.CLASSES_FORM
+        counts = {n: torch.zeros(form.shape).double() for n in self.classes}
+        for n, held in self.classes.items():
+            counts[n][: len(held)] = torch.tensor(held).double()
+        answer = self.path.pack(
+            Leaving(
+                question,
+                counts,
+                dict.fromkeys(counts, torch.zeros(2)),
+                dict.fromkeys(counts, 0),
+                about=lambda: {0: sha256(b"classes").digest()},
+                form=form,
+            )
+        )
+        transport.send(answer)
+
+    def _own_weight(self, task: ClientTask, total: Sequence[int]) -> float:
+        """What a client makes of the weight that it was told (FeGAN, sections 3.2 and 3.3).
+
+        One that has come since the start may hold what no other client does.
+        """
+        own = self.classes[task.client]
+        known = [max(each) for each in zip_longest(own, total, fillvalue=0)]
+        return task.weight * exp(-divergence_score(own, known))
 
     def _charge(self, about: Message, _transport: HostTransport) -> None:
         if self.needs.account is None:
@@ -216,7 +250,9 @@ class FederatedHost(HostPart):
 
     def _train(self, order: Message, transport: HostTransport) -> None:
         with sensible(messages.ROUND):
-            begun_with, lists = messages.read_order(order, self.path.form.shape)
+            shape = next(iter(self.clients.values())).vector.shape
+            begun_with, lists = messages.read_order(order, shape)
+            total = messages.read_classes(order) if self.classes else []
         if self.needs.settings.begins_anew:
             self._check_again(order.iteration, begun_with)
         asked = [task for own in lists for task in own]
@@ -241,7 +277,10 @@ class FederatedHost(HostPart):
             assert account is not None, "clients that hide have an account"
             clip, sharers = settings.privacy.clip, self.path.num_sharers(order)
             trained = account.with_part_of_noise(trained, clip, sharers)
-        uniform = settings.rounds.weighting == "uniform"
+        uniform, part, own = settings.rounds.weighting == "uniform", 1.0, dict[int, float]()
+        if self.classes:
+            part, trained = LEAST_PART, {n: messages.with_weight(x) for n, x in trained.items()}
+            own = {n: self._own_weight(tasks[n], total) for n in trained}
         with self.needs.tracer.span("send") as span:
             answer = self.path.pack(
                 Leaving(
@@ -249,9 +288,9 @@ class FederatedHost(HostPart):
                     trained,
                     losses,
                     dict.fromkeys(trained, 0),  # three or more are added up
-                    weights=weights,
+                    weights={**weights, **own},
                     about=lambda: {0: messages.digest_of(order)},
-                    check=partial(check_weights, weights=weights, uniform=uniform),
+                    check=partial(check_weights, weights=weights, uniform=uniform, least_part=part),
                 )
             )
             ending.tell(order.iteration, transport.send)

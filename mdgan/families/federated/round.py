@@ -127,24 +127,25 @@ def participant_weights(
     """What each participant's models weigh, before all are divided by their sum.
 
     FL-GAN (`uniform`): 1. FedAvg (`samples`): n_k. FeGAN (`kl`): e^(−s_k) / Σ_i e^(−s_i) over the
-    participants (3.3), times the client's share E_k·B_k of the full load E·B (3.4).
+    participants (3.3), times the client's share E_k·B_k of the full load E·B (3.4); `load`: the
+    latter, where each client multiplies by its own e^(−s_k), which the server does not know.
     """
     ordered = sorted(participants)
     if rule == "uniform":
         return dict.fromkeys(ordered, 1.0)
     if rule == "samples":
         return {k: float(sum(class_counts[k])) for k in ordered}
-    scores = divergence_scores(class_counts, ordered)
-    powers = {k: exp(-scores[k]) for k in ordered}  # in [e^(−1/e), 1]
+    if rule == "load":
+        return {k: loads.get(k, 1.0) for k in ordered}
+    total = sum_of(class_counts.values())
+    powers = {k: exp(-divergence_score(class_counts[k], total)) for k in ordered}
     sum_of_powers = fsum(powers.values())
     return {k: powers[k] / sum_of_powers * loads.get(k, 1.0) for k in ordered}
 
 
-def divergence_scores(class_counts: ClassCounts, clients: Iterable[int]) -> dict[int, float]:
+def divergence_score(counts: Sequence[int], total: Sequence[int]) -> float:
     """FeGAN, section 3.2: s_k = n_k/n · KL(P_k‖Q), in [0, 1/e]; Q is what all clients hold."""
-    total = sum_of(class_counts.values())
-    n = sum(total) or 1
-    return {k: sum(class_counts[k]) / n * divergence(class_counts[k], total) for k in clients}
+    return sum(counts) / (sum(total) or 1) * divergence(counts, total)
 
 
 def divergence(counts: Sequence[int], total: Sequence[int]) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.answers import Answers
+from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
@@ -17,7 +17,15 @@ from mdgan.engine.stages.contract import ServerPath
 from mdgan.engine.stages.mask_parties import least_parties
 from mdgan.errors import BadInput
 from mdgan.families.federated.averaging import Averaging
-from mdgan.families.federated.messages import Load, RoundPlan, check_weights, order
+from mdgan.families.federated.messages import (
+    ASKCLASSES,
+    CLASSES_FORM,
+    LEAST_PART,
+    Load,
+    RoundPlan,
+    check_weights,
+    order,
+)
 from mdgan.families.federated.round import Start
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import choose_loads, told_of_clients
@@ -25,7 +33,7 @@ from mdgan.gan.model_state import part_of, under
 from mdgan.gan.model_vector import ModelVector
 from mdgan.messages import Message
 
-_MODELS, _SAMPLING = "models.", "sampling."
+_MODELS, _SAMPLING, _CLASSES = "models.", "sampling.", "classes"
 _RHYTHM = {
     *("round_iterations", "round_epochs", "batch_size", "partition", "world_size"),
     *("dataset", "data_dir"),
@@ -42,8 +50,22 @@ class Cohort:
     Here every client lives on the rank of its number, as in FL-GAN and FeGAN.
     """
 
+    classes: list[int] | None = None  # how many samples of each all hold, where no client tells
+
     def __init__(self, path: ServerPath) -> None:
         self.path = path
+
+    def learn_classes(self, engine: Engine) -> None:
+        """Has all clients of the start tell a secure sum of their classes; once in a run."""
+        hosts, iteration, form = engine.peers.taking_part(), engine.done + 1, CLASSES_FORM
+        asked = self.path.ask(hosts, dict.fromkeys(workers_of(hosts), 0), engine)
+        question = Message(ASKCLASSES, iteration, asked.fields)
+        engine.ask(iteration, asked.hosts, lambda _: question)
+        sums = self.path.collect(iteration, asked, engine, form=form).sums
+        if not sums:
+            raise BadInput("--weighting kl: no secure sum of classes came of it; begin anew")
+        counts = torch.stack([part.total for part in sums]).sum(0).long()
+        self.classes = counts[: int(counts.nonzero().max()) + 1].tolist()
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """By kind of message, what takes it in; answers to the server's questions are not there."""
@@ -70,11 +92,14 @@ class Cohort:
         able: Hosts = {host: own for host, own in chosen.items() if own}
         asked = self.path.ask(able, dict.fromkeys(workers_of(able), 0), engine)
         weights = {n: task.weight for n, task in plan.tasks.items()}
+        part, told = (1.0, {}) if self.classes is None else (LEAST_PART, {"classes": self.classes})
         in_sum = workers_of(asked.hosts) if asked.fields else []
         least, of_sum = least_parties(engine.peers), {n: weights[n] for n in in_sum}
         try:
             for host in asked.hosts if in_sum else ():
-                check_weights(host, asked.hosts, least, weights=of_sum, uniform=False)
+                check_weights(
+                    host, asked.hosts, least, weights=of_sum, uniform=False, least_part=part
+                )
         except NotMasked as error:  # a host would refuse its part of the sum
             if self.path.gives_up_search():
                 return None
@@ -82,7 +107,7 @@ class Cohort:
 
         def message(workers: Collection[int]) -> Message:
             tasks = [plan.tasks[n] for n in workers]
-            return order(plan.iteration, plan.models, [tasks], asked.fields)
+            return order(plan.iteration, plan.models, [tasks], {**asked.fields, **told})
 
         # One question for all of a sum, so that hosts see that each is told the same.
         for_all = message(in_sum) if in_sum else None
@@ -126,12 +151,16 @@ class FederatedServer(ServerPart):
         """G."""
         return self.models.generator
 
+    @property
+    def forms(self) -> Sequence[AnswerForm]:
+        return (self.form, *([CLASSES_FORM] if self.settings.weighs_in_secret else []))
+
     def handlers(self) -> Mapping[str, ServerHandler]:
         return self.cohort.handlers()
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """What each client holds."""
-        tells = self.settings.privacy.discloses("classes")
+        tells = self.settings.privacy.discloses("classes") and self.settings.tells_classes
         return {
             str(n): {"samples": sum(held), "classes": held if tells else []}
             for n, held in self.cohort.class_counts(engine).items()
@@ -140,6 +169,8 @@ class FederatedServer(ServerPart):
     def begin(self, engine: Engine) -> None:
         """Works out how long a round is, and whether there can be any."""
         self.path.begin(engine.peers)
+        if self.settings.weighs_in_secret and self.cohort.classes is None:
+            self.cohort.learn_classes(engine)
         counts = self.cohort.class_counts(engine)
         if not self._round_length:
             mean_shard_size = sum(map(sum, counts.values())) / max(1, len(counts))
@@ -219,11 +250,15 @@ class FederatedServer(ServerPart):
         self.averaging.go_on(progress)
 
     def state(self) -> dict[str, Tensor]:
-        return {**under(_MODELS, self.models.state()), **under(_SAMPLING, self.averaging.state())}
+        known = {} if (held := self.cohort.classes) is None else {_CLASSES: torch.tensor(held)}
+        models, sampling = self.models.state(), self.averaging.state()
+        return {**under(_MODELS, models), **under(_SAMPLING, sampling), **known}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.models.load_state_dict(part_of(state, _MODELS))
         self.averaging.load_state(part_of(state, _SAMPLING))
+        if _CLASSES in state:
+            self.cohort.classes = state[_CLASSES].tolist()
 
     def _record(
         self,

@@ -22,7 +22,7 @@ from mdgan.families.federated.averaging import (
 )
 from mdgan.families.federated.clusters import cluster_counts
 from mdgan.families.federated.messages import Load
-from mdgan.families.federated.round import divergence, divergence_scores, participant_weights
+from mdgan.families.federated.round import divergence, divergence_score, participant_weights, sum_of
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.randomness import generator_for
 
@@ -47,12 +47,17 @@ quick = settings(deadline=None, max_examples=60)
 inhabited = tables.filter(lambda table: any(map(any, table.values())))
 
 
+def scores_of(table: Table) -> dict[int, float]:
+    return {
+        client: divergence_score(held, sum_of(table.values())) for client, held in table.items()
+    }
+
+
 @quick
 @given(inhabited)
 def test_scores_are_divergences_times_the_share_of_samples(table: Table) -> None:
     counts = square(table)
-    scores = divergence_scores(table, table)
-    assert scores.keys() == table.keys()
+    scores = scores_of(table)
     for client, held in zip(table, counts, strict=True):
         kl = STATS.entropy(held, counts.sum(axis=0)) if held.any() else 0.0
         wanted = held.sum() / counts.sum() * kl
@@ -68,8 +73,7 @@ def test_a_class_that_the_total_lacks_is_infinitely_far() -> None:
 
 def test_no_samples_diverge_from_nothing() -> None:
     assert divergence([], [1, 2]) == divergence([0, 0], [1, 2]) == divergence([], []) == 0
-    assert divergence_scores({1: [0, 0], 2: []}, [1, 2]) == {1: 0, 2: 0}
-    assert divergence_scores({}, []) == {}
+    assert divergence_score([0, 0], []) == divergence_score([], [0, 0]) == 0
 
 
 @quick
@@ -77,7 +81,7 @@ def test_no_samples_diverge_from_nothing() -> None:
 def test_kl_weights_are_scipys_softmax_times_the_loads(table: Table, data: st.DataObject) -> None:
     participants = sorted(data.draw(st.sets(st.sampled_from(sorted(table)), min_size=1)))
     loads = {n: data.draw(st.floats(0.1, 1)) for n in participants}
-    scores = divergence_scores(table, table)  # of all, also of those that do not take part
+    scores = scores_of(table)  # of all, also of those that do not take part
     softmax = SPECIAL.softmax([-scores[n] for n in participants])
     weights = participant_weights("kl", participants, table, loads)
     assert list(weights) == participants
