@@ -8,6 +8,7 @@ import torch
 
 from mdgan.data.client_shards import ClientShards
 from mdgan.data.shard import Shard
+from mdgan.engine.hello import MOST_CLASSES
 from mdgan.engine.message_sizes import (
     MessageSizes,
     names_bytes,
@@ -202,7 +203,13 @@ def _classes_of(shard: Shard, settings: FederatedSettings) -> list[int]:
     """How many samples of each class a client holds, or of each group that it has found itself."""
     method, number = settings.rounds.clusters.method, settings.rounds.clusters.number
     if not number:
-        return shard.class_counts()
+        counts = shard.class_counts()
+        if settings.weighs_in_secret and len(counts) > MOST_CLASSES:
+            raise BadInput(
+                f"--weighting kl: with --secure-aggregation up to {MOST_CLASSES:,} classes are "
+                f"added up, and these are {len(counts):,}; use --weighting uniform"
+            )
+        return counts
     return cluster_counts(shard.pieces(_PIECE), method, number, settings.training.seed)
 
 

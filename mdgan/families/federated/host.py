@@ -229,15 +229,6 @@ class FederatedHost(HostPart):
         )
         transport.send(answer)
 
-    def _own_weight(self, task: ClientTask, total: Sequence[int]) -> float:
-        """What a client makes of the weight that it was told (FeGAN, sections 3.2 and 3.3).
-
-        One that has come since the start may hold what no other client does.
-        """
-        own = self.classes[task.client]
-        known = [max(each) for each in zip_longest(own, total, fillvalue=0)]
-        return task.weight * exp(-divergence_score(own, known))
-
     def _charge(self, about: Message, _transport: HostTransport) -> None:
         if self.needs.account is None:
             return
@@ -284,7 +275,7 @@ class FederatedHost(HostPart):
         uniform, part, own = settings.rounds.weighting == "uniform", 1.0, dict[int, float]()
         if self.classes:
             part, trained = LEAST_PART, {n: messages.with_weight(x) for n, x in trained.items()}
-            own = {n: self._own_weight(tasks[n], total) for n in trained}
+            own = {n: own_weight(tasks[n].weight, self.classes[n], total) for n in trained}
         with self.needs.tracer.span("send") as span:
             answer = self.path.pack(
                 Leaving(
@@ -299,6 +290,15 @@ class FederatedHost(HostPart):
             )
             ending.tell(order.iteration, transport.send)
             span.num_bytes = transport.send(answer)
+
+
+def own_weight(told: float, held: Sequence[int], total: Sequence[int]) -> float:
+    """What a client makes of the weight that it was told: e^(−s) of it (FeGAN, 3.2 and 3.3).
+
+    One that has come since the start may hold more of a class than all others did then.
+    """
+    known = [max(each) for each in zip_longest(held, total, fillvalue=0)]
+    return told * exp(-divergence_score(held, known))
 
 
 @dataclass(eq=False)
@@ -349,7 +349,9 @@ class PlacedHost(HostPart):
         with self.tracer.span("send") as span:
             i = order.iteration
             for client, found in work.models.items():
-                span.num_bytes += transport.send(messages.models_message(i, client, found))
+                span.num_bytes += transport.send(
+                    Message(messages.MODELS, i, {"client": client}, {"models": found})
+                )
             span.num_bytes += transport.send(messages.report_message(i, report))
             update = messages.sum_message(i, self.rank, work.total, work.trained)
             span.num_bytes += transport.send(update)

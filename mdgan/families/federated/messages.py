@@ -26,7 +26,7 @@ UPDATE = "UPDATE"  # host → server: what they found
 TRAINED = "TRAINED"
 """Host → server, before the UPDATE of a placed round: who was trained, for how long."""
 MODELS = "MODELS"
-"""Host → server, before TRAINED: a client's models, where a rule must see them all."""
+"""Host → server, before TRAINED: a `client` and its `models`, where a rule must see them all."""
 
 ASKCLASSES = "ASKCLASSES"
 """Server → host, once: how many samples of each class do your clients hold?"""
@@ -200,11 +200,6 @@ def check_weights(
             f"of a sum, and a host that insists on {least} hosts gives less than "
             f"{1 / (least - 1):.0%}"
         )
-
-
-def models_message(iteration: int, client: int, models: Tensor) -> Message:
-    """A MODELS message, of float32 `ModelVector.shape`."""
-    return Message(MODELS, iteration, {"client": client}, {"models": models})
 
 
 def report_message(iteration: int, report: HostReport) -> Message:

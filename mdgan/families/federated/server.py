@@ -124,10 +124,6 @@ class GlobalModels(nn.Module):
         self.discriminator = discriminator
         self.vector = ModelVector(generator, discriminator)
 
-    def state(self) -> dict[str, Tensor]:
-        """A copy of both models: `generator.…` and `discriminator.…`."""
-        return {name: tensor.clone() for name, tensor in self.state_dict().items()}
-
 
 @dataclass(eq=False)
 class FederatedServer(ServerPart):
@@ -251,7 +247,8 @@ class FederatedServer(ServerPart):
 
     def state(self) -> dict[str, Tensor]:
         known = {} if (held := self.cohort.classes) is None else {_CLASSES: torch.tensor(held)}
-        models, sampling = self.models.state(), self.averaging.state()
+        models = {name: tensor.clone() for name, tensor in self.models.state_dict().items()}
+        sampling = self.averaging.state()
         return {**under(_MODELS, models), **under(_SAMPLING, sampling), **known}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:

