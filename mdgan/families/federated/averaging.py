@@ -5,13 +5,12 @@ With `--sampling poisson` updates are added up instead (`poisson_rounds.py`).
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import fsum, log
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from mdgan.engine.answers import Answers
-from mdgan.engine.server.engine import AllWorkersLost
+from mdgan.engine.server.engine import AllWorkersLost, Engine
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
 from mdgan.families.federated.messages import LEAST_PART
@@ -27,9 +26,6 @@ from mdgan.gan.aggregation_form import MEDIAN, RobustRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine
 from mdgan.gan.exact_sum import PartialSum, average, total
 from mdgan.gan.randomness import generator_for
-
-if TYPE_CHECKING:
-    from mdgan.engine.server.engine import Engine
 
 _NEVER = -1
 _A_HAIR = 1e-9  # weights are rounded, too
@@ -51,11 +47,11 @@ class Averaging(Rounds):
         self._settings = settings
         self._num_weight_blocks = num_weight_blocks
 
-    def begin(self, _num_rounds: int, class_counts: ClassCounts, _engine: "Engine") -> None:
+    def begin(self, _num_rounds: int, class_counts: ClassCounts, _engine: Engine) -> None:
         """Comes before the first of so many rounds; raises `BadInput` if there can be none."""
         check_classes(self._settings.rounds, class_counts)
 
-    def announce(self, iteration: int, engine: "Engine") -> None:
+    def announce(self, iteration: int, engine: Engine) -> None:
         """Tells hosts what they must know before the round that ends with this iteration."""
 
     def choose(self, number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
