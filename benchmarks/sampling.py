@@ -14,7 +14,7 @@ import torch
 from mdgan.data.dataset_file import load
 from mdgan.data.partition import partition
 from mdgan.data.settings import parse_partition
-from mdgan.families.federated.fegan import new_sampling
+from mdgan.families.federated.averaging import new_sampling
 
 _SEEN = 500
 _MOST_ROUNDS = 5000

@@ -21,9 +21,10 @@ from benchmarks.training import HERE
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
 from mdgan.families.federated.build import make_client
-from mdgan.families.federated.fl_gan import Client
+from mdgan.families.federated.host import train_at_once
+from mdgan.families.federated.messages import Load
+from mdgan.families.federated.round import Client
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.training_load import Load
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.build import make_worker
 from mdgan.families.mdgan.settings import MDGANSettings
@@ -104,7 +105,7 @@ def measure_clients(
                     client.train(sent, ITERATIONS, batch_size)
             else:
                 full = Load(ITERATIONS, batch_size)
-                Client.train_at_once(begun, sent, full, ITERATIONS, rehearses=not rounds)
+                train_at_once(begun, sent, full, ITERATIONS, rehearses=not rounds)
             times.append(1e3 * (time.process_time() - start) / num_clients / ITERATIONS)
         rounds += 1
     return {form: times[1:] for form, times in found.items()}

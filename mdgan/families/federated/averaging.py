@@ -1,39 +1,38 @@
-"""Who takes part in a round, what each one's models weigh, and how they become the server's.
+"""What a run adds to the rounds of `round.py`: who takes part, with what state; and other means.
 
-FL-GAN's and FeGAN's weighted mean, or a rule that outvotes liars. With `--sampling poisson` updates
-are added up instead (`poisson_rounds.py`).
+With `--sampling poisson` updates are added up instead (`poisson_rounds.py`).
 """
 
-from collections.abc import Collection, Mapping
-from math import isfinite
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from math import fsum, log
 
 import torch
 from torch import Tensor
 
 from mdgan.engine.answers import Answers
-from mdgan.engine.host_keys import NotMasked
-from mdgan.families.federated.fegan import (
+from mdgan.engine.server.engine import AllWorkersLost, Engine
+from mdgan.engine.settings import num_participants
+from mdgan.errors import BadInput
+from mdgan.families.federated.messages import LEAST_PART
+from mdgan.families.federated.round import (
     ClassCounts,
-    check_classes,
-    new_sampling,
-    participant_weights,
+    Rounds,
+    any_clients,
+    balanced_clients,
+    sum_of,
 )
-from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.training_load import Load
+from mdgan.families.federated.settings import FederatedSettings, RoundSettings
 from mdgan.gan.aggregation_form import MEDIAN, RobustRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine
-from mdgan.gan.exact_sum import average
-from mdgan.privacy.masks import threshold
+from mdgan.gan.exact_sum import PartialSum, average, total
+from mdgan.gan.randomness import generator_for
 
-if TYPE_CHECKING:
-    from mdgan.engine.server.engine import Engine
+_NEVER = -1
+_A_HAIR = 1e-9  # weights are rounded, too
 
 
-class Averaging:
-    """What a round does with clients beside having them trained.
-
-    This is how FL-GAN, FeGAN and rules that outvote liars do it.
+class Averaging(Rounds):
+    """Rounds with what a run needs beside: checks, a state, and rules that outvote liars.
 
     Args:
         num_weight_blocks: see `ModelVector`; the blocks after these are buffers.
@@ -42,46 +41,35 @@ class Averaging:
     needs_answers = True
 
     def __init__(self, settings: FederatedSettings, num_weight_blocks: int) -> None:
+        rounds, seed = settings.rounds, settings.training.seed
+        sampling = new_sampling(rounds.sampling, settings.participation, seed)
+        super().__init__(sampling, "load" if settings.weighs_in_secret else rounds.weighting)
         self._settings = settings
         self._num_weight_blocks = num_weight_blocks
-        seed = settings.training.seed
-        self.sampling = new_sampling(settings.rounds.sampling, settings.participation, seed)
 
-    def begin(self, _num_rounds: int, class_counts: ClassCounts, _engine: "Engine") -> None:
+    def begin(self, _num_rounds: int, class_counts: ClassCounts, _engine: Engine) -> None:
         """Comes before the first of so many rounds; raises `BadInput` if there can be none."""
         check_classes(self._settings.rounds, class_counts)
 
-    def announce(self, iteration: int, engine: "Engine") -> None:
+    def announce(self, iteration: int, engine: Engine) -> None:
         """Tells hosts what they must know before the round that ends with this iteration."""
 
-    def choose(self, round_number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
-        """See `Sampling`; clients whose models have no weight are chosen if none have any."""
+    def choose(self, number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
+        """See `Rounds`; clients whose models have no weight are chosen if none have any."""
         able = class_counts
-        if self._settings.rounds.weighting == "samples":
+        if self.weighting == "samples":
             able = {client: held for client, held in able.items() if any(held)} or able
-        return self.sampling.choose(round_number, able, num_live)
-
-    def weights(
-        self, chosen: list[int], loads: Mapping[int, Load], full: Load, class_counts: ClassCounts
-    ) -> dict[int, float]:
-        """What the models of those who were chosen weigh in the sum; here these add up to 1."""
-        size = full.iterations * full.batch_size
-        shares = {n: loads[n].iterations * loads[n].batch_size / size for n in chosen}
-        weights = participant_weights(self._settings.rounds.weighting, chosen, class_counts, shares)
-        total = sum(weights.values())
-        return {client: weight / total for client, weight in weights.items()}
+        return super().choose(number, able, num_live)
 
     def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
-        """The server's models after a round, float64, from float32 `ModelVector.shape`."""
+        """See `Rounds`; or of what has changed, or by another rule, see `combine_models`."""
+        if self._settings.weighs_in_secret:
+            return mean_by_own_weights(answers.sums, weights)
         changes = str(self._settings.wire.models) != "fp32"
         rule, blocks = self._settings.aggregation, self._num_weight_blocks
+        if rule.name == "mean" and not changes:
+            return super().next_models(sent, answers, weights)
         return combine_models(rule, sent, answers, weights, blocks, as_differences=changes)
-
-    def finish(
-        self, number: int, _iteration: int, took_part: Collection[int], _engine: "Engine"
-    ) -> None:
-        """A round is done, and the server has its next models."""
-        self.sampling.took_part(number, took_part)
 
     @property
     def over(self) -> bool:
@@ -105,6 +93,28 @@ class Averaging:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `Sampling`."""
         self.sampling.load_state(state)
+
+
+def mean_by_own_weights(sums: Sequence[PartialSum], told: Mapping[int, float]) -> Tensor:
+    """Σ v_k·x_k / Σ v_k, float64, where each client has made its v_k of the weight it was told.
+
+    It differs from the mean with weights of the server's by rounding alone: each addend is rounded
+    to 2⁻⁴⁴ in both.
+
+    Args:
+        sums: of what `with_weight` gave.
+
+    Raises:
+        AllWorkersLost: some client has a weight that none can have.
+    """
+    whole = total({}, sums, {})
+    weight, most = float(whole[-1, 0]), sum(told[n] for part in sums for n in part.workers)
+    if not LEAST_PART * most * (1 - _A_HAIR) <= weight <= most * (1 + _A_HAIR):
+        raise AllWorkersLost(
+            f"--weighting kl: the secret weights of a round add up to {weight:.3g}, but to "
+            f"{LEAST_PART * most:.3g} to {most:.3g} where no client lies; use --weighting uniform"
+        )
+    return whole[:-1] / weight
 
 
 def combine_models(
@@ -141,36 +151,126 @@ def combine_models(
     return torch.cat(by_part)
 
 
-def check_weights(
-    host: int,
-    carried: Mapping[int, Collection[int]],
-    least: int,
-    *,
-    weights: Mapping[int, float],
-    uniform: bool,
-) -> None:
-    """Checks that no worker of a host weighs so much that the sum is almost its answer alone.
-
-    As hosts may drop out, only those that weigh least count, of as many as must survive (`least`).
-
-    Raises:
-        NotMasked: a weight is none, or of a worker that no host of the sum has; or one worker of
-            this host has 1 / (least - 1) of the weight, or more.
-    """
-    if not weights.keys() <= {worker for own in carried.values() for worker in own}:
-        raise NotMasked("it gives weights to workers that no host of the sum has")
-    if not all(isfinite(weight) and weight >= 0 for weight in weights.values()):
-        raise NotMasked("it gives weights that are none")
-    if uniform and len(set(weights.values())) > 1:
-        raise NotMasked("it gives workers different weights, and the run has --weighting uniform")
-    of_host = {h: sum(weights.get(worker, 0.0) for worker in own) for h, own in carried.items()}
-    others = sorted(weight for h, weight in of_host.items() if h != host)
-    survive = max(least, threshold(len(carried)))
-    left = of_host[host] + sum(others[: survive - 1])
-    heaviest = max(carried[host], key=lambda worker: weights.get(worker, 0.0))
-    if not weights.get(heaviest, 0.0) * (least - 1) < left:
-        raise NotMasked(
-            f"rank {heaviest} has {weights.get(heaviest, 0.0) / (left or 1.0):.0%} of the weight "
-            f"of a sum, and a host that insists on {least} hosts gives less than "
-            f"{1 / (least - 1):.0%}"
+def check_classes(rounds: RoundSettings, class_counts: ClassCounts) -> None:
+    """Refuses balanced sampling where some class has no sample; of clusters some may have none."""
+    if rounds.sampling != "balanced" or rounds.clusters.number:
+        return
+    held = sum_of(class_counts.values())
+    if len(held) < 2:
+        raise BadInput(
+            "--sampling balanced: the samples have no labels; let workers group them (--clusters "
+            "kmeans:10), or use --sampling random"
         )
+    if 0 in held:
+        raise BadInput(
+            f"--sampling balanced: no worker holds a sample of class {held.index(0)}; use "
+            "--sampling random, or another --partition or --seed"
+        )
+
+
+class Sampling:
+    """Chooses a fraction C of the live clients for each round (McMahan et al. 2017)."""
+
+    def __init__(self, fraction: float, seed: int = 0) -> None:
+        self._fraction = fraction
+        self._seed = seed
+
+    def choose(
+        self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
+    ) -> list[int]:
+        """The clients of a round, counted from 0, in increasing order; `state` stays as it is.
+
+        Those in `class_counts` can take part; if more live, C is a fraction of `num_live`.
+        """
+        wanted = num_participants(self._fraction, num_live or len(class_counts))
+        random = generator_for(self._seed, "participants", round_number)
+        return any_clients(class_counts, wanted, random)
+
+    def took_part(self, round_number: int, clients: Iterable[int]) -> None:
+        """Records which clients really took part; called once after a round (section 3.4)."""
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of what the next choices depend on, for a checkpoint; empty if on nothing."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restores what `state` returned, or raises `KeyError` or `RuntimeError`."""
+        if state:
+            raise KeyError(f"tensors that do not fit: {sorted(state)}")
+
+
+class BalancedSampling(Sampling):
+    """`balanced_clients`, with the order in which clients are preferred.
+
+    The paper names three preferences and no order of them. Here, of the clients that hold the class
+    the one that took part longest ago (or never) is chosen; of equal ones the one with more
+    samples, then with the more even classes (the higher entropy), then with the lowest number.
+    Classes seen equally little count as one, so that nothing depends on how classes are numbered:
+    this gives figure 3, whose first client is the one with most samples.
+
+    Fewer than C·n are chosen if fewer hold any sample. A client whose classes are all plentiful
+    elsewhere may wait for ever, since the class comes first.
+    """
+
+    def __init__(self, fraction: float) -> None:
+        super().__init__(fraction)
+        self._accumulated: list[int] = []
+        self._last_seen: dict[int, int] = {}
+        self._class_counts: dict[int, list[int]] = {}
+        self._merits: dict[int, tuple[int, float]] = {}
+
+    def choose(
+        self, _round_number: int, class_counts: ClassCounts, num_live: int | None = None
+    ) -> list[int]:
+        """See `Sampling`; until `took_part` is called, the chosen clients count as seen."""
+        for client, given in class_counts.items():
+            if self._class_counts.get(client) != given:
+                self._class_counts[client] = list(given)
+                self._merits[client] = -sum(given), -_entropy(given)
+        best_first = sorted(class_counts, key=self._preference)
+        remaining = {client: self._class_counts[client] for client in best_first}
+        wanted = num_participants(self._fraction, num_live or len(remaining))
+        longest = max(map(len, remaining.values()), default=0)
+        return balanced_clients(remaining, wanted, sum_of([self._accumulated, [0] * longest]))
+
+    def took_part(self, round_number: int, clients: Iterable[int]) -> None:
+        """See `Sampling`; all samples of each client count as seen once more."""
+        for client in clients:
+            self._accumulated = sum_of([self._accumulated, self._class_counts[client]])
+            self._last_seen[client] = round_number
+
+    def state(self) -> dict[str, Tensor]:
+        """See `Sampling`; of each class the samples seen, and of each client its last round."""
+        clients = sorted(self._last_seen)
+        return {
+            "accumulated": torch.tensor(self._accumulated, dtype=torch.int64),
+            "clients": torch.tensor(clients, dtype=torch.int64),
+            "last_seen": torch.tensor([self._last_seen[n] for n in clients], dtype=torch.int64),
+        }
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        own = self.state()
+        if state.keys() != own.keys():
+            raise KeyError(f"tensors that do not fit: {sorted(state.keys() ^ own.keys())}")
+        for name, tensor in state.items():
+            if tensor.dtype != torch.int64 or tensor.dim() != 1 or bool((tensor < 0).any()):
+                raise RuntimeError(f"{name} is no vector of counts: {tensor.dtype} {tensor.shape}")
+        clients, last_seen = state["clients"].tolist(), state["last_seen"].tolist()
+        if not len(set(clients)) == len(clients) == len(last_seen):
+            raise RuntimeError("clients and last_seen do not belong together")
+        self._accumulated = state["accumulated"].tolist()
+        self._last_seen = dict(zip(clients, last_seen, strict=True))
+
+    def _preference(self, client: int) -> tuple[int, int, float, int]:
+        return self._last_seen.get(client, _NEVER), *self._merits[client], client
+
+
+def new_sampling(name: str, fraction: float, seed: int) -> Sampling:
+    """Makes the sampling of a fraction in ]0, 1]; `poisson` draws as many on average."""
+    return BalancedSampling(fraction) if name == "balanced" else Sampling(fraction, seed)
+
+
+def _entropy(counts: Sequence[int]) -> float:
+    """Entropy of the distribution over classes, nats; does not depend on the order of counts."""
+    num_samples = sum(counts)
+    return fsum(n / num_samples * log(num_samples / n) for n in counts if n)

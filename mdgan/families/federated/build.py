@@ -8,6 +8,7 @@ import torch
 
 from mdgan.data.client_shards import ClientShards
 from mdgan.data.shard import Shard
+from mdgan.engine.hello import MOST_CLASSES
 from mdgan.engine.message_sizes import (
     MessageSizes,
     names_bytes,
@@ -23,16 +24,15 @@ from mdgan.engine.stages.mask_server import ServerMask
 from mdgan.errors import BadInput
 from mdgan.families import contract
 from mdgan.families.federated import messages
-from mdgan.families.federated.averaging import Averaging
+from mdgan.families.federated.averaging import Averaging, check_classes
 from mdgan.families.federated.clusters import cluster_counts
 from mdgan.families.federated.concurrency import SlotCount, device_of_slot
-from mdgan.families.federated.fegan import check_classes
-from mdgan.families.federated.fl_gan import Client, GlobalModels, LocalTraining
-from mdgan.families.federated.host import FederatedHost, PlacedHost
+from mdgan.families.federated.host import FederatedHost, LocalTraining, PlacedHost
 from mdgan.families.federated.placed import PlacedCohort
 from mdgan.families.federated.planning import planning
 from mdgan.families.federated.poisson_rounds import CHARGE, PoissonRounds
-from mdgan.families.federated.server import Cohort, FederatedServer
+from mdgan.families.federated.round import Client
+from mdgan.families.federated.server import Cohort, FederatedServer, GlobalModels
 from mdgan.families.federated.settings import MOST_SLOTS, PULL, FederatedSettings
 from mdgan.families.federated.slots import SlotProcesses, Slots, Train
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
@@ -46,6 +46,7 @@ from mdgan.samples.contract import SampleKind
 from mdgan.settings.machine import pin
 
 _PIECE = 256
+_COUNT_BYTES = 18  # a count in JSON, or in a tensor
 
 
 class _Federated(contract.Builder[FederatedSettings]):
@@ -109,27 +110,34 @@ class _Federated(contract.Builder[FederatedSettings]):
                 repeats=settings.begins_anew and not settings.shares_noise,
                 sharing=settings.noise_sharing(needs.least_sharers),
             )
-        return FederatedHost(needs, clients, path, training)
+        shards = needs.shards.items() if settings.weighs_in_secret else ()
+        classes = {rank: _classes_of(shard, settings) for rank, shard in shards}
+        return FederatedHost(needs, clients, path, training, classes)
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
         generator = build_model(models.generator, 0)
         discriminator = build_model(models.discriminator, 0)
-        both = 4 * prod(ModelVector(generator, discriminator).shape)
+        shape = ModelVector(generator, discriminator).shape
+        both, sent = 4 * prod(shape), 4 * prod(messages.update_form(settings, shape).shape)
         in_a_round = num_participants(settings.participation, settings.placing.clients or 0)
         shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
         placed = messages.OF_A_CLIENT_BYTES * in_a_round if settings.placing.clients else 0
+        form = messages.CLASSES_FORM
+        told = _COUNT_BYTES * prod(form.shape) if settings.weighs_in_secret else 0
         policy = settings.training.policy
         networks = (generator, policy("generator")), (discriminator, policy("discriminator"))
         return MessageSizes(
             state_bytes(*networks),
             # The codecs' places and scales come on top of values.
             lambda count: {
-                messages.UPDATE: count * (2 * both + shares + 64) + (8 << 10),
+                messages.UPDATE: count * (2 * sent + shares + 64) + (8 << 10),
+                **({form.kind: told + shares + small_bytes(count)} if told else {}),
                 **({messages.TRAINED: placed + small_bytes(count)} if placed else {}),
                 **({} if settings.adds_up else {messages.MODELS: both + small_bytes(1)}),
             },
             lambda count: {
-                messages.ROUND: both + placed + small_bytes(count) + shares,
+                messages.ROUND: both + placed + small_bytes(count) + shares + told,
+                **({messages.ASKCLASSES: small_bytes(count) + shares} if told else {}),
                 CHARGE: small_bytes(count),
             },
             names_bytes=names_bytes(*networks),
@@ -139,11 +147,8 @@ class _Federated(contract.Builder[FederatedSettings]):
         )
 
     def class_counts(self, shard: Shard, settings: FederatedSettings) -> list[int]:
-        """With `--clusters` they are groups that the client has found itself."""
-        method, number = settings.rounds.clusters.method, settings.rounds.clusters.number
-        if not number:
-            return shard.class_counts()
-        return cluster_counts(shard.pieces(_PIECE), method, number, settings.training.seed)
+        """With `--clusters` they are groups; in secure sums the number of samples alone."""
+        return _classes_of(shard, settings) if settings.tells_classes else [len(shard)]
 
     def check_kind(self, settings: FederatedSettings, kind: SampleKind) -> None:
         """Refuses what must look at samples before all sites have counted, or hides no counts."""
@@ -194,6 +199,20 @@ class _Federated(contract.Builder[FederatedSettings]):
         return rows
 
 
+def _classes_of(shard: Shard, settings: FederatedSettings) -> list[int]:
+    """How many samples of each class a client holds, or of each group that it has found itself."""
+    method, number = settings.rounds.clusters.method, settings.rounds.clusters.number
+    if not number:
+        counts = shard.class_counts()
+        if settings.weighs_in_secret and len(counts) > MOST_CLASSES:
+            raise BadInput(
+                f"--weighting kl: with --secure-aggregation up to {MOST_CLASSES:,} classes are "
+                f"added up, and these are {len(counts):,}; use --weighting uniform"
+            )
+        return counts
+    return cluster_counts(shard.pieces(_PIECE), method, number, settings.training.seed)
+
+
 def make_client(
     rank: int,
     settings: FederatedSettings,
@@ -222,7 +241,7 @@ def make_client(
         ),
         class_counts=() if settings.privacy.keeps_classes else shard.class_counts(),
         stream=stream,
-        made=None if after is None else after.models,
+        made=None if after is None else (after.gan.generator, after.gan.discriminator),
         real_half=half,
     )
     return Client(gan, half.size if half else len(shard), None if after is None else after.vector)

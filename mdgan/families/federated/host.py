@@ -1,31 +1,171 @@
-"""The hosts' share: each trains its own clients, or placed ones in slots (Pollen, 6b)."""
+"""The hosts' share: each trains its own clients, or placed ones in slots (Pollen, 6b).
 
+A client trains as `round.py` says; with `--vectorize` clients of equal loads train at once, as long
+as that works.
+"""
+
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
+from itertools import zip_longest
+from math import exp
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from mdgan.engine.host.loop import HostFailed
-from mdgan.engine.host.protocol import OutOfTurn, Turn, sensible
+from mdgan.engine.host.protocol import ARRIVED, OutOfTurn, Per, Turn, sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.families.contract import HostNeeds, NothingKept
 from mdgan.families.federated import messages
-from mdgan.families.federated.averaging import check_weights
 from mdgan.families.federated.concurrency import SlotCount
-from mdgan.families.federated.fl_gan import Client, LocalTraining
-from mdgan.families.federated.poisson_rounds import CHARGE
+from mdgan.families.federated.messages import LEAST_PART, ClientTask, Load, check_weights
+from mdgan.families.federated.poisson_rounds import CHARGE, update
+from mdgan.families.federated.round import Client, divergence_score
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.slots import Slots, SlotsDied
 from mdgan.families.federated.training_load import capabilities
+from mdgan.gan.model_stack import CannotStack
+from mdgan.gan.model_vector import ModelVector
+from mdgan.gan.stacked_learners import StackedGANs
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
+
+_log = logging.getLogger(__name__)
+
+LEAST_AT_ONCE = 8
+"""Fewer are faster one after another (`python -m benchmarks.vectorized --algorithm fl-gan`)."""
+MOST_AT_ONCE = 32  # clients of a group: more take memory, and are hardly faster
+
+
+@dataclass
+class LocalTraining:
+    """Trains clients, wherever they are: in a host, or in one of its slots.
+
+    `begin` makes the client of a number, at a place of its group, for the round that ends with an
+    iteration.
+    """
+
+    settings: FederatedSettings
+    device: torch.device
+    begin: Callable[[int, int, int], Client]
+    num_samples: Callable[[int], int]
+    span: Callable[[int], AbstractContextManager[object]] = lambda _client: nullcontext()
+
+    def __post_init__(self) -> None:
+        self._most = MOST_AT_ONCE if self.settings.vectorize else 1
+        self._worked = False
+        if self.settings.vectorize and (why := _why_not_at_once(self.settings)):
+            self._train_singly(why)
+
+    def train(
+        self, tasks: Sequence[ClientTask], sent: Tensor, iteration: int
+    ) -> Iterator[list[tuple[ClientTask, Tensor, Tensor]]]:
+        """Trains clients, group by group, beginning with the models sent.
+
+        Yields:
+            As soon as a group is trained, of each client the task, what it sends, float32
+            `ModelVector.shape`, and J_disc and J_gen, float32 [2].
+        """
+        sent = sent.to(self.device)
+        for group in self.groups(tasks):
+            with ExitStack() as spans:
+                for task in group:
+                    spans.enter_context(self.span(task.client))
+                clients = [self.begin(task.client, n, iteration) for n, task in enumerate(group)]
+                found = self._train_group(clients, sent, group[0].load, iteration)
+            vector = clients[0].vector
+            yield [
+                (task, *sent_by(self.settings, vector, sent, *own))
+                for task, own in zip(group, found, strict=True)
+            ]
+
+    def groups(self, tasks: Sequence[ClientTask]) -> list[list[ClientTask]]:
+        """Clients that train as many batches of the same size; single ones if those are too few."""
+        if self._most == 1:
+            return [[task] for task in tasks]
+        alike: dict[tuple[int, int], list[ClientTask]] = {}
+        for task in tasks:
+            batch_size = min(task.load.batch_size, self.num_samples(task.client))
+            alike.setdefault((task.load.iterations, batch_size), []).append(task)
+        groups = []
+        for own in alike.values():  # as few as possible, whose sizes differ by one at most
+            most = self._most if len(own) >= LEAST_AT_ONCE else 1
+            parts = np.array_split(range(len(own)), -(-len(own) // most))
+            groups += [[own[n] for n in part] for part in parts]
+        return groups
+
+    def _train_group(
+        self, clients: Sequence[Client], models: Tensor, load: Load, last: int
+    ) -> list[tuple[Tensor, Tensor]]:
+        if len(clients) > 1 and self._most > 1:
+            try:
+                rehearses = not self._worked
+                found = train_at_once(clients, models, load, last, rehearses=rehearses)
+            except CannotStack as reason:
+                self._train_singly(str(reason))
+            else:
+                self._worked = True
+                return found
+        return [each.train(models, load.iterations, load.batch_size, last) for each in clients]
+
+    def _train_singly(self, why: str) -> None:
+        _log.warning("clients train one after another: %s", why)
+        self._most = 1
+
+
+def train_at_once(
+    clients: Sequence[Client], models: Tensor, load: Load, last: int, *, rehearses: bool
+) -> list[tuple[Tensor, Tensor]]:
+    """`Client.train` of several clients at once, but for what `StackedGANs` says.
+
+    They begin anew, and clip no gradients. If it has not worked before, it is rehearsed first.
+
+    Raises:
+        CannotStack: these clients must train one after another.
+    """
+    for client in clients:
+        client.begin(models, load.batch_size)
+    gans = [client.gan for client in clients]
+    stack, losses = StackedGANs(gans), []
+    if rehearses:
+        stack.rehearse()
+    stack.adopt()
+    for i in range(max(0, last - load.iterations) + 1, max(load.iterations, last) + 1):
+        for gan in gans:
+            gan.at(i)
+        losses.append(stack.step())
+    means = torch.stack(losses).mean(0)
+    return [(client.vector.read(), own) for client, own in zip(clients, means, strict=True)]
+
+
+def sent_by(
+    settings: FederatedSettings, vector: ModelVector, begun: Tensor, found: Tensor, losses: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What a client sends: its models, what training has changed, or as much of that as it may."""
+    if settings.rounds.sampling == "poisson":
+        losses = losses if settings.privacy.discloses_losses else torch.zeros_like(losses)
+        return update(begun, found, vector.num_weight_blocks, settings.privacy.update_clip), losses
+    return (found if str(settings.wire.models) == "fp32" else found - begun), losses
+
+
+def _why_not_at_once(settings: FederatedSettings) -> str:
+    """Why no models can be trained at once with these settings; empty if they may be."""
+    if settings.training.arithmetic.compile:
+        return "compiled models are called one by one"
+    policies = map(settings.training.policy, ("generator", "discriminator"))
+    if any(policy.clip_norm is not None for policy in policies):
+        return "gradients are clipped one client at a time"
+    return ""
 
 
 @dataclass(eq=False)
@@ -36,13 +176,18 @@ class FederatedHost(HostPart):
     clients: Mapping[int, Client]
     path: HostPath = field()
     training: LocalTraining
+    # By client, the samples of each class; empty if none weighs its models itself.
+    classes: Mapping[int, Sequence[int]] = field(default_factory=dict)
     begins = messages.ROUND
 
     def __post_init__(self) -> None:
         # A round that was aborted, or of which no sum could be opened, comes again.
         many = 1000 if self.needs.settings.rounds.on_deadline == "abort" else 100
         self.rules = {messages.ROUND: Turn(most=many, above={messages.ROUND: 0})}
+        if self.classes:  # two sums would tell what one host holds
+            self.rules[messages.ASKCLASSES] = Turn(ARRIVED, 1, Per.PROCESS)
         self._last = 0, b""
+        self._total = list[int]()
         self._spending = Spending(self.needs.budgets)
 
     @property
@@ -52,7 +197,8 @@ class FederatedHost(HostPart):
 
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
-        return {messages.ROUND: self._train, CHARGE: self._charge}
+        counting = {messages.ASKCLASSES: self._tell_classes} if self.classes else {}
+        return {messages.ROUND: self._train, CHARGE: self._charge, **counting}
 
     def tell(self) -> dict[str, Any]:
         """What the server wants to know of these clients."""
@@ -64,6 +210,24 @@ class FederatedHost(HostPart):
         """The account of the clients' samples is exact."""
         if self.needs.account is not None:
             self.needs.account.close()
+
+    def _tell_classes(self, question: Message, transport: HostTransport) -> None:
+        """Hosts add up how many samples of each class their clients hold."""
+        form = messages.CLASSES_FORM
+        counts = {n: torch.zeros(form.shape).double() for n in self.classes}
+        for n, held in self.classes.items():
+            counts[n][: len(held)] = torch.tensor(held).double()
+        answer = self.path.pack(
+            Leaving(
+                question,
+                counts,
+                dict.fromkeys(counts, torch.zeros(2)),
+                dict.fromkeys(counts, 0),
+                about=lambda: {0: sha256(b"classes").digest()},
+                form=form,
+            )
+        )
+        transport.send(answer)
 
     def _charge(self, about: Message, _transport: HostTransport) -> None:
         if self.needs.account is None:
@@ -78,7 +242,12 @@ class FederatedHost(HostPart):
 
     def _train(self, order: Message, transport: HostTransport) -> None:
         with sensible(messages.ROUND):
-            begun_with, lists = messages.read_order(order, self.path.form.shape)
+            shape = next(iter(self.clients.values())).vector.shape
+            begun_with, lists = messages.read_order(order, shape)
+            total = messages.read_classes(order) if self.classes else []
+        if total != (self._total or total):  # by others it would learn what classes these are
+            raise OutOfTurn("it tells of other classes of all clients than before")
+        self._total = total
         if self.needs.settings.begins_anew:
             self._check_again(order.iteration, begun_with)
         asked = [task for own in lists for task in own]
@@ -103,7 +272,10 @@ class FederatedHost(HostPart):
             assert account is not None, "clients that hide have an account"
             clip, sharers = settings.privacy.clip, self.path.num_sharers(order)
             trained = account.with_part_of_noise(trained, clip, sharers)
-        uniform = settings.rounds.weighting == "uniform"
+        uniform, part, own = settings.rounds.weighting == "uniform", 1.0, dict[int, float]()
+        if self.classes:
+            part, trained = LEAST_PART, {n: messages.with_weight(x) for n, x in trained.items()}
+            own = {n: own_weight(tasks[n].weight, self.classes[n], total) for n in trained}
         with self.needs.tracer.span("send") as span:
             answer = self.path.pack(
                 Leaving(
@@ -111,13 +283,22 @@ class FederatedHost(HostPart):
                     trained,
                     losses,
                     dict.fromkeys(trained, 0),  # three or more are added up
-                    weights=weights,
+                    weights={**weights, **own},
                     about=lambda: {0: messages.digest_of(order)},
-                    check=partial(check_weights, weights=weights, uniform=uniform),
+                    check=partial(check_weights, weights=weights, uniform=uniform, least_part=part),
                 )
             )
             ending.tell(order.iteration, transport.send)
             span.num_bytes = transport.send(answer)
+
+
+def own_weight(told: float, held: Sequence[int], total: Sequence[int]) -> float:
+    """What a client makes of the weight that it was told: e^(−s) of it (FeGAN, 3.2 and 3.3).
+
+    One that has come since the start may hold more of a class than all others did then.
+    """
+    known = [max(each) for each in zip_longest(held, total, fillvalue=0)]
+    return told * exp(-divergence_score(held, known))
 
 
 @dataclass(eq=False)
@@ -168,7 +349,9 @@ class PlacedHost(HostPart):
         with self.tracer.span("send") as span:
             i = order.iteration
             for client, found in work.models.items():
-                span.num_bytes += transport.send(messages.models_message(i, client, found))
+                span.num_bytes += transport.send(
+                    Message(messages.MODELS, i, {"client": client}, {"models": found})
+                )
             span.num_bytes += transport.send(messages.report_message(i, report))
             update = messages.sum_message(i, self.rank, work.total, work.trained)
             span.num_bytes += transport.send(update)

@@ -1,8 +1,10 @@
 """The messages of a round: models and tasks go out, models come back, or one sum of each host."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
+from math import e, exp, isfinite
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -10,19 +12,29 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
+from mdgan.engine.hello import MOST_CLASSES
+from mdgan.engine.host_keys import NotMasked
 from mdgan.families.federated.settings import MOST_SLOTS, FederatedSettings
-from mdgan.families.federated.training_load import Load
 from mdgan.gan.codecs import FP32, Codec
-from mdgan.gan.exact_sum import WEIGHTED
+from mdgan.gan.exact_sum import WEIGHTED, FixedPoint
 from mdgan.gan.model_state import under
 from mdgan.messages import Message
+from mdgan.privacy.masks import threshold
 
 ROUND = "ROUND"  # server → host: train these clients
 UPDATE = "UPDATE"  # host → server: what they found
 TRAINED = "TRAINED"
 """Host → server, before the UPDATE of a placed round: who was trained, for how long."""
 MODELS = "MODELS"
-"""Host → server, before TRAINED: a client's models, where a rule must see them all."""
+"""Host → server, before TRAINED: a `client` and its `models`, where a rule must see them all."""
+
+ASKCLASSES = "ASKCLASSES"
+"""Server → host, once: how many samples of each class do your clients hold?"""
+CLASSES_FORM = AnswerForm("CLASSES", (MOST_CLASSES,), arithmetic=FixedPoint(1.0, 2.0**48))
+"""How hosts answer that: whole numbers, in a secure sum."""
+
+LEAST_PART = exp(-1 / e)
+"""What a client that weighs its models itself makes of its weight at least: e^(−s), s at most."""
 
 OF_A_CLIENT_BYTES = 256  # what a client adds to the JSON of a message
 
@@ -32,9 +44,20 @@ Offer = Annotated[list[_Kind], msgspec.Meta(min_length=1, max_length=MOST_SLOTS)
 """The slots for the next round, by kind, such as a processor's name: equally fast ones."""
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 _Weight = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+_Classes = Annotated[
+    list[Annotated[int, msgspec.Meta(ge=0, lt=2**48)]], msgspec.Meta(max_length=MOST_CLASSES)
+]
 _Lists = Annotated[
     list[list[tuple[_Count, _Count, _Count, _Weight]]], msgspec.Meta(max_length=MOST_SLOTS)
 ]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a client does in one round: at most E iterations, of batches of at most B."""
+
+    iterations: int
+    batch_size: int
 
 
 class ClientTask(NamedTuple):
@@ -43,6 +66,16 @@ class ClientTask(NamedTuple):
     client: int
     load: Load
     weight: float
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """What is to be trained: chosen clients' tasks, on models of `ModelVector.shape`, until i."""
+
+    number: int
+    iteration: int
+    models: Tensor
+    tasks: Mapping[int, ClientTask]
 
 
 Lists = Sequence[Sequence[ClientTask]]
@@ -71,7 +104,11 @@ class HostReport(msgspec.Struct, frozen=True):
 
 
 def update_form(settings: FederatedSettings, shape: tuple[int, ...]) -> AnswerForm:
-    """How a host answers, both models of a client being one vector of this shape."""
+    """How a host answers, both models of a client being one vector of this shape.
+
+    Clients that weigh their models themselves have one block more; see `with_weight`.
+    """
+    shape = (shape[0] + settings.weighs_in_secret, *shape[1:])
     is_bounded = settings.privacy.hides_clients and not settings.shares_noise
     most_norm = settings.privacy.update_clip if is_bounded else None
     codec = Codec.of(settings.wire.models)
@@ -109,14 +146,60 @@ def read_order(
 
 
 def digest_of(order: Message) -> bytes:
-    """SHA-256 of what all hosts of a sum must be told alike: tasks and models."""
-    told = json.dumps(order.fields["lists"]).encode()
+    """SHA-256 of what all hosts of a sum must be told alike: tasks, models, and what all hold."""
+    told = json.dumps([order.fields["lists"], order.fields.get("classes")]).encode()
     return sha256(told + order.tensors["models"].numpy().tobytes()).digest()
 
 
-def models_message(iteration: int, client: int, models: Tensor) -> Message:
-    """A MODELS message, of float32 `ModelVector.shape`."""
-    return Message(MODELS, iteration, {"client": client}, {"models": models})
+def read_classes(order: Message) -> list[int]:
+    """How many samples of each class all clients hold, by a ROUND message, or `ValueError`."""
+    return msgspec.convert(order.fields.get("classes"), _Classes)
+
+
+def with_weight(models: Tensor) -> Tensor:
+    """Models, and after them a 1: the sum of these, weighted, ends with the sum of the weights."""
+    block = torch.zeros_like(models[:1])
+    block[0, 0] = 1.0
+    return torch.cat([models, block])
+
+
+def check_weights(
+    host: int,
+    carried: Mapping[int, Collection[int]],
+    least: int,
+    *,
+    weights: Mapping[int, float],
+    uniform: bool,
+    least_part: float = 1.0,
+) -> None:
+    """Checks that no worker of a host weighs so much that the sum is almost its answer alone.
+
+    As hosts may drop out, only those that weigh least count, of as many as must survive (`least`).
+    A worker may weigh less than told, down to this part of it.
+
+    Raises:
+        NotMasked: a weight is none, or of a worker that no host of the sum has; or one worker of
+            this host has 1 / (least - 1) of the weight, or more.
+    """
+    if not weights.keys() <= {worker for own in carried.values() for worker in own}:
+        raise NotMasked("it gives weights to workers that no host of the sum has")
+    if not all(isfinite(weight) and weight >= 0 for weight in weights.values()):
+        raise NotMasked("it gives weights that are none")
+    if uniform and len(set(weights.values())) > 1:
+        raise NotMasked("it gives workers different weights, and the run has --weighting uniform")
+    of_host = {h: sum(weights.get(worker, 0.0) for worker in own) for h, own in carried.items()}
+    others = sorted(weight for h, weight in of_host.items() if h != host)
+    survive = max(least, threshold(len(carried)))
+    left = of_host[host] + sum(others[: survive - 1])
+    heaviest = max(carried[host], key=lambda worker: weights.get(worker, 0.0))
+    weight = weights.get(heaviest, 0.0)
+    left = weight + least_part * (left - weight)
+    if not weight * (least - 1) < left:
+        raise NotMasked(
+            f"rank {heaviest} has {weight / (left or 1.0):.0%} of the weight "
+            f"of a sum, and a host that insists on {least} hosts gives less than "
+            f"{1 / (least - 1):.0%}"
+        )
 
 
 def report_message(iteration: int, report: HostReport) -> Message:

@@ -24,6 +24,7 @@ from mdgan.families.federated.messages import (
     TRAINED,
     ClientReport,
     HostReport,
+    RoundPlan,
     order,
     read_offer,
     read_report,
@@ -36,7 +37,7 @@ from mdgan.families.federated.placement import (
     TrainingTimes,
     place,
 )
-from mdgan.families.federated.server import Cohort, RoundPlan
+from mdgan.families.federated.server import Cohort
 from mdgan.families.federated.settings import PULL, FederatedSettings
 from mdgan.gan.exact_sum import PartialSum
 from mdgan.messages import Message

@@ -15,10 +15,10 @@ from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
 from mdgan.families import contract
 from mdgan.families.federated import messages
-from mdgan.families.federated.fegan import new_sampling
+from mdgan.families.federated.averaging import new_sampling
 from mdgan.families.federated.placement import Curve, Slot, Strategy, curve_at, fit_curve, place
 from mdgan.families.federated.settings import PULL, ClusterForm, FederatedSettings, parse_load
-from mdgan.families.federated.training_load import Load, choose_loads
+from mdgan.families.federated.training_load import choose_loads
 from mdgan.gan.build import Models, build_model, num_parameters
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.optimizers import training_bytes
@@ -98,8 +98,9 @@ def _placed_planning(
             "cannot be read here; say --data-dir, or --shard-size if all hold as many"
         )
     counts = dict(enumerate(class_counts or [[1]] * settings.num_clients, start=1))
-    full = Load(usual.iterations, settings.training.batch_size)
-    loads = choose_loads(settings.rounds.training_load, len(counts), list(counts), full, {}, counts)
+    full = messages.Load(usual.iterations, settings.training.batch_size)
+    less = choose_loads(settings.rounds.training_load, len(counts), full, {}, counts)
+    loads = {client: less.get(client, full) for client in counts}
     iterations = [load.iterations for load in loads.values()]
     slots = settings.placing.slots if isinstance(settings.placing.slots, int) else num_cores()
     per_slot = len(_LOADS)
@@ -171,7 +172,7 @@ def _curve(recorded: Sequence[Placed]) -> Curve:
 
 def _shares(
     settings: FederatedSettings,
-    loads: Mapping[int, Load],
+    loads: Mapping[int, messages.Load],
     counts: Mapping[int, Sequence[int]],
     shape: tuple[int, ...],
     recorded: Sequence[Placed],
@@ -221,7 +222,7 @@ def _drawn(settings: FederatedSettings, counts: Mapping[int, Sequence[int]]) -> 
 def _share(
     lists: Sequence[Sequence[int]],
     seconds: Sequence[float],
-    loads: Mapping[int, Load],
+    loads: Mapping[int, messages.Load],
     shape: tuple[int, ...],
 ) -> contract.PlannedShare:
     """What one host does, by the clients of its slots and how long each of these trains."""

@@ -14,9 +14,9 @@ from torch import Tensor
 from mdgan.engine.answers import Answers
 from mdgan.engine.server.engine import Engine
 from mdgan.families.federated.averaging import Averaging
-from mdgan.families.federated.fegan import ClassCounts
+from mdgan.families.federated.messages import Load
+from mdgan.families.federated.round import ClassCounts
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.training_load import Load
 from mdgan.gan.exact_sum import total
 from mdgan.messages import Message
 from mdgan.privacy.budget import Budget, disclosed_histories, known_to_all, open_clients_budget

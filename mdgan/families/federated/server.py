@@ -1,4 +1,4 @@
-"""The server's share of a federated algorithm: it chooses who trains, and averages their models."""
+"""The server's share of a run: it has rounds played (`round.py`), and keeps and tells of them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.answers import Answers
+from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
@@ -16,15 +16,24 @@ from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.stages.contract import ServerPath
 from mdgan.engine.stages.mask_parties import least_parties
 from mdgan.errors import BadInput
-from mdgan.families.federated.averaging import Averaging, check_weights
-from mdgan.families.federated.fl_gan import GlobalModels
-from mdgan.families.federated.messages import ClientTask, order
+from mdgan.families.federated.averaging import Averaging
+from mdgan.families.federated.messages import (
+    ASKCLASSES,
+    CLASSES_FORM,
+    LEAST_PART,
+    Load,
+    RoundPlan,
+    check_weights,
+    order,
+)
+from mdgan.families.federated.round import Start
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.training_load import Load, choose_loads, told_of_clients
+from mdgan.families.federated.training_load import choose_loads, told_of_clients
 from mdgan.gan.model_state import part_of, under
+from mdgan.gan.model_vector import ModelVector
 from mdgan.messages import Message
 
-_MODELS, _SAMPLING = "models.", "sampling."
+_MODELS, _SAMPLING, _CLASSES = "models.", "sampling.", "classes"
 _RHYTHM = {
     *("round_iterations", "round_epochs", "batch_size", "partition", "world_size"),
     *("dataset", "data_dir"),
@@ -35,24 +44,28 @@ _MOST_NAMED = 1000
 and the file would grow with the clients of a round."""
 
 
-@dataclass(frozen=True)
-class RoundPlan:
-    """What is to be trained: chosen clients' tasks, on models of `ModelVector.shape`, until i."""
-
-    number: int
-    iteration: int
-    models: Tensor
-    tasks: Mapping[int, ClientTask]
-
-
 class Cohort:
     """All clients, wherever they are trained; answers may be masked on their `path`.
 
     Here every client lives on the rank of its number, as in FL-GAN and FeGAN.
     """
 
+    classes: list[int] | None = None  # how many samples of each all hold, where no client tells
+
     def __init__(self, path: ServerPath) -> None:
         self.path = path
+
+    def learn_classes(self, engine: Engine) -> None:
+        """Has all clients of the start tell a secure sum of their classes; once in a run."""
+        hosts, iteration, form = engine.peers.taking_part(), engine.done + 1, CLASSES_FORM
+        asked = self.path.ask(hosts, dict.fromkeys(workers_of(hosts), 0), engine)
+        question = Message(ASKCLASSES, iteration, asked.fields)
+        engine.ask(iteration, asked.hosts, lambda _: question)
+        sums = self.path.collect(iteration, asked, engine, form=form).sums
+        if not sums:
+            raise BadInput("--weighting kl: no secure sum of classes came of it; begin anew")
+        counts = torch.stack([part.total for part in sums]).sum(0).long()
+        self.classes = counts[: int(counts.nonzero().max()) + 1].tolist()
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """By kind of message, what takes it in; answers to the server's questions are not there."""
@@ -79,11 +92,14 @@ class Cohort:
         able: Hosts = {host: own for host, own in chosen.items() if own}
         asked = self.path.ask(able, dict.fromkeys(workers_of(able), 0), engine)
         weights = {n: task.weight for n, task in plan.tasks.items()}
+        part, told = (1.0, {}) if self.classes is None else (LEAST_PART, {"classes": self.classes})
         in_sum = workers_of(asked.hosts) if asked.fields else []
         least, of_sum = least_parties(engine.peers), {n: weights[n] for n in in_sum}
         try:
             for host in asked.hosts if in_sum else ():
-                check_weights(host, asked.hosts, least, weights=of_sum, uniform=False)
+                check_weights(
+                    host, asked.hosts, least, weights=of_sum, uniform=False, least_part=part
+                )
         except NotMasked as error:  # a host would refuse its part of the sum
             if self.path.gives_up_search():
                 return None
@@ -91,12 +107,22 @@ class Cohort:
 
         def message(workers: Collection[int]) -> Message:
             tasks = [plan.tasks[n] for n in workers]
-            return order(plan.iteration, plan.models, [tasks], asked.fields)
+            return order(plan.iteration, plan.models, [tasks], {**asked.fields, **told})
 
         # One question for all of a sum, so that hosts see that each is told the same.
         for_all = message(in_sum) if in_sum else None
         engine.ask(plan.iteration, asked.hosts, lambda host: for_all or message(asked.hosts[host]))
         return self.path.collect(plan.iteration, asked, engine, weights)
+
+
+class GlobalModels(nn.Module):
+    """The server's share: both models after the last round."""
+
+    def __init__(self, generator: nn.Module, discriminator: nn.Module) -> None:
+        super().__init__()
+        self.generator = generator
+        self.discriminator = discriminator
+        self.vector = ModelVector(generator, discriminator)
 
 
 @dataclass(eq=False)
@@ -121,12 +147,16 @@ class FederatedServer(ServerPart):
         """G."""
         return self.models.generator
 
+    @property
+    def forms(self) -> Sequence[AnswerForm]:
+        return (self.form, *([CLASSES_FORM] if self.settings.weighs_in_secret else []))
+
     def handlers(self) -> Mapping[str, ServerHandler]:
         return self.cohort.handlers()
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """What each client holds."""
-        tells = self.settings.privacy.discloses("classes")
+        tells = self.settings.privacy.discloses("classes") and self.settings.tells_classes
         return {
             str(n): {"samples": sum(held), "classes": held if tells else []}
             for n, held in self.cohort.class_counts(engine).items()
@@ -135,6 +165,8 @@ class FederatedServer(ServerPart):
     def begin(self, engine: Engine) -> None:
         """Works out how long a round is, and whether there can be any."""
         self.path.begin(engine.peers)
+        if self.settings.weighs_in_secret and self.cohort.classes is None:
+            self.cohort.learn_classes(engine)
         counts = self.cohort.class_counts(engine)
         if not self._round_length:
             mean_shard_size = sum(map(sum, counts.values())) / max(1, len(counts))
@@ -150,40 +182,37 @@ class FederatedServer(ServerPart):
         engine.at(i)
         self.averaging.announce(i, engine)
 
-        # 1. Choose who takes part, how much each trains, and what it weighs.
-        counts, number = self.cohort.class_counts(engine), self._num_rounds
+        counts = self.cohort.class_counts(engine)
         able, num_live = self.cohort.able(free, engine)
-        chosen = self.averaging.choose(number, {n: counts[n] for n in able}, num_live)
         full = Load(length, self.settings.training.batch_size)
         form, num_clients = self.settings.rounds.training_load, self.settings.num_clients
-        told = told_of_clients(engine.peers)
-        loads = choose_loads(form, num_clients, chosen, full, told, counts)
-        weights = self.averaging.weights(chosen, loads, full, counts)
+        less = choose_loads(form, num_clients, full, told_of_clients(engine.peers), counts)
+        start = Start(self._num_rounds, i, counts, able, num_live, full, less)
+        found = Answers()
 
-        # 2. Send both models; clients train them, and what they find comes back.
-        sent = self.models.vector.read()
-        tasks = {n: ClientTask(n, loads[n], weights[n]) for n in chosen}
-        plan = RoundPlan(number, i, sent, tasks)
-        answers = self.cohort.train(plan, free, engine)
-        if answers is None:
-            return None
-        self._num_rounds += 1
-        took_part = sorted(answers.losses)
-        aborted = self.settings.rounds.on_deadline == "abort" and took_part != chosen
-        self._record(plan, took_part, counts, engine, aborted=aborted)
+        def train(plan: RoundPlan) -> Answers | None:
+            """The answers of those who took part, if they can be used."""
+            nonlocal found
+            answers = self.cohort.train(plan, free, engine)
+            if answers is None:
+                return None
+            found = answers
+            self._num_rounds += 1
+            took_part = sorted(answers.losses)
+            aborts = self.settings.rounds.on_deadline == "abort"
+            aborted = aborts and took_part != sorted(plan.tasks)
+            self._record(plan, took_part, counts, engine, aborted=aborted)
+            is_lacking = not took_part and (self.averaging.needs_answers or self._is_final(answers))
+            return None if aborted or is_lacking else answers
+
+        if self.averaging.play(start, self.models.vector, train, engine) or self._is_final(found):
+            return self._advanced(i, found)
+        return None
+
+    def _is_final(self, answers: Answers) -> bool:
+        """Whether there are no models, and hosts would not answer the same a second time."""
         repeats = self.settings.begins_anew and self.path.hides_answers
-        if answers.hosts and not took_part and repeats:
-            return self._advanced(i, answers)  # hosts would not answer the same a second time
-        if aborted or (self.averaging.needs_answers and not took_part):
-            return None
-
-        # 3. Their models become the next round's: the mean, or what the rule makes of them.
-        with engine.span("aggregate"):
-            combined = self.averaging.next_models(sent, answers, weights)
-        with engine.span("step"):  # by which reports know that a round is complete
-            self.models.vector.write(combined)
-            self.averaging.finish(number, i, took_part, engine)
-        return self._advanced(i, answers)
+        return repeats and bool(answers.hosts) and not answers.losses
 
     def _advanced(self, i: int, answers: Answers) -> Advance:
         """What is told of a round: who took part and their losses, if that may be known."""
@@ -217,11 +246,16 @@ class FederatedServer(ServerPart):
         self.averaging.go_on(progress)
 
     def state(self) -> dict[str, Tensor]:
-        return {**under(_MODELS, self.models.state()), **under(_SAMPLING, self.averaging.state())}
+        known = {} if (held := self.cohort.classes) is None else {_CLASSES: torch.tensor(held)}
+        models = {name: tensor.clone() for name, tensor in self.models.state_dict().items()}
+        sampling = self.averaging.state()
+        return {**under(_MODELS, models), **under(_SAMPLING, sampling), **known}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.models.load_state_dict(part_of(state, _MODELS))
         self.averaging.load_state(part_of(state, _SAMPLING))
+        if _CLASSES in state:
+            self.cohort.classes = state[_CLASSES].tolist()
 
     def _record(
         self,

@@ -327,6 +327,20 @@ class FederatedSettings(RunSettings):
         return is_secure and privacy.hides_clients and privacy.keeps_ledger
 
     @property
+    def tells_classes(self) -> bool:
+        """Whether clients tell how many samples of each class they hold.
+
+        Secure sums take it only where the server draws clients by their classes.
+        """
+        is_drawn_by = self.rounds.sampling == "balanced" or self.privacy.has_dp
+        return is_drawn_by or not self.secure.secure_aggregation
+
+    @property
+    def weighs_in_secret(self) -> bool:
+        """Whether clients weigh their models themselves, by a secure sum of what all hold."""
+        return self.rounds.weighting == "kl" and not self.tells_classes
+
+    @property
     def adds_up(self) -> bool:
         """Whether sums of models are enough: a rule that outvotes liars must see them all."""
         return self.aggregation.name == "mean"

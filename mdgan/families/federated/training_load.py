@@ -8,7 +8,6 @@ smaller batches, once for the whole training. The paper gives neither formula; o
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import floor
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,13 +18,14 @@ import psutil
 import torch
 from torch import Tensor, nn
 
+from mdgan.families.federated.messages import Load
 from mdgan.gan.build import Models
 from mdgan.gan.labels import call, num_classes_of
 from mdgan.gan.optimizers import training_bytes
 
 if TYPE_CHECKING:
     from mdgan.engine.server.peers import Peers
-    from mdgan.families.federated.fl_gan import Client
+    from mdgan.families.federated.round import Client
     from mdgan.families.federated.settings import FederatedSettings, LoadForm
 
 _CAPABILITIES = "capabilities"  # under this name hosts tell what their clients have measured
@@ -53,38 +53,28 @@ class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes_per_sample: _Bytes
 
 
-@dataclass(frozen=True)
-class Load:
-    """What a client does in one round: at most E iterations, of batches of at most B."""
-
-    iterations: int
-    batch_size: int
-
-
 # What the server decides.
 
 
 def choose_loads(
     form: "LoadForm",
     num_clients: int,
-    chosen: Sequence[int],
     full: Load,
     told: Mapping[int, Capability],
     class_counts: Mapping[int, Sequence[int]],
 ) -> dict[int, Load]:
-    """The server's choice of training loads (section 3.4); N counts the clients at the start.
+    """The loads that need not be full (section 3.4), by client; N counts those at the start.
 
     Args:
         told: by client, what it has measured of itself; see `told_of_clients`.
     """
-    found: dict[int, Load] = {}
     if form.name == "measured":
-        found = training_loads(told, full)
-    elif form.name == "samples":
-        found = loads_by_samples(class_counts, full)
-    elif form.name == "weak":
-        found = weak_loads(num_clients, form.fraction, form.what, full)
-    return {client: found.get(client, full) for client in chosen}
+        return training_loads(told, full)
+    if form.name == "samples":
+        return loads_by_samples(class_counts, full)
+    if form.name == "weak":
+        return weak_loads(num_clients, form.fraction, form.what, full)
+    return {}
 
 
 def training_loads(capabilities: Mapping[int, Capability], full: Load) -> dict[int, Load]:

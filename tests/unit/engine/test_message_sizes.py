@@ -18,12 +18,12 @@ from mdgan.families.federated.messages import (
     ClientReport,
     ClientTask,
     HostReport,
+    Load,
     order,
     report_message,
     update_form,
 )
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.training_load import Load
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.messages import (
     BATCHES,

@@ -10,10 +10,10 @@ from torch import Tensor
 from mdgan import messages
 from mdgan.engine.parts import ServerPart
 from mdgan.families.federated.messages import (
+    MODELS,
     ROUND,
     ClientReport,
     HostReport,
-    models_message,
     read_order,
     report_message,
     sum_message,
@@ -93,7 +93,7 @@ class PlayedSlots(Played):
     def models_of(self, order: Message, client: int, scale: float = 1.0) -> Message:
         """A whole MODELS message; with a scale other than 1 that of a liar."""
         found = scale * models_of(client, order.iteration)
-        return models_message(order.iteration, client, found)
+        return Message(MODELS, order.iteration, {"client": client}, {"models": found})
 
     def account_of(
         self, order: Message, unusable: Sequence[int] = (), seconds: float = 0.5

@@ -13,11 +13,11 @@ from mdgan.engine.settings import RunSettings
 from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.families.contract import HostNeeds
 from mdgan.families.federated.averaging import Averaging
-from mdgan.families.federated.fl_gan import Client, GlobalModels, LocalTraining
-from mdgan.families.federated.host import FederatedHost
+from mdgan.families.federated.host import FederatedHost, LocalTraining
 from mdgan.families.federated.messages import ROUND, ClientTask, read_order, update_form
 from mdgan.families.federated.poisson_rounds import PoissonRounds
-from mdgan.families.federated.server import Cohort, FederatedServer
+from mdgan.families.federated.round import Client
+from mdgan.families.federated.server import Cohort, FederatedServer, GlobalModels
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.build import Models
 from mdgan.messages import Message

@@ -13,11 +13,19 @@ from torch import Tensor, nn
 from mdgan.engine.answers import Answers
 from mdgan.engine.host_keys import NotMasked
 from mdgan.errors import BadInput
-from mdgan.families.federated.averaging import check_weights, combine_models
-from mdgan.families.federated.messages import ROUND, UPDATE
+from mdgan.families.federated.averaging import combine_models, mean_by_own_weights
+from mdgan.families.federated.host import own_weight
+from mdgan.families.federated.messages import (
+    LEAST_PART,
+    ROUND,
+    UPDATE,
+    check_weights,
+    with_weight,
+)
+from mdgan.families.federated.round import participant_weights
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.aggregation_form import RobustRule, parse_robust_rule
-from mdgan.gan.exact_sum import average
+from mdgan.gan.exact_sum import PartialSum, average, weighted_sum
 from mdgan.gan.model_vector import BLOCK, ModelVector
 from mdgan.gan.randomness import generator_for
 from mdgan.messages import Message
@@ -210,3 +218,42 @@ def test_a_sum_of_one_workers_answer_is_refused(
     uniform = why.startswith("it gives workers different")
     with pytest.raises(NotMasked, match=why):
         check_weights(3, OF_EACH, least, weights=weights, uniform=uniform)
+
+
+# ----- weights that clients keep to themselves
+
+
+@given(st.lists(st.floats(LEAST_PART, 1.0), min_size=3, max_size=12), st.integers(0, 99))
+def test_their_mean_is_that_of_weights_in_the_clear_but_for_rounding(
+    parts: list[float], seed: int
+) -> None:
+    """Both round each addend to 2⁻⁴⁴, here before it is divided by Σ v, at least LEAST_PART."""
+    _, back = sent_and_back(seed, len(parts))
+    told = dict.fromkeys(back, 1 / len(back))
+    own = {n: told[n] * part for n, part in zip(back, parts, strict=True)}
+    total = weighted_sum({n: with_weight(models) for n, models in back.items()}, own)
+    found = mean_by_own_weights([PartialSum(tuple(back), total)], told)
+    exact = sum(own[n] * models.double() for n, models in back.items()) / sum(own.values())
+    most = len(parts) * 2.0**-45 / LEAST_PART
+    torch.testing.assert_close(found, exact, rtol=2.0**-40, atol=2 * most)
+
+
+def test_weights_that_clients_may_lower_count_as_low_for_the_others() -> None:
+    told = dict.fromkeys(range(1, 5), 1.0)
+    hosts = {n: [n] for n in told}
+    for least, part in ((3, LEAST_PART), (4, LEAST_PART), (4, 1.0)):
+        check_weights(1, hosts, least, weights=told, uniform=False, least_part=part)
+    five = {**hosts, 5: [5]}
+    check_weights(1, five, 5, weights={**told, 5: 1.0}, uniform=False)
+    with pytest.raises(NotMasked, match="insists on 5 hosts gives less than 25%"):
+        check_weights(1, five, 5, weights={**told, 5: 1.0}, uniform=False, least_part=LEAST_PART)
+
+
+def test_a_client_weighs_itself_as_the_server_would_if_it_knew() -> None:
+    held = {1: [8, 8, 0], 2: [16], 3: [0, 0, 4]}
+    in_the_clear = participant_weights("kl", held, held, {})
+    own = {n: own_weight(1.0, counts, [24, 8, 4]) for n, counts in held.items()}
+    for n in held:
+        assert own[n] / sum(own.values()) == pytest.approx(in_the_clear[n], rel=1e-15)
+    for counts in ([0, 0, 0, 7], [90], []):  # one that has come since
+        assert LEAST_PART <= own_weight(1.0, counts, [24, 8, 4]) <= 1.0

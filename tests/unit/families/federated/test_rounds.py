@@ -10,8 +10,8 @@ from torch import Tensor
 from mdgan import messages
 from mdgan.engine.stages.contract import ServerPath
 from mdgan.families.federated.averaging import Averaging
-from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.messages import ROUND, update_form
+from mdgan.families.federated.round import Client
 from mdgan.families.federated.server import Cohort, FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.records.values import passed

@@ -125,7 +125,7 @@ def test_nobody_holds_anything_by_which_to_weigh(rounds: MakeRounds) -> None:
     reason = host.take(Kind.STOP).fields["reason"]
     error = made.over()
     assert isinstance(error, BadInput)
-    assert "--weighting samples: all weights are zero" in reason
+    assert "--weighting samples: no participant of" in reason
     assert reason == str(error)
 
 

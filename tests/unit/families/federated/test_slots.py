@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.families.federated.messages import ClientTask
+from mdgan.families.federated.messages import ClientTask, Load
 from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsDied, Train
-from mdgan.families.federated.training_load import Load
 from mdgan.gan.exact_sum import weighted_sum
 from tests.unit.gan.small import same_bits
 

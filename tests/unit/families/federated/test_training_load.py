@@ -20,9 +20,9 @@ from mdgan.families.federated.concurrency import (
     device_of_slot,
     most_slots,
 )
+from mdgan.families.federated.messages import Load
 from mdgan.families.federated.training_load import (
     Capability,
-    Load,
     fit_line,
     training_loads,
     weak_loads,

@@ -1,0 +1,198 @@
+"""A round of FL-GAN and of FeGAN: what the server does, and what a client does.
+
+FL-GAN: Hardy et al. 2019, "MD-GAN", section III-c. FeGAN: Guerraoui et al. 2020, "FeGAN: Scaling
+Distributed GANs", sections 3.2 to 3.4. Where the two differ, both are on this page.
+
+w of G and θ of D are "one computational object to be treated atomically": a vector, float32
+`ModelVector.shape`. Client k holds n_kx samples of class x, n_k in all; all clients hold n.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import zip_longest
+from math import exp, fsum, inf, log
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mdgan.engine.answers import Answers
+from mdgan.errors import BadInput
+from mdgan.families.federated.messages import ClientTask, Load, RoundPlan
+from mdgan.gan.exact_sum import average
+from mdgan.gan.local_gan import LocalGAN
+from mdgan.gan.model_vector import ModelVector
+
+if TYPE_CHECKING:
+    from mdgan.engine.server.engine import Engine
+    from mdgan.families.federated.averaging import Sampling
+
+ClassCounts = Mapping[int, Sequence[int]]  # client k → n_k0, n_k1, …; checked on arrival
+Train = Callable[[RoundPlan], Answers | None]  # None if the round must begin again
+
+
+class Start(NamedTuple):
+    """What the server knows before a round; its last iteration is i."""
+
+    number: int
+    i: int
+    class_counts: ClassCounts  # of all clients
+    able: Sequence[int]  # who can train now
+    num_live: int
+    full: Load  # E and B
+    less: Mapping[int, Load]  # E_k and B_k of weak clients, worked out before (FeGAN, 3.4)
+
+
+class Rounds:
+    """What the server does (FL-GAN: figure 1b; FeGAN: section 3.2, "Server operation")."""
+
+    def __init__(self, sampling: "Sampling", weighting: str) -> None:
+        self.sampling, self.weighting = sampling, weighting
+
+    def play(self, start: Start, models: ModelVector, train: Train, engine: "Engine") -> bool:
+        """One round; `train` has `Client.train` called for each task. False if it yields None."""
+        number, i, counts, able, num_live, full, less = start
+        # 1. Choose C·N of the clients.
+        chosen = self.choose(number, {k: counts[k] for k in able}, num_live)
+        # 2. Say how much each trains, E iterations on batches of B or less, and what it weighs.
+        loads = {k: less.get(k, full) for k in chosen}
+        weights = self.weights(chosen, loads, full, counts)
+        # 3. Send w and θ. Each client trains both on its own data, and sends them back.
+        sent = models.read()
+        tasks = {k: ClientTask(k, loads[k], weights[k]) for k in chosen}
+        answers = train(RoundPlan(number, i, sent, tasks))
+        if answers is None:
+            return False
+        # 4. The next round begins with the mean of what came back.
+        with engine.span("aggregate"):
+            combined = self.next_models(sent, answers, weights)
+        with engine.span("step"):  # by which reports know that a round is complete
+            models.write(combined)
+            self.finish(number, i, sorted(answers.losses), engine)
+        return True
+
+    def choose(self, number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
+        """By `any_clients` or `balanced_clients`, in increasing order."""
+        return self.sampling.choose(number, class_counts, num_live)
+
+    def weights(
+        self, chosen: list[int], loads: Mapping[int, Load], full: Load, class_counts: ClassCounts
+    ) -> dict[int, float]:
+        """What the models of those who were chosen weigh in the sum; here these add up to 1."""
+        size = full.iterations * full.batch_size
+        shares = {k: loads[k].iterations * loads[k].batch_size / size for k in chosen}
+        weights = participant_weights(self.weighting, chosen, class_counts, shares)
+        if not (total := sum(weights.values())):
+            lacking = f"no participant of {chosen} has samples; use --weighting uniform"
+            raise BadInput(f"--weighting {self.weighting}: {lacking}, or clients that have")
+        return {k: weight / total for k, weight in weights.items()}
+
+    def next_models(self, _sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
+        """(w, θ) ← Σ weight_k·(w_k, θ_k) / Σ weight_k over those that answered; float64."""
+        return average(answers.singles, answers.sums, weights)
+
+    def finish(self, number: int, _i: int, took_part: Collection[int], _engine: "Engine") -> None:
+        """The server has its next models; who took part counts as seen (FeGAN, 3.3)."""
+        self.sampling.took_part(number, took_part)
+
+
+def any_clients(clients: Iterable[int], wanted: int, random: torch.Generator) -> list[int]:
+    """FL-GAN: any of the clients (McMahan et al. 2017)."""
+    live = sorted(clients)
+    drawn = torch.randperm(len(live), generator=random)[:wanted]
+    return sorted(live[index] for index in drawn.tolist())
+
+
+def balanced_clients(clients: ClassCounts, wanted: int, seen: Sequence[int]) -> list[int]:
+    """FeGAN, section 3.3: again and again a client that holds the class that was seen least.
+
+    `clients` come in the order in which they are preferred; `seen` counts earlier samples by class.
+    """
+    remaining, queue, chosen = dict(clients), set(range(len(seen))), list[int]()
+    while len(chosen) < wanted and queue:
+        fewest = min(seen[x] for x in queue)
+        least = {x for x in queue if seen[x] == fewest}
+        holding = (k for k, n_k in remaining.items() if any(x < len(n_k) and n_k[x] for x in least))
+        best = next(holding, None)
+        if best is None:  # no remaining client holds these classes: they leave the queue
+            queue -= least
+            continue
+        chosen.append(best)
+        seen = sum_of([seen, remaining.pop(best)])
+    return sorted(chosen)
+
+
+def participant_weights(
+    rule: str, participants: Iterable[int], class_counts: ClassCounts, loads: Mapping[int, float]
+) -> dict[int, float]:
+    """What each participant's models weigh, before all are divided by their sum.
+
+    FL-GAN (`uniform`): 1. FedAvg (`samples`): n_k. FeGAN (`kl`): e^(−s_k) / Σ_i e^(−s_i) over the
+    participants (3.3), times the client's share E_k·B_k of the full load E·B (3.4); `load`: the
+    latter, where each client multiplies by its own e^(−s_k), which the server does not know.
+    """
+    ordered = sorted(participants)
+    if rule == "uniform":
+        return dict.fromkeys(ordered, 1.0)
+    if rule == "samples":
+        return {k: float(sum(class_counts[k])) for k in ordered}
+    if rule == "load":
+        return {k: loads.get(k, 1.0) for k in ordered}
+    total = sum_of(class_counts.values())
+    powers = {k: exp(-divergence_score(class_counts[k], total)) for k in ordered}
+    sum_of_powers = fsum(powers.values())
+    return {k: powers[k] / sum_of_powers * loads.get(k, 1.0) for k in ordered}
+
+
+def divergence_score(counts: Sequence[int], total: Sequence[int]) -> float:
+    """FeGAN, section 3.2: s_k = n_k/n · KL(P_k‖Q), in [0, 1/e]; Q is what all clients hold."""
+    return sum(counts) / (sum(total) or 1) * divergence(counts, total)
+
+
+def divergence(counts: Sequence[int], total: Sequence[int]) -> float:
+    """KL(P‖Q) = Σ_x P(x) log(P(x)/Q(x)), nats, of counts by class; inf if Q lacks a class of P."""
+    n_p, n_q = sum(counts), sum(total)
+    pairs = [(p, q) for p, q in zip_longest(counts, total, fillvalue=0) if p]
+    if not all(q for _, q in pairs):
+        return inf
+    terms = [p / n_p * log(p * n_q / (n_p * q)) for p, q in pairs]
+    return max(0.0, fsum(terms))  # rounding can leave −10⁻¹⁷ of two equal distributions
+
+
+def sum_of(rows: Iterable[Sequence[int]]) -> list[int]:
+    """By class, the samples of all rows."""
+    return [sum(column) for column in zip_longest(*rows, fillvalue=0)]
+
+
+class Client:
+    """What a client does, with m samples of its own (FeGAN: section 3.2, "Device operation").
+
+    Between two rounds it keeps its optimizers' moments and its positions in its data and noise,
+    and never sends them: a round moves |w| + |θ| each way (Hardy et al. 2019, table III).
+    """
+
+    def __init__(self, gan: LocalGAN, num_samples: int, vector: ModelVector | None = None) -> None:
+        self.gan, self.num_samples = gan, num_samples
+        self.vector = vector or ModelVector(gan.generator, gan.discriminator)
+        self.state, self.load_state = gan.state, gan.load_state
+
+    def train(
+        self, models: Tensor, iterations: int, batch_size: int, last: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """E iterations as a standalone GAN makes them, from the server's models on.
+
+        `last` is the number of the last one in the run, which decides learning rates. Returns the
+        models, float32 `vector.shape`, and the mean J_disc and J_gen, [2].
+        """
+        self.begin(models, batch_size)
+        losses, done = [], max(0, (last or 0) - iterations)
+        for i in range(done + 1, done + iterations + 1):
+            self.gan.at(i)
+            losses.append(torch.stack(self.gan.step()))
+        return self.vector.read(), torch.stack(losses).mean(0)
+
+    def begin(self, models: Tensor, batch_size: int) -> None:
+        """Takes the server's models; a client with fewer samples than B takes all it has."""
+        if not torch.equal(self.vector.read(), models):
+            self.gan.weights_replaced()
+        self.vector.write(models)
+        self.gan.use_batch_size(min(batch_size, self.num_samples))
