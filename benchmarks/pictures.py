@@ -56,8 +56,8 @@ def train(flags: Sequence[str], out: Path) -> Found:
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     scores = [record["scores"] for record in records if record.get("event") == "scores"][-1]
     last = [record for record in records if "event" not in record][-1]
-    moved = [trace.sent for trace in RecordedRun.read(out).traces.values()]  # each byte once
-    traffic = sum(sum(by_kind.values()) for by_kind in moved)
+    traces = RecordedRun.read(out).traces.values()
+    traffic = sum(sum(trace.traffic[-1].sent.values()) for trace in traces if trace.traffic)
     return Found(
         scores["fid"],
         scores["coverage"],

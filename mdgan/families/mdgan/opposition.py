@@ -43,8 +43,8 @@ _LEAST_AGREEMENT = 0.1
 """See `_figures`; on digits it was 0.23 or more, with single classes without swaps 0.19 or less."""
 _LEAST_DEVIATION = 0.15
 _GAP = 2.0
-"""How far below the usual figure one that opposes the others lies, in usual figures; evidence begins
-where a figure is below 0. With 1.5 an honest worker on MNIST was named in some runs."""
+"""How far below the usual figure one that opposes the others lies, in usual figures: evidence
+begins below 0. With 1.5 an honest worker was named in two of three runs on MNIST."""
 _MEMORY = 25
 _FRESH = 100  # iterations in which an answer may be due to the discriminator it was given
 _MOST_OF_ONE = _ENOUGH / 4

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mdgan.gan.randomness import generator_for
+from tests.unit.engine.learners import make_shard
 from tests.unit.engine.played import weights
-from tests.unit.families.mdgan.stage import Stage, make_shard
+from tests.unit.families.mdgan.stage import Stage
 from tests.unit.gan import small
 
 MakeStage = Callable[..., Stage]
@@ -67,8 +68,8 @@ def md_gan(
                 for _ in range(local_steps):
                     worker.adam.zero_grad()
                     x_r = real[n].next_batch(b).images
-                    judged(worker.model(x_r), as_real=True).backward()
-                    judged(worker.model(x_d), as_real=False).backward()
+                    torch.autograd.backward(judged(worker.model(x_r), as_real=True))
+                    torch.autograd.backward(judged(worker.model(x_d), as_real=False))
                     worker.adam.step()
                 x_g = x_g.clone().requires_grad_()
                 loss = judged(worker.model(x_g), as_real=True)
