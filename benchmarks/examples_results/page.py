@@ -14,7 +14,7 @@ Every figure and table of the five papers has a row: what it says, and whether t
 why it was not tried. Written by
 
 ```bash
-python -m benchmarks.examples_results     # goes on where it stopped; --list says what is missing
+python -m benchmarks.examples_results     # goes on where it stopped
 ```
 
 from `examples/papers.toml` and `examples/results.json`. The examples run as
