@@ -52,6 +52,8 @@ class Algorithm(Generic[S]):
     # What training advances by, in one word for users: an iteration, a round.
     unit: str = "iteration"
     has_hosts: bool = True  # whether there are hosts; if not, the server has the data itself
+    # Of its own settings those of which the best values depend on the models.
+    of_models: frozenset[str] = frozenset()
     # Whether a worker with fewer samples than a batch repeats some.
     lets_batches_repeat: bool = True
     # What the server's tracer calls the phases that every iteration has; `host_phases`: a host's.

@@ -97,6 +97,11 @@ def with_setting(name: str) -> list[str]:
     return [entry.name for entry in _all().values() if name in entry.settings.names()]
 
 
+def settings_of_models() -> frozenset[str]:
+    """The settings of all algorithms of which the best values depend on the models."""
+    return frozenset().union(*(entry.of_models for entry in _all().values()))
+
+
 def declared_settings() -> dict[str, Setting]:
     """Every setting that any algorithm has, by name, in the order of `--help`."""
     ordered: dict[str, Setting] = {}

@@ -35,10 +35,9 @@ _OF_MODELS = {
     *ModelSettings.names(),
     *("generator_optimizer", "discriminator_optimizer"),
     *("generator_loss", "discriminator_loss", "local_steps"),
-    *("swap", "swap_interval", "swap_epochs"),
     *SETTINGS_OF_MODELS,
 }
-"""Settings of which the best values depend on the models."""
+"""Settings of which the best values depend on the models, beside those that algorithms name."""
 
 
 def settings_with_defaults(
@@ -64,7 +63,7 @@ def default_settings(layers: Sequence[Mapping[str, Any]], dataset: DatasetFile) 
     own = {} if name == FILE else architecture(name).defaults
     if not named:
         return merged([dataset.defaults, own], registry.declared_settings().values())
-    replaced = ModelSettings.names() if name == FILE else _OF_MODELS
+    replaced = ModelSettings.names() if name == FILE else _OF_MODELS | registry.settings_of_models()
     return {**{n: v for n, v in dataset.defaults.items() if n not in replaced}, **own}
 
 
