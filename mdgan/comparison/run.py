@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from mdgan import __version__
+from mdgan.version import __version__
 from mdgan.comparison import plan
 from mdgan.comparison.plan import AGAIN, DONE, GOES_ON, Training
 from mdgan.comparison.table import as_latex, as_table, measure
