@@ -103,7 +103,9 @@ class MDGANHost(HostPart):
         answers = self._group.answer(generated_here, assignment)
         for worker, feedback in answers.feedbacks.items():
             judged = generated_here[assignment[worker].judge]
-            self._answered[worker] = judged, feedback
+            last = self._answered.get(worker)
+            answered = host_swaps.Answered(judged, feedback)
+            self._answered[worker] = last.and_then(judged, feedback) if last else answered
         with self._tracer.span("send") as span:
             answer = self.path.pack(
                 Leaving(
