@@ -84,6 +84,7 @@ QUICK = ["--threads", "1", "--sample-interval", "0", "--eval-interval", "0", "--
 OVERFIT = [
     *("--swap-interval", "0", "--iterations", "90", "--local-steps", "6"),
     *("--discriminator-optimizer", "lr=3e-3", "--generator-optimizer", "lr=1e-9"),
+    *("--step-samples", "48"),
 ]
 
 
