@@ -44,7 +44,7 @@ def test_a_run_that_ends_without_sums_goes_on_from_its_last_checkpoint(tmp_path:
     assert "3 times in a row there was no sum" in ended.errors
     whole_ones = (tmp_path / "run" / "checkpoints").glob("*/manifest.json")
     last = max(int(manifest.parent.name) for manifest in whole_ones)
-    assert last in (2, 4), "that of iteration 4, if all hosts had written theirs"
+    assert last in (0, 2, 4), "the last one that all hosts had written"
     going_on = run_here("train", "--resume", "run", "--transport", "memory", cwd=tmp_path)
     assert f"iteration {last}" in going_on.errors, "its last checkpoint"
     found = ended_well(going_on, tmp_path / "run", 8)
