@@ -131,13 +131,10 @@ class HostMask(HostPath):
         self._then: Callable[[], None] | None = None
 
     def begin(self, run: bytes) -> dict[str, Any]:
-        """The host joins a server, with a new key; returns what others must know of it."""
         self._number, self._answered = -1, {}
         return {**self.keys.begin(run), "least": self.least}
 
     def handlers(self, tracer: Tracer) -> Mapping[str, "HostHandler"]:
-        """See `HostPath`."""
-
         def confirm(order: Message, transport: HostTransport) -> None:
             transport.send(self.confirm(order))
 
@@ -268,7 +265,6 @@ class HostMask(HostPath):
         return dict.fromkeys(fields["workers"], copy)
 
     def parcel(self, taker: int, message: Message) -> Message | None:
-        """See `HostPath`."""
         if not self.keys.knows(taker):
             return None
         return replace(message, tensors={SEALED: self.keys.seal_message(taker, message)})
@@ -276,7 +272,6 @@ class HostMask(HostPath):
     def opened(
         self, giver: int, kind: str, iteration: int, parcel: Message
     ) -> Mapping[str, Tensor]:
-        """See `HostPath`."""
         sealed = parcel.tensors.get(SEALED, torch.empty(0))
         return self.keys.unseal_message(giver, kind, iteration, sealed).tensors
 

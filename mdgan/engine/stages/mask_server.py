@@ -98,7 +98,6 @@ class ServerMask(ServerPath):
             self.sharing.check(members.num_sharers(members.hosts()))
 
     def lacking(self, members: Peers, workers: Collection[int]) -> str:
-        """A sum takes several hosts."""
         host_of = members.host_of()
         hosts = {host_of.get(worker, worker) for worker in workers}
         if len(able := able_hosts(members, hosts)) < LEAST_PARTIES:
@@ -108,7 +107,6 @@ class ServerMask(ServerPath):
         return sharing.lacking(len(workers), members.num_sharers(hosts)) if sharing else ""
 
     def num_sharers(self, hosts: Collection[int], members: Peers) -> int:
-        """See `ServerPath`."""
         return 1 if self.sharing is None else self.sharing.among(members.num_sharers(hosts))
 
     def able(self, hosts: Hosts, members: Peers) -> Hosts:
@@ -131,11 +129,9 @@ class ServerMask(ServerPath):
         return {host: hosts[host] for host in sorted(able)}
 
     def look_closer(self) -> None:
-        """See `ServerPath`."""
         self._search.begin(LEAST_PARTIES)
 
     def gives_up_search(self) -> bool:
-        """See `ServerPath`."""
         was_on = self._search.is_on
         self._search.pause()
         return was_on

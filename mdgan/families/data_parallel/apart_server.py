@@ -51,7 +51,6 @@ class ApartServer(ReplicaServer):
         return [self._form(network) for network in _GROUPS]
 
     def lacking(self, workers: Collection[int]) -> str:
-        """A group that is empty; see `ServerPart`."""
         generators, discriminators = self._ranks.groups(workers)
         if generators and discriminators:
             return ""

@@ -12,14 +12,7 @@ from mdgan.engine.host.protocol import sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.direct_host import DirectHost
-from mdgan.families.data_parallel.messages import (
-    IMAGES,
-    LABELS,
-    TRAIN,
-    ApartQuestion,
-    TrainQuestion,
-    alone_form,
-)
+from mdgan.families.data_parallel.messages import TRAIN, ApartQuestion, TrainQuestion
 from mdgan.families.data_parallel.replica import Replica
 from mdgan.families.data_parallel.together_host import TogetherHost
 from mdgan.families.data_parallel.vectors import DISCRIMINATOR, GENERATOR
@@ -42,7 +35,6 @@ class ReplicaHost(HostPart):
         self._tracer = tracer
 
     def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
         return {TRAIN: self._train}
 
     @abstractmethod
@@ -160,8 +152,8 @@ class ApartHost(ReplicaHost):
             images[rank] = made.images
             if made.labels is not None:
                 labels[rank] = made.labels
-        beside = {IMAGES: images, **({LABELS: labels} if labels else {})}
-        form = alone_form(GENERATOR, num_classes=1 if labels else None)
+        beside = {messages.IMAGES: images, **({messages.LABELS: labels} if labels else {})}
+        form = messages.alone_form(GENERATOR, num_classes=1 if labels else None)
         return pack_answers(iteration, gradients, losses, dict.fromkeys(gradients, 0), form, beside)
 
     def _train_discriminator(self, iteration: int, question: ApartQuestion) -> Message:
@@ -176,6 +168,6 @@ class ApartHost(ReplicaHost):
             gradients,
             losses,
             dict.fromkeys(gradients, 0),  # three or more are added up
-            alone_form(DISCRIMINATOR),
+            messages.alone_form(DISCRIMINATOR),
             weights=question.weights,
         )

@@ -74,7 +74,6 @@ class ReplicaServer(ServerPart):
 
     @property
     def generator(self) -> nn.Module:
-        """G."""
         return self.replica.models[GENERATOR]
 
     def begin(self, engine: Engine) -> None:
@@ -137,7 +136,6 @@ class DataParallelServer(ReplicaServer):
         return {} if self._direct is None else self._direct.handlers()
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
-        """One iteration."""
         together, i = self._together, done + 1
         if together is None or not together.meets:
             hosts = engine.await_hosts()

@@ -8,14 +8,8 @@ import torch
 
 from mdgan.data.client_shards import ClientShards
 from mdgan.data.shard import Shard
+from mdgan.engine import message_sizes as sizes
 from mdgan.engine.hello import MOST_CLASSES
-from mdgan.engine.message_sizes import (
-    MessageSizes,
-    names_bytes,
-    shares_bytes,
-    small_bytes,
-    state_bytes,
-)
 from mdgan.engine.parts import HostPart
 from mdgan.engine.settings import num_participants
 from mdgan.engine.stages.contract import HostPath, ServerPath
@@ -114,34 +108,36 @@ class _Federated(contract.Builder[FederatedSettings]):
         classes = {rank: _classes_of(shard, settings) for rank, shard in shards}
         return FederatedHost(needs, clients, path, training, classes)
 
-    def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
+    def message_sizes(self, settings: FederatedSettings, models: Models) -> sizes.MessageSizes:
         generator = build_model(models.generator, 0)
         discriminator = build_model(models.discriminator, 0)
         shape = ModelVector(generator, discriminator).shape
         both, sent = 4 * prod(shape), 4 * prod(messages.update_form(settings, shape).shape)
         in_a_round = num_participants(settings.participation, settings.placing.clients or 0)
-        shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
+        shares = sizes.shares_bytes(
+            settings.num_workers, is_secure=settings.secure.secure_aggregation
+        )
         placed = messages.OF_A_CLIENT_BYTES * in_a_round if settings.placing.clients else 0
         form = messages.CLASSES_FORM
         told = _COUNT_BYTES * prod(form.shape) if settings.weighs_in_secret else 0
         policy = settings.training.policy
         networks = (generator, policy("generator")), (discriminator, policy("discriminator"))
-        return MessageSizes(
-            state_bytes(*networks),
+        return sizes.MessageSizes(
+            sizes.state_bytes(*networks),
             # The codecs' places and scales come on top of values.
             lambda count: {
                 messages.UPDATE: count * (2 * sent + shares + 64) + (8 << 10),
-                **({form.kind: told + shares + small_bytes(count)} if told else {}),
-                **({messages.TRAINED: placed + small_bytes(count)} if placed else {}),
-                **({} if settings.adds_up else {messages.MODELS: both + small_bytes(1)}),
+                **({form.kind: told + shares + sizes.small_bytes(count)} if told else {}),
+                **({messages.TRAINED: placed + sizes.small_bytes(count)} if placed else {}),
+                **({} if settings.adds_up else {messages.MODELS: both + sizes.small_bytes(1)}),
             },
             lambda count: {
-                messages.ROUND: both + placed + small_bytes(count) + shares + told,
-                **({messages.ASKCLASSES: small_bytes(count) + shares} if told else {}),
-                CHARGE: small_bytes(count),
+                messages.ROUND: both + placed + sizes.small_bytes(count) + shares + told,
+                **({messages.ASKCLASSES: sizes.small_bytes(count) + shares} if told else {}),
+                CHARGE: sizes.small_bytes(count),
             },
-            names_bytes=names_bytes(*networks),
-            json_bytes=lambda count: {messages.TRAINED: placed + small_bytes(count)},
+            names_bytes=sizes.names_bytes(*networks),
+            json_bytes=lambda count: {messages.TRAINED: placed + sizes.small_bytes(count)},
             shares_bytes=shares,
             several={messages.MODELS: in_a_round},
         )
@@ -172,7 +168,6 @@ class _Federated(contract.Builder[FederatedSettings]):
     def check_holdings(
         self, settings: FederatedSettings, class_counts: Mapping[int, Sequence[int]]
     ) -> None:
-        """Checks that balanced sampling has something to balance."""
         check_classes(settings.rounds, class_counts)
 
     def planning(
@@ -184,7 +179,6 @@ class _Federated(contract.Builder[FederatedSettings]):
     def describe(
         self, settings: FederatedSettings, _models: Models, class_counts: contract.ClassCounts
     ) -> list[tuple[str, str]]:
-        """κ of every client, and how long a round is."""
         share = num_participants(settings.participation, settings.num_clients)
         length = settings.round_length(contract.mean_size(class_counts))
         who = "worker" if settings.placing.clients is None else "client"

@@ -192,16 +192,13 @@ class FederatedHost(HostPart):
 
     @property
     def learners(self) -> Mapping[int, Client]:
-        """By rank."""
         return self.clients
 
     def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
         counting = {messages.ASKCLASSES: self._tell_classes} if self.classes else {}
         return {messages.ROUND: self._train, CHARGE: self._charge, **counting}
 
     def tell(self) -> dict[str, Any]:
-        """What the server wants to know of these clients."""
         needs, account = self.needs, self.needs.account
         able = capabilities(self.clients, needs.settings, needs.models, needs.num_workers_here)
         return {**able, **({} if account is None else account.tell())}
@@ -314,23 +311,18 @@ class PlacedHost(HostPart):
 
     @property
     def learners(self) -> Mapping[int, NothingKept]:
-        """By rank."""
         return {self.rank: NothingKept()}
 
     def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
         return {messages.ROUND: self._train}
 
     def tell(self) -> dict[str, Any]:
-        """The slots that it offers for the next round."""
         return {"offer": self.count.offer()}
 
     def memory_bytes(self) -> int:
-        """What its slots hold."""
         return self.slots.memory_bytes()
 
     def close(self) -> None:
-        """Ends its slots."""
         self.slots.close()
 
     def _train(self, order: Message, transport: HostTransport) -> None:

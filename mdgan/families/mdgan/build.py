@@ -23,11 +23,7 @@ from mdgan.families.mdgan.variants.learning_later import LearningLater
 from mdgan.families.mdgan.variants.stacked import StackedWorkers
 from mdgan.families.mdgan.worker import OneByOne, Worker
 from mdgan.gan.arithmetic import loss_scale
-from mdgan.gan.build import (
-    Models,
-    make_discriminator_learner,
-    make_model,
-)
+from mdgan.gan.build import Models, make_discriminator_learner, make_model
 from mdgan.gan.model_stack import CannotStack
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for

@@ -64,7 +64,6 @@ class MDGANHost(HostPart):
         self._num_classes = num_classes_of(discriminator.model)
 
     def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
         return {BATCHES: self._answer, SWAP: self._swap, Kind.COPY: self._hand_over_copy}
 
     def arrived(self, holds: Sequence[int]) -> None:

@@ -3,14 +3,8 @@
 from collections.abc import Sequence
 from math import inf, prod
 
+from mdgan.engine import message_sizes as sizes
 from mdgan.engine.answers import LEAST_TO_SUM
-from mdgan.engine.message_sizes import (
-    MessageSizes,
-    names_bytes,
-    shares_bytes,
-    small_bytes,
-    state_bytes,
-)
 from mdgan.families import contract
 from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.settings import MDGANSettings
@@ -27,12 +21,12 @@ _FLOAT_BYTES = 4
 class MDGANPlanning(contract.Builder[MDGANSettings]):
     """The half of the builder that builds nothing."""
 
-    def message_sizes(self, settings: MDGANSettings, models: Models) -> MessageSizes:
+    def message_sizes(self, settings: MDGANSettings, models: Models) -> sizes.MessageSizes:
         """Batches and feedback to the byte, discriminators with all that moves with them."""
         batch_bytes = 4 * settings.training.batch_size * prod(models.shape)
         label_bytes = _LABEL_BYTES * settings.training.batch_size
         is_secure = settings.secure.secure_aggregation
-        shares = shares_bytes(settings.num_workers, is_secure=is_secure)
+        shares = sizes.shares_bytes(settings.num_workers, is_secure=is_secure)
         outputs = _OUTPUT_BYTES * settings.training.batch_size
         # A masked sum is int64.
         answer_bytes = (1 + is_secure) * batch_bytes + outputs + shares + 64
@@ -47,20 +41,20 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
             )
 
         network = build_model(models.discriminator, 0), settings.training.policy("discriminator")
-        states = state_bytes(network)
-        return MessageSizes(
+        states = sizes.state_bytes(network)
+        return sizes.MessageSizes(
             states,
             lambda count: {
                 messages.FEEDBACK: count * answer_bytes + (8 << 10),
-                messages.SWAPPED: small_bytes(count),
+                messages.SWAPPED: sizes.small_bytes(count),
             },
             lambda count: {
                 # Each uses two at most, unless all use the same.
-                messages.BATCHES: generated(count) + small_bytes(count) + shares,
-                messages.SWAP: _ADDRESSES_BYTES + small_bytes(count),
+                messages.BATCHES: generated(count) + sizes.small_bytes(count) + shares,
+                messages.SWAP: _ADDRESSES_BYTES + sizes.small_bytes(count),
             },
-            lambda count: {messages.DISCRIMINATORS: count * states + small_bytes(0)},
-            names_bytes(network),
+            lambda count: {messages.DISCRIMINATORS: count * states + sizes.small_bytes(0)},
+            sizes.names_bytes(network),
             shares_bytes=shares,
         )
 
@@ -114,10 +108,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         return [
             ("κ", str(settings.batches.kappa_for(settings.num_sharing))),
             ("swap", f"every {every} iterations: {settings.swaps.swap}" if every else "never"),
-            (
-                "a step",
-                f"on {settings.num_reals} real and {settings.num_fakes} generated samples",
-            ),
+            ("a step", f"on {settings.num_reals} real and {settings.num_fakes} generated samples"),
         ]
 
 

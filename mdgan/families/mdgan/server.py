@@ -92,7 +92,6 @@ class MDGANServer(ServerPart):
 
     @property
     def generator(self) -> nn.Module:
-        """G."""
         return self.learner.model
 
     def begin_with(
@@ -124,11 +123,9 @@ class MDGANServer(ServerPart):
         self._swaps.agree = often or not are_uneven([*map(shares, counts)])
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
-        """One global iteration."""
         return self._iteration(done + 1, self, engine)
 
     def handlers(self) -> Mapping[str, ServerHandler]:
-        """See `ServerPart`."""
         return {SWAPPED: self._swaps.note}
 
     def on_lost(self, engine: Engine) -> None:
@@ -146,7 +143,6 @@ class MDGANServer(ServerPart):
         self._swap_every = 0 if _RHYTHM.intersection(changed) else progress["swap_every"]
 
     def state(self) -> dict[str, Tensor]:
-        """See `ServerPart`."""
         return {
             **self.learner.state(),
             **under(_AGGREGATION, self.aggregation.record.state()),
@@ -156,7 +152,6 @@ class MDGANServer(ServerPart):
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `ServerPart`."""
         others = (_AGGREGATION, _HOLDERS, _HANDOVERS, _OPPOSITION)
         self.learner.load_state({n: t for n, t in state.items() if not n.startswith(others)})
         self.aggregation.record.load_state(part_of(state, _AGGREGATION))

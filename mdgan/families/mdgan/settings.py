@@ -232,12 +232,10 @@ class MDGANSettings(RunSettings):
 
     @property
     def num_reals(self) -> int:
-        """See `RunSettings`."""
         return self.batches.own_samples
 
     @property
     def num_fakes(self) -> int:
-        """See `RunSettings`."""
         return self.batches.num_fakes(self.num_sharing)
 
 

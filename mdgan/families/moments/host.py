@@ -118,11 +118,9 @@ class MomentsHost(HostPart):
 
     @property
     def learners(self) -> Mapping[int, SumTeller]:
-        """By rank."""
         return self._tellers
 
     def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
         return {ASK: self._tell_sums}
 
     def tell(self) -> dict[str, Any]:

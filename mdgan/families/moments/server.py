@@ -42,7 +42,6 @@ class MomentsServer(ServerPart):
 
     @property
     def generator(self) -> nn.Module:
-        """G."""
         return self.learner.model
 
     def begin(self, engine: Engine) -> None:

@@ -31,7 +31,6 @@ class StandaloneServer(ServerPart):
 
     @property
     def generator(self) -> nn.Module:
-        """G."""
         return self._gan.generator
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
@@ -40,7 +39,6 @@ class StandaloneServer(ServerPart):
         return {"1": {"samples": sum(self._class_counts), "classes": self._class_counts}}
 
     def advance(self, done: int, engine: Engine) -> Advance:
-        """One iteration."""
         engine.poll()
         engine.at(done + 1)
         self._gan.at(done + 1)
@@ -56,7 +54,6 @@ class StandaloneServer(ServerPart):
 
 class _Standalone(Builder[StandaloneSettings]):
     def server(self, needs: ServerNeeds[StandaloneSettings]) -> StandaloneServer:
-        """Both models and all data."""
         settings, models, device = needs.settings, needs.models, needs.device
         ((rank, shard),) = needs.shards.items()
         gan = make_local_gan(
@@ -72,14 +69,12 @@ class _Standalone(Builder[StandaloneSettings]):
         return StandaloneServer(gan, shard.class_counts())
 
     def message_sizes(self, settings: StandaloneSettings, models: Models) -> MessageSizes:
-        """No messages travel."""
         del settings, models
         return MessageSizes(0, lambda _: {}, lambda _: {})
 
     def describe(
         self, settings: StandaloneSettings, models: Models, class_counts: ClassCounts
     ) -> list[tuple[str, str]]:
-        """κ."""
         del models, class_counts
         return [("κ", str(resolve_kappa(settings.kappa, 1)))]
 

@@ -32,14 +32,12 @@ class StackedWorkers(OneByOne):
         self._learners.adopt()
 
     def learn_real_halves(self) -> None:
-        """See `OneByOne`."""
         for worker in self.workers.values():
             if not worker.has_real_half:
                 worker.remember()
         self._learners.learn_real_halves([*self._row.values()])
 
     def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
-        """See `OneByOne`."""
         ranks = sorted(assignment, key=self._row.__getitem__)
         rows = [self._row[rank] for rank in ranks]
         fake = Samples.stacked([self.fake(generated, assignment[rank]) for rank in ranks])
