@@ -50,14 +50,10 @@ class Cohort:
 
     def learn_classes(self, engine: Engine) -> None:
         """Has all clients of the start tell a secure sum of their classes; once in a run."""
-        hosts, iteration, form = engine.peers.taking_part(), engine.done + 1, messages.CLASSES_FORM
-        asked = self.path.ask(hosts, dict.fromkeys(workers_of(hosts), 0), engine)
-        question = Message(messages.ASKCLASSES, iteration, asked.fields)
-        engine.ask(iteration, asked.hosts, lambda _: question)
-        sums = self.path.collect(iteration, asked, engine, form=form).sums
-        if not sums:
+        parts = self.path.ask_for_sum(messages.ASKCLASSES, engine, messages.CLASSES_FORM)
+        if not parts:
             raise BadInput("--weighting kl: no secure sum of classes came of it; begin anew")
-        counts = torch.stack([part.total for part in sums]).sum(0).long()
+        counts = torch.stack(parts).sum(0).long()
         self.classes = counts[: int(counts.nonzero().max()) + 1].tolist()
 
     def handlers(self) -> Mapping[str, ServerHandler]:

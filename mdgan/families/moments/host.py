@@ -28,7 +28,6 @@ from mdgan.transport.host_end import HostTransport
 ASK = "MOMENTS"  # server → host: tell the sums
 _AT_ONCE = 256
 _ALONE = 32  # the sum of one in so many samples is made alone, to see what it adds
-_NO_LOSSES = torch.zeros(2)
 
 
 @dataclass(frozen=True)
@@ -143,21 +142,11 @@ class MomentsHost(HostPart):
             with self._needs.tracer.of_worker(rank)("embed"):
                 sums[rank] = replace(self._tellers[rank], part=parts.get(rank, 1.0)).tell()
         with self._needs.tracer.span("send") as span:
-            answer = self.path.pack(
-                Leaving(
-                    question,
-                    sums,
-                    dict.fromkeys(sums, _NO_LOSSES),
-                    dict.fromkeys(sums, 0),
-                    about=lambda: {0: self._digest(question)},
-                )
-            )
+            said = f"moments {self._identity} {_least_noise(question)!r}"
+            about = sha256(said.encode()).digest()
+            answer = self.path.pack(Leaving.in_one_sum(question, sums, about))
             ending.tell(question.iteration, transport.send)
             span.num_bytes = transport.send(answer)
-
-    def _digest(self, question: Message) -> bytes:
-        said = f"moments {self._identity} {_least_noise(question)!r}"
-        return sha256(said.encode()).digest()
 
     def _parts_of_noise(self, question: Message) -> dict[int, float]:
         """By rank; all of this host together add what one of M sharers adds.
