@@ -25,8 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mdgan.families.mdgan.aggregation_form import AggregationRule
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, mean_feedback
+from mdgan.families.mdgan.settings import AggregationRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine, mean_of_trusted
 
 MEMORY = 0.97

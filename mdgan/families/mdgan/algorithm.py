@@ -90,7 +90,7 @@ def finish(
     """Steps 5 and 6: G learns from all feedback, and pairs swap."""
     if not answers.losses:
         return server.without_answers(i, answers)
-    scores = server.score(i, sent, answers, engine)
+    scores = server.suspects.score(sent, answers, engine, swap_follows=server.swap_follows(i))
     with engine.span("aggregate"):
         if server.aggregation.is_mean:
             gradient = mean_feedback(

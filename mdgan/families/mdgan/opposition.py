@@ -28,8 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.families.mdgan.settings import LEAST_WORKERS
-from mdgan.families.mdgan.shown import GUILTY
+from mdgan.families.mdgan.settings import GUILTY, LEAST_WORKERS
 from mdgan.gan.exact_sum import PartialSum
 
 _ENOUGH = GUILTY**2 / 2

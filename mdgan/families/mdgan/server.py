@@ -242,13 +242,6 @@ class MDGANServer(ServerPart):
             outputs=answers.beside.get(OUTPUTS),
         )
 
-    def score(
-        self, i: int, sent: Sent, answers: Answers, engine: Engine
-    ) -> Mapping[str, Mapping[int, float]]:
-        """Scores workers by their answers, and drops the answers of attackers."""
-        follows = self.swap_follows(i)
-        return self.suspects.score(sent, answers, engine, swap_follows=follows)
-
     def swap_follows(self, i: int) -> bool:
         """Whether discriminators are swapped after iteration i; not after the last one."""
         due = self._swap_every > 0 and i % self._swap_every == 0
