@@ -11,8 +11,7 @@ from mdgan.engine.message_sizes import MessageSizes, small_bytes
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, ServerNeeds
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.apart_server import ApartServer
-from mdgan.families.data_parallel.direct_host import DirectHost
-from mdgan.families.data_parallel.direct_server import DirectServer
+from mdgan.families.data_parallel.direct import DirectHost, DirectServer
 from mdgan.families.data_parallel.host import ApartHost, DataParallelHost
 from mdgan.families.data_parallel.messages import KINDS, TOGETHER_FORM, TRAIN
 from mdgan.families.data_parallel.replica import ReferenceReplica, Replica
@@ -20,8 +19,7 @@ from mdgan.families.data_parallel.server import DataParallelServer
 from mdgan.families.data_parallel.settings import DIRECT, SHARED, STAR, DataParallelSettings
 from mdgan.families.data_parallel.shared_steps import SharedTraining
 from mdgan.families.data_parallel.step import ALONE, reductions
-from mdgan.families.data_parallel.together_host import TogetherHost
-from mdgan.families.data_parallel.together_server import TogetherServer
+from mdgan.families.data_parallel.together import TogetherHost, TogetherServer
 from mdgan.families.data_parallel.vectors import DISCRIMINATOR, GENERATOR, weight_vectors
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model, num_parameters
 from mdgan.gan.labels import num_classes_of

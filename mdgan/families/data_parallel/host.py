@@ -11,10 +11,10 @@ from mdgan.engine.answers import in_one_message, pack_answers
 from mdgan.engine.host.protocol import sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.data_parallel import messages
-from mdgan.families.data_parallel.direct_host import DirectHost
+from mdgan.families.data_parallel.direct import DirectHost
 from mdgan.families.data_parallel.messages import TRAIN, ApartQuestion, TrainQuestion
 from mdgan.families.data_parallel.replica import Replica
-from mdgan.families.data_parallel.together_host import TogetherHost
+from mdgan.families.data_parallel.together import TogetherHost
 from mdgan.families.data_parallel.vectors import DISCRIMINATOR, GENERATOR
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer

@@ -62,7 +62,7 @@ class TrainQuestion:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     # What optimizers keep, by network, for a host that has just begun to step itself.
     moments: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    # Whether hosts keep the gradients, to add them up among themselves; see `direct_server.py`.
+    # Whether hosts keep the gradients, to add them up among themselves; see `direct.py`.
     is_direct: bool = False
     is_again: bool = False  # whether they have kept these, and send them to the server after all
 

@@ -10,12 +10,12 @@ from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.families.data_parallel import messages
-from mdgan.families.data_parallel.direct_server import DirectServer, kept
+from mdgan.families.data_parallel.direct import DirectServer, kept
 from mdgan.families.data_parallel.messages import KINDS, NORMS, TOGETHER_FORM, TrainQuestion
 from mdgan.families.data_parallel.replica import ReferenceReplica
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.families.data_parallel.step import OF_DISCRIMINATOR, Reduction, reductions
-from mdgan.families.data_parallel.together_server import TogetherServer
+from mdgan.families.data_parallel.together import TogetherServer
 from mdgan.families.data_parallel.vectors import ALL, DISCRIMINATOR, GENERATOR
 from mdgan.gan.exact_sum import average
 from mdgan.messages import Message
