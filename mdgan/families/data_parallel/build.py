@@ -116,10 +116,9 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         return messages.with_direct(sizes, training_bytes(*trained), settings.num_workers)
 
     def planning(
-        self, settings: DataParallelSettings, models: Models, class_counts: ClassCounts | None
+        self, settings: DataParallelSettings, models: Models, _class_counts: ClassCounts | None
     ) -> Planning[DataParallelSettings]:
         """See `Builder`; a short run has the updates that most iterations have."""
-        del class_counts
         weights = [_FLOAT_BYTES * num_parameters(network) for network in _networks(models).values()]
         is_async = settings.asynchrony.lag_at(settings.training.iterations // 2 + 1) > 0
         short = settings.but(sync_after=None, all_reduce=STAR)
@@ -134,10 +133,9 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         )
 
     def describe(
-        self, settings: DataParallelSettings, models: Models, class_counts: ClassCounts
+        self, settings: DataParallelSettings, _models: Models, _class_counts: ClassCounts
     ) -> list[tuple[str, str]]:
         """κ of every worker, the samples of an iteration, and what learning rates are scaled by."""
-        del models, class_counts
         kappa = ("κ", str(_kappa(settings)))
         if settings.asynchrony.generator_ranks is None:
             samples, rates = _sharing(settings, settings.groups()[0], DISCRIMINATOR)

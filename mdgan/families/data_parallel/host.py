@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,18 +22,18 @@ from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
 
 
+@dataclass(eq=False)
 class ReplicaHost(HostPart):
     """The replicas of one host."""
 
+    replicas: Mapping[int, Replica]
+    device: torch.device
+    tracer: Tracer
     begins = TRAIN
-    learners: Mapping[int, Replica] = {}
 
-    def __init__(
-        self, replicas: Mapping[int, Replica], device: torch.device, tracer: Tracer
-    ) -> None:
-        self.learners = replicas
-        self._device = device
-        self._tracer = tracer
+    @property
+    def learners(self) -> Mapping[int, Replica]:
+        return self.replicas
 
     def handlers(self) -> Mapping[str, HostHandler]:
         return {TRAIN: self._train}
@@ -42,16 +43,17 @@ class ReplicaHost(HostPart):
         """Answers a question."""
 
     def _take_over(self, weights: Mapping[str, Tensor], asked: Collection[int]) -> None:
-        if not asked or not self.learners.keys() >= set(asked):
+        if not asked or not self.replicas.keys() >= set(asked):
             raise ValueError(f"it asks workers {sorted(asked)}")
-        for replica in self.learners.values():  # also of workers that are not asked this time
+        for replica in self.replicas.values():  # also of workers that are not asked this time
             replica.take_over(weights)
 
     def _send(self, answer: Message, transport: HostTransport) -> None:
-        with self._tracer.span("send") as span:
+        with self.tracer.span("send") as span:
             span.num_bytes = transport.send(answer)
 
 
+@dataclass(eq=False)
 class DataParallelHost(ReplicaHost):
     """Its workers train both networks.
 
@@ -60,42 +62,33 @@ class DataParallelHost(ReplicaHost):
         direct: adds up gradients with other hosts, if they may.
     """
 
-    def __init__(
-        self,
-        replicas: Mapping[int, Replica],
-        device: torch.device,
-        tracer: Tracer,
-        together: TogetherHost | None = None,
-        direct: DirectHost | None = None,
-    ) -> None:
-        super().__init__(replicas, device, tracer)
-        self._together = together
-        self._direct = direct
+    together: TogetherHost | None = None
+    direct: DirectHost | None = None
 
     def handlers(self) -> Mapping[str, HostHandler]:
-        direct = {} if self._direct is None else self._direct.handlers()
+        direct = {} if self.direct is None else self.direct.handlers()
         return {**super().handlers(), **direct}
 
     def close(self) -> None:
-        if self._direct is not None:
-            self._direct.close()
+        if self.direct is not None:
+            self.direct.close()
 
     def tell(self) -> dict[str, Any]:
-        return {} if self._together is None else self._together.tell()
+        return {} if self.together is None else self.together.tell()
 
     def _train(self, message: Message, transport: HostTransport) -> None:
-        if self._together is not None and message.fields.get(messages.TOGETHER) is True:
-            answer = self._together.train(message.iteration, lambda: transport.is_over)
+        if self.together is not None and message.fields.get(messages.TOGETHER) is True:
+            answer = self.together.train(message.iteration, lambda: transport.is_over)
             self._send(answer, transport)
             return
-        if self._together is not None:
-            self._together.take_back()
+        if self.together is not None:
+            self.together.take_back()
         with sensible(TRAIN):
-            question = messages.read_train(message, self._device)
+            question = messages.read_train(message, self.device)
             self._take_over(question.tensors, question.shares)
         gradients, losses = self._gradients(question)
-        if self._direct is not None and question.is_direct:
-            self._direct.keep(question.reduction, gradients, losses)
+        if self.direct is not None and question.is_direct:
+            self.direct.keep(question.reduction, gradients, losses)
             self._send(
                 messages.norms(message.iteration, question.reduction, gradients, losses), transport
             )
@@ -113,16 +106,16 @@ class DataParallelHost(ReplicaHost):
     def _gradients(self, question: TrainQuestion) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
         gradients: dict[int, Tensor] = {}
         losses: dict[int, Tensor] = {}
-        kept = self._direct if question.is_again else None
-        if self._direct is not None:
-            self._direct.begin(question)
+        kept = self.direct if question.is_again else None
+        if self.direct is not None:
+            self.direct.begin(question)
         for rank, share in question.shares.items():
             if kept is not None and rank in kept.found:
                 gradients[rank], losses[rank] = kept.found[rank], kept.losses[rank]
                 continue
-            how = share.batch_sizes, question.lag, self._tracer.of_worker(rank)
-            losses[rank] = self.learners[rank].learn(question.reduction, *how)
-            gradients[rank] = self.learners[rank].vector(question.reduction).read()
+            how = share.batch_sizes, question.lag, self.tracer.of_worker(rank)
+            losses[rank] = self.replicas[rank].learn(question.reduction, *how)
+            gradients[rank] = self.replicas[rank].vector(question.reduction).read()
         return gradients, losses
 
 
@@ -131,7 +124,7 @@ class ApartHost(ReplicaHost):
 
     def _train(self, message: Message, transport: HostTransport) -> None:
         with sensible(TRAIN):
-            question = messages.read_train_apart(message, self._device)
+            question = messages.read_train_apart(message, self.device)
             self._take_over(question.tensors, {**question.generated, **question.learnt})
         answers = []
         if question.generated:
@@ -145,8 +138,8 @@ class ApartHost(ReplicaHost):
         images: dict[int, Tensor] = {}
         labels: dict[int, Tensor] = {}
         for rank, num_images in question.generated.items():
-            gradients[rank], loss, made = self.learners[rank].generator_alone(
-                num_images, question.label_counts, self._tracer.of_worker(rank)
+            gradients[rank], loss, made = self.replicas[rank].generator_alone(
+                num_images, question.label_counts, self.tracer.of_worker(rank)
             )
             losses[rank] = torch.stack([torch.zeros_like(loss), loss])
             images[rank] = made.images
@@ -159,8 +152,8 @@ class ApartHost(ReplicaHost):
     def _train_discriminator(self, iteration: int, question: ApartQuestion) -> Message:
         gradients, losses = {}, {}
         for rank, fake in question.learnt.items():
-            gradients[rank], loss = self.learners[rank].discriminator_alone(
-                fake, self._tracer.of_worker(rank)
+            gradients[rank], loss = self.replicas[rank].discriminator_alone(
+                fake, self.tracer.of_worker(rank)
             )
             losses[rank] = torch.stack([loss, torch.zeros_like(loss)])
         return pack_answers(

@@ -93,7 +93,8 @@ def make_group(workers: Mapping[int, Worker], needs: contract.HostNeeds[MDGANSet
         try:
             if settings.training.arithmetic.compile:
                 raise CannotStack("compiled models are called one by one")
-            return StackedWorkers(workers, needs.models.shape, stage_of, train_on_all=on_all)
+            shape = needs.models.shape
+            return StackedWorkers(workers, stage_of, train_on_all=on_all, sample_shape=shape)
         except CannotStack as reason:
             ranks = ", ".join(map(str, workers))
             _log.warning("the process of rank(s) %s computes one by one: %s", ranks, reason)

@@ -33,9 +33,8 @@ class StandaloneServer(ServerPart):
     def generator(self) -> nn.Module:
         return self._gan.generator
 
-    def holdings(self, engine: Engine) -> Mapping[str, Any]:
+    def holdings(self, _engine: Engine) -> Mapping[str, Any]:
         """All data, as if one worker held it."""
-        del engine
         return {"1": {"samples": sum(self._class_counts), "classes": self._class_counts}}
 
     def advance(self, done: int, engine: Engine) -> Advance:
@@ -68,14 +67,12 @@ class _Standalone(Builder[StandaloneSettings]):
         )
         return StandaloneServer(gan, shard.class_counts())
 
-    def message_sizes(self, settings: StandaloneSettings, models: Models) -> MessageSizes:
-        del settings, models
+    def message_sizes(self, _settings: StandaloneSettings, _models: Models) -> MessageSizes:
         return MessageSizes(0, lambda _: {}, lambda _: {})
 
     def describe(
-        self, settings: StandaloneSettings, models: Models, class_counts: ClassCounts
+        self, settings: StandaloneSettings, _models: Models, _class_counts: ClassCounts
     ) -> list[tuple[str, str]]:
-        del models, class_counts
         return [("κ", str(resolve_kappa(settings.kappa, 1)))]
 
 
