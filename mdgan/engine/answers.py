@@ -119,8 +119,7 @@ def pack_answers(
         parts = ({n: answers[n] for n in group} for group in to_sum)
         sums = torch.stack([arithmetic.add_up(part, weights or {}) for part in parts])
         tensors |= under("sums.", codec.encode(sums if codec.is_exact else sums.float()))
-    fields = {"workers": list(answers), "summed": to_sum}
-    return Message(form.kind, iteration, fields, tensors)
+    return Message(form.kind, iteration, {"workers": list(answers), "summed": to_sum}, tensors)
 
 
 def in_one_message(answers: Sequence[Message]) -> Message:

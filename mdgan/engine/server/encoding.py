@@ -64,8 +64,7 @@ class ServerEncoding:
         """A host is ready: it hears what was learnt, once."""
         if self._learnt is not None and host not in self._told:
             self._told.add(host)
-            counts = {"counts": self._learnt}
-            engine.tell(host, Message(Kind.LEARNT, engine.done, tensors=counts))
+            engine.tell(host, Message(Kind.LEARNT, engine.done, tensors={"counts": self._learnt}))
 
     def on_lost(self, engine: Engine) -> None:
         """Hosts are gone; one that comes back is told again."""

@@ -56,8 +56,7 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             return ApartHost(replicas, needs.device, needs.tracer)
         together = direct = None
         if needs.settings.all_reduce == DIRECT:
-            policies = _policies(needs.settings)
-            direct = DirectHost(replicas, policies, needs.device, needs.tracer)
+            direct = DirectHost(replicas, _policies(needs.settings), needs.device, needs.tracer)
         if needs.memory is not None:
             host = min(replicas)
             together = TogetherHost(host, replicas, needs.memory, needs.settings, needs.tracer)

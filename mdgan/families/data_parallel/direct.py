@@ -110,7 +110,8 @@ class DirectServer:
             self.drop()
             engine.note("the hosts' group broke: the server adds up what they have found")
             return None
-        message = messages.step(i, rates, torch.get_num_threads())
+        told = {"rates": dict(rates), "threads": torch.get_num_threads()}
+        message = Message(messages.STEP, i, told)
         for host in self._members:
             engine.tell(host, message)
         return mean
@@ -132,13 +133,17 @@ class DirectServer:
         own = self._collective = Collective(0, size, engine.transport.own_address)
         ranks = {host: rank for rank, host in enumerate(sorted(hosts), start=1)}
         self._told = {}
-        if not self._ask(i, hosts, lambda host: messages.join(i, ranks[host], size), engine):
+
+        def join(host: int) -> Message:
+            return Message(messages.JOIN, i, {"rank": ranks[host], "size": size})
+
+        if not self._ask(i, hosts, join, engine):
             return "not all hosts can listen for others"
         steps = messages.arithmetic(self._replica.device)
         if others := sorted({other for _, other in self._told.values()} - {steps}):
             return f"hosts would step otherwise than the server ({steps}): {others[0]:.99}"
         places = [own.place, *(self._told[host][0] for host in ranks if host in self._told)]
-        message = messages.connect(i, places)
+        message = Message(messages.CONNECT, i, {"places": [place.hex() for place in places]})
         if not self._ask(i, hosts, lambda _: message, engine, lambda: own.connect(places)):
             return "not all hosts can connect with each other"
         self._is_new = True
@@ -222,8 +227,7 @@ class DirectHost:
         self.close()
         self._collective = Collective(rank, size, transport.own_address)
         place = self._collective.place
-        steps = messages.arithmetic(self.device)
-        transport.send(messages.member(message.iteration, place, steps))
+        transport.send(messages.member(message.iteration, place, messages.arithmetic(self.device)))
         transport.send(messages.done(message.iteration, list(self.replicas), well=bool(place)))
 
     def _connect(self, message: Message, transport: HostTransport) -> None:

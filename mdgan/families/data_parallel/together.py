@@ -188,8 +188,7 @@ class TogetherServer:
             for host, q in self._undone(end):
                 i = next(i for i in sorted(self._orders) if q <= self._end_of(i))
                 order = self._orders[i]
-                reduction = self._reductions(i)[q - order.before - 1]
-                self._stepper.step(host, q, i, reduction, order)
+                self._stepper.step(host, q, i, self._reductions(i)[q - order.before - 1], order)
                 self._meeting.step(host, q)
                 self._shared.wake(self._hosts)
             if is_over() and not self._undone(end):

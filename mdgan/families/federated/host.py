@@ -109,8 +109,7 @@ class LocalTraining:
     ) -> list[tuple[Tensor, Tensor]]:
         if len(clients) > 1 and self._most > 1:
             try:
-                rehearses = not self._worked
-                found = train_at_once(clients, models, load, last, rehearses=rehearses)
+                found = train_at_once(clients, models, load, last, rehearses=not self._worked)
             except CannotStack as reason:
                 self._train_singly(str(reason))
             else:
@@ -218,9 +217,8 @@ class FederatedHost(HostPart):
         transport.send(self.path.pack(Leaving.in_one_sum(question, counts, about, form)))
 
     def _charge(self, about: Message, _transport: HostTransport) -> None:
-        if self.needs.account is None:
-            return
-        self.needs.account.begin_round(about.fields)
+        if self.needs.account is not None:
+            self.needs.account.begin_round(about.fields)
 
     def _check_again(self, iteration: int, models: Tensor) -> None:
         """Clients that begin anew train on the same batches again; so the models are the same."""

@@ -234,8 +234,7 @@ class FederatedServer(ServerPart):
     def state(self) -> dict[str, Tensor]:
         known = {} if (held := self.cohort.classes) is None else {_CLASSES: torch.tensor(held)}
         models = {name: tensor.clone() for name, tensor in self.models.state_dict().items()}
-        sampling = self.averaging.state()
-        return {**under(_MODELS, models), **under(_SAMPLING, sampling), **known}
+        return {**under(_MODELS, models), **under(_SAMPLING, self.averaging.state()), **known}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.models.load_state_dict(part_of(state, _MODELS))

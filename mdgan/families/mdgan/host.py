@@ -97,8 +97,7 @@ class MDGANHost(HostPart):
         generated_here = generated.to(self._device)
         answers = self.group.answer(generated_here, assignment)
         for worker, feedback in answers.feedbacks.items():
-            judged = generated_here[assignment[worker].judge]
-            self._answered[worker] = judged, feedback
+            self._answered[worker] = generated_here[assignment[worker].judge], feedback
         with self.tracer.span("send") as span:
             answer = self.path.pack(
                 Leaving(

@@ -67,19 +67,15 @@ class SumTeller(NothingKept):
         told = noisy(total, noise, self.budget.key("moments"))
         told = told if self.part != 1 else told.float()
         if canaries is not None:
-            most = _longest(self.features, self._pieces(), self._unit_of_sample)
-            canaries.measured(longest=most)
+            units, own = self.budget.units, torch.arange(len(self.shard))
+            unit_of_sample = own if units is None else units.unit_of_sample
+            canaries.measured(longest=_longest(self.features, self._pieces(), unit_of_sample))
             canaries.watch(told.flatten().double(), sums.flatten())
             canaries.taken()
         self.budget.advance()
         if question:
             self.budget.keep(question, told)
         return told
-
-    @property
-    def _unit_of_sample(self) -> Tensor:
-        units = None if self.budget is None else self.budget.units
-        return torch.arange(len(self.shard)) if units is None else units.unit_of_sample
 
     def _pieces(self) -> Iterator[tuple[Samples, Tensor]]:
         """All samples that can be read, and their weights: under noise those of a unit share 1."""

@@ -66,5 +66,4 @@ class Ahead:
         if server.pauses_after(i - 1, engine):
             return None
         hosts = engine.peers.free(besides=i - 1)
-        enough = engine.is_enough(hosts)
-        return ask(i, server, server.judges(hosts), engine) if enough else None
+        return ask(i, server, server.judges(hosts), engine) if engine.is_enough(hosts) else None
