@@ -39,7 +39,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.families.mdgan.algorithm import Assignment
+from mdgan.families.mdgan.algorithm import Assignments, Feedbacks
 from mdgan.families.mdgan.handovers import Handovers
 from mdgan.families.mdgan.settings import GUILTY, LEAST_SAMPLES, LEAST_WORKERS
 
@@ -160,8 +160,8 @@ class FreeRiders:
     def look(
         self,
         generated: Tensor,
-        assignment: Mapping[int, Assignment],
-        feedbacks: Mapping[int, Tensor],
+        assignment: Assignments,
+        feedbacks: Feedbacks,
         *,
         swap_follows: bool,
     ) -> None:

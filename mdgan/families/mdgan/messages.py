@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.host_keys import NotMasked
-from mdgan.families.mdgan.algorithm import Assignment
+from mdgan.families.mdgan.algorithm import Assignment, Assignments
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.labels import Samples
@@ -128,7 +128,7 @@ def read_batches(
 
 def asked_by_sum(
     generated: Samples,
-    assignment: Mapping[int, Assignment],
+    assignment: Assignments,
     groups: Mapping[int, int],
     *,
     train_on_all: bool = False,
