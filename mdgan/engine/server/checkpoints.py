@@ -11,9 +11,10 @@ from msgspec import structs
 from mdgan import messages
 from mdgan.engine.hello import Owner
 from mdgan.engine.server.hosts import Hosts, workers_of
-from mdgan.engine.server.kept_states import KeptStates, State
+from mdgan.engine.server.kept_states import KeptStates
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.settings import RunSettings
+from mdgan.gan.model_state import State
 from mdgan.messages import Message
 from mdgan.records.values import passed
 from mdgan.storage.background import BackgroundWriter

@@ -16,6 +16,7 @@ from mdgan.engine.host.protocol import Turn
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.server.peers import Peers
+from mdgan.gan.model_state import State
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
@@ -87,7 +88,7 @@ class HostPath:
         """The answer has left: calls `then` as soon as no other host waits for this one."""
         then()
 
-    def adopted(self, message: Message) -> Mapping[int, Mapping[str, Tensor]]:
+    def adopted(self, message: Message) -> Mapping[int, State]:
         """By worker, the states in an ADOPT message."""
         return messages.by_worker(message)
 
@@ -97,9 +98,7 @@ class HostPath:
         """A message for another host; None if only the server could read it."""
         return message
 
-    def opened(
-        self, _giver: int, _kind: str, _iteration: int, parcel: Message
-    ) -> Mapping[str, Tensor]:
+    def opened(self, _giver: int, _kind: str, _iteration: int, parcel: Message) -> State:
         """The tensors of what another host has made a parcel of.
 
         Raises:

@@ -53,6 +53,7 @@ from mdgan.engine.host.protocol import ALWAYS, ARRIVED, Per, Turn
 from mdgan.engine.host_keys import SEALED, HostKeys, NotMasked, SignedKey
 from mdgan.engine.stages import mask
 from mdgan.engine.stages.contract import HostPath, Leaving
+from mdgan.gan.model_state import State
 from mdgan.messages import Kind, Message, by_worker
 from mdgan.observe.tracer import Tracer
 from mdgan.privacy.masks import (
@@ -247,7 +248,7 @@ class HostMask(HostPath):
             tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
         return Message(self._asked_form.kind, order.iteration, {}, tensors)
 
-    def adopted(self, message: Message) -> Mapping[int, Mapping[str, Tensor]]:
+    def adopted(self, message: Message) -> Mapping[int, State]:
         """See `HostPath`; another host may have sealed one state for several workers."""
         if SEALED not in message.tensors:
             if message.tensors:
@@ -269,9 +270,7 @@ class HostMask(HostPath):
             return None
         return replace(message, tensors={SEALED: self.keys.seal_message(taker, message)})
 
-    def opened(
-        self, giver: int, kind: str, iteration: int, parcel: Message
-    ) -> Mapping[str, Tensor]:
+    def opened(self, giver: int, kind: str, iteration: int, parcel: Message) -> State:
         sealed = parcel.tensors.get(SEALED, torch.empty(0))
         return self.keys.unseal_message(giver, kind, iteration, sealed).tensors
 

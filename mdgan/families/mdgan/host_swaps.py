@@ -21,7 +21,7 @@ from mdgan.engine.stages.contract import HostPath
 from mdgan.families.mdgan.messages import DISCRIMINATORS
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
-from mdgan.gan.model_state import digest_of, part_of
+from mdgan.gan.model_state import State, digest_of, part_of
 from mdgan.gan.optimizers import SLOW
 from mdgan.messages import Message, of_workers
 from mdgan.transport.base import Lost, Tickets
@@ -49,7 +49,6 @@ Exchange = Callable[
 ]
 """`HostTransport.exchange`."""
 
-State = Mapping[str, Tensor]
 Answered = tuple[Samples, Tensor]
 """A batch that a worker has judged, and its feedback, [b, C, H, W] each."""
 

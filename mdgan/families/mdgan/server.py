@@ -20,7 +20,7 @@ from mdgan.families.mdgan.suspects import Suspects
 from mdgan.families.mdgan.swaps import ServerSwaps, are_uneven, interval_for, shares, swap_every
 from mdgan.families.mdgan.variants.holders import Holders
 from mdgan.gan.labels import Samples, label_counts
-from mdgan.gan.model_state import part_of, under
+from mdgan.gan.model_state import State, part_of, under
 from mdgan.records.values import count
 
 _log = logging.getLogger(__name__)
@@ -91,8 +91,8 @@ class MDGANServer(ServerPart):
         return self.learner.model
 
     def begin_with(
-        self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
-    ) -> Mapping[int, Mapping[str, Tensor]]:
+        self, generator: State, discriminators: Mapping[int, State]
+    ) -> Mapping[int, State]:
         """Every worker begins with its own discriminator, or with the first if it has none."""
         super().begin_with(generator, discriminators)
         if discriminators and self.path.hides_answers:
