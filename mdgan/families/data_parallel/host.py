@@ -93,15 +93,10 @@ class DataParallelHost(ReplicaHost):
                 messages.norms(message.iteration, question.reduction, gradients, losses), transport
             )
             return
-        answer = pack_answers(
-            message.iteration,
-            gradients,
-            losses,
-            dict.fromkeys(gradients, 0),  # three or more are added up
-            messages.gradient_form(question.reduction, next(iter(gradients.values())).shape),
-            weights=question.weights,
-        )
-        self._send(answer, transport)
+        form = messages.gradient_form(question.reduction, next(iter(gradients.values())).shape)
+        groups = dict.fromkeys(gradients, 0)  # three or more are added up
+        found = message.iteration, gradients, losses, groups, form
+        self._send(pack_answers(*found, weights=question.weights), transport)
 
     def _gradients(self, question: TrainQuestion) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
         gradients: dict[int, Tensor] = {}
@@ -156,11 +151,5 @@ class ApartHost(ReplicaHost):
                 fake, self.tracer.of_worker(rank)
             )
             losses[rank] = torch.stack([loss, torch.zeros_like(loss)])
-        return pack_answers(
-            iteration,
-            gradients,
-            losses,
-            dict.fromkeys(gradients, 0),  # three or more are added up
-            messages.alone_form(DISCRIMINATOR),
-            weights=question.weights,
-        )
+        form, groups = messages.alone_form(DISCRIMINATOR), dict.fromkeys(gradients, 0)
+        return pack_answers(iteration, gradients, losses, groups, form, weights=question.weights)

@@ -222,17 +222,12 @@ def make_client(
 
     `stream` decides its random numbers, too. It takes over the models of the client `after`.
     """
-    half = make_half(shard, rank, settings, budget, *stream)
+    half, seed = make_half(shard, rank, settings, budget, *stream), settings.training.seed
     gan = make_local_gan(
-        rank,
-        models,
-        settings.training,
-        half or shard,
+        *(rank, models, settings.training, half or shard),
         kappa=resolve_kappa(settings.kappa, 1),
-        noise=generator_for(settings.training.seed, "noise", rank, *stream),
-        random_state=RandomState(
-            derive_seed(settings.training.seed, "client", rank, *stream), device
-        ),
+        noise=generator_for(seed, "noise", rank, *stream),
+        random_state=RandomState(derive_seed(seed, "client", rank, *stream), device),
         class_counts=() if settings.privacy.keeps_classes else shard.class_counts(),
         stream=stream,
         made=None if after is None else (after.gan.generator, after.gan.discriminator),

@@ -237,15 +237,11 @@ class FederatedHost(HostPart):
         if self.needs.settings.begins_anew:
             self._check_again(order.iteration, begun_with)
         asked = [task for own in lists for task in own]
-        tasks = {
-            task.client: task._replace(
-                load=replace(
-                    task.load, iterations=self._spending.most(task.client, task.load.iterations)
-                )
-            )
-            for task in asked
-            if task.client in self.clients and self._spending.lets(task.client)
-        }
+        tasks = dict[int, ClientTask]()
+        for task in asked:
+            if task.client in self.clients and self._spending.lets(task.client):
+                most = self._spending.most(task.client, task.load.iterations)
+                tasks[task.client] = task._replace(load=replace(task.load, iterations=most))
         if not tasks:  # asked before the server knew
             return
         ending = self._spending.ending({n: task.load.iterations for n, task in tasks.items()})
@@ -262,18 +258,14 @@ class FederatedHost(HostPart):
         if self.classes:
             part, trained = LEAST_PART, {n: messages.with_weight(x) for n, x in trained.items()}
             own = {n: own_weight(tasks[n].weight, self.classes[n], total) for n in trained}
+        leaving = Leaving(
+            *(order, trained, losses, dict.fromkeys(trained, 0)),  # three or more are added up
+            weights={**weights, **own},
+            about=lambda: {0: messages.digest_of(order)},
+            check=partial(check_weights, weights=weights, uniform=uniform, least_part=part),
+        )
         with self.needs.tracer.span("send") as span:
-            answer = self.path.pack(
-                Leaving(
-                    order,
-                    trained,
-                    losses,
-                    dict.fromkeys(trained, 0),  # three or more are added up
-                    weights={**weights, **own},
-                    about=lambda: {0: messages.digest_of(order)},
-                    check=partial(check_weights, weights=weights, uniform=uniform, least_part=part),
-                )
-            )
+            answer = self.path.pack(leaving)
             ending.tell(order.iteration, transport.send)
             span.num_bytes = transport.send(answer)
 

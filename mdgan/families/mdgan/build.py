@@ -51,17 +51,11 @@ class _MDGANBuilder(MDGANPlanning):
         path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
             path = HostMask(needs.keys, form, needs.least_parties)
-        return MDGANHost(
-            workers,
-            make_group(workers, needs),
-            path,
-            needs.tracer,
-            messages.image_codec(settings),
-            Spending(needs.budgets),
-            rules_for(
-                settings.num_workers, by_arrival=settings.by_arrival, masks=path.hides_answers
-            ),
-        )
+        group, images = make_group(workers, needs), messages.image_codec(settings)
+        masks, by_arrival = path.hides_answers, settings.by_arrival
+        rules = rules_for(settings.num_workers, by_arrival=by_arrival, masks=masks)
+        spending = Spending(needs.budgets)
+        return MDGANHost(workers, group, path, needs.tracer, images, spending, rules)
 
 
 def make_server(

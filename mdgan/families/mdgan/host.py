@@ -98,23 +98,11 @@ class MDGANHost(HostPart):
         answers = self.group.answer(generated_here, assignment)
         for worker, feedback in answers.feedbacks.items():
             self._answered[worker] = generated_here[assignment[worker].judge], feedback
+        on_all = self.group.train_on_all
+        about = partial(messages.asked_by_sum, generated, assignment, groups, train_on_all=on_all)
+        found = answers.feedbacks, answers.losses, groups, {OUTPUTS: answers.outputs}
         with self.tracer.span("send") as span:
-            answer = self.path.pack(
-                Leaving(
-                    question,
-                    answers.feedbacks,
-                    answers.losses,
-                    groups,
-                    {OUTPUTS: answers.outputs},
-                    about=partial(
-                        messages.asked_by_sum,
-                        generated,
-                        assignment,
-                        groups,
-                        train_on_all=self.group.train_on_all,
-                    ),
-                )
-            )
+            answer = self.path.pack(Leaving(question, *found, about=about))
             ending.tell(question.iteration, transport.send)
             span.num_bytes = transport.send(answer)
         self.group.catch_up()
