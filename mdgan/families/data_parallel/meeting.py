@@ -191,11 +191,10 @@ class Meeting:
         """What is to be done in an iteration that may begin."""
         place = iteration % _AT_ONCE
         before, first = map(int, self._orders[place])
+        rows = zip(self._columns, self._shares[place], strict=True)
         shares = {
             n: WorkerShare(BatchSizes(int(learning), int(judging)), float(weight))
-            for n, (learning, judging, weight) in zip(
-                self._columns, self._shares[place], strict=True
-            )
+            for n, (learning, judging, weight) in rows
             if weight
         }
         rates = dict(zip(_NETWORKS, map(float, self._rates[place]), strict=True))

@@ -292,10 +292,7 @@ class TogetherHost:
             }
             for worker, replica in self.replicas.items()
         }
-        self._buffers = {
-            worker: BuffersInOne(*replica.models.values())
-            for worker, replica in self.replicas.items()
-        }
+        self._buffers = {n: BuffersInOne(*own.models.values()) for n, own in self.replicas.items()}
         self._is_lent = False
         self._server_is_gone: Callable[[], bool] = lambda: False
         self._losses = dict.fromkeys(self.replicas, torch.zeros(2))

@@ -75,10 +75,7 @@ class _Federated(contract.Builder[FederatedSettings]):
             return _placed_host(needs, needs.clients)
         settings, budgets = needs.settings, needs.budgets
         make = partial(make_client, settings=settings, models=needs.models, device=needs.device)
-        clients = {
-            rank: make(rank, shard=shard, budget=budgets.get(rank))
-            for rank, shard in needs.shards.items()
-        }
+        clients = {n: make(n, shard=own, budget=budgets.get(n)) for n, own in needs.shards.items()}
 
         def begin(rank: int, _place: int, iteration: int) -> Client:
             """With `client_state=fresh` a client has nothing of its earlier rounds but memory."""

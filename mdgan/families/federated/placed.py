@@ -187,10 +187,8 @@ class PlacedCohort(Cohort):
 
     def _weights(self, hosts: Hosts, plan: RoundPlan) -> dict[int, float]:
         """What the sum of each host weighs; a host has one rank, its number."""
-        return {
-            host: sum(plan.tasks[client].weight for client in self._asked[host].clients)
-            for host in hosts
-        }
+        clients = {host: self._asked[host].clients for host in hosts}
+        return {host: sum(plan.tasks[n].weight for n in own) for host, own in clients.items()}
 
     def _hear(self, engine: Engine, host: int, message: Message) -> None:
         """Takes in what a host tells of its round, just before its sum."""

@@ -65,10 +65,8 @@ class Cohort:
 
         Under differential privacy clients tell their number of samples alone.
         """
-        return {
-            int(worker): holding["classes"] or [holding["samples"]]
-            for worker, holding in engine.peers.holdings().items()
-        }
+        holdings = engine.peers.holdings().items()
+        return {int(worker): held["classes"] or [held["samples"]] for worker, held in holdings}
 
     def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
         """The clients that these free hosts can train next, and how many live in all."""

@@ -40,22 +40,19 @@ class _MDGANBuilder(MDGANPlanning):
         return make_server(learner, settings, models.shape, num_weights_of(models))
 
     def host(self, needs: contract.HostNeeds[MDGANSettings]) -> MDGANHost:
-        settings = needs.settings
+        settings, models, budgets = needs.settings, needs.models, needs.budgets
         workers = {
-            rank: make_worker(
-                *(rank, settings, needs.models, shard, needs.device), needs.budgets.get(rank)
-            )
+            rank: make_worker(rank, settings, models, shard, needs.device, budgets.get(rank))
             for rank, shard in needs.shards.items()
         }
-        form = messages.feedback_form(settings, needs.models.shape)
+        form = messages.feedback_form(settings, models.shape)
         path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
             path = HostMask(needs.keys, form, needs.least_parties)
         group, images = make_group(workers, needs), messages.image_codec(settings)
         masks, by_arrival = path.hides_answers, settings.by_arrival
         rules = rules_for(settings.num_workers, by_arrival=by_arrival, masks=masks)
-        spending = Spending(needs.budgets)
-        return MDGANHost(workers, group, path, needs.tracer, images, spending, rules)
+        return MDGANHost(workers, group, path, needs.tracer, images, Spending(budgets), rules)
 
 
 def make_server(

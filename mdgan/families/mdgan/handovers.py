@@ -69,11 +69,8 @@ class Handovers:
                 self._refusals[giver, owner_of[taker]] = holders[giver], self._num_swaps
             elif taker in taken and taker not in refused:
                 self._refusals.pop((giver, owner_of[taker]), None)
-        self._holders |= {
-            taker: holders[giver][:_NUM_HOLDERS]
-            for giver, taker in moves.items()
-            if taker not in refused
-        }
+        held = {taker: holders[giver][:_NUM_HOLDERS] for giver, taker in moves.items()}
+        self._holders |= {taker: own for taker, own in held.items() if taker not in refused}
         self._look_for_spoiler(owner_of)
 
     def state(self) -> dict[str, Tensor]:
