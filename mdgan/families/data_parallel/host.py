@@ -89,9 +89,8 @@ class DataParallelHost(ReplicaHost):
         gradients, losses = self._gradients(question)
         if self.direct is not None and question.is_direct:
             self.direct.keep(question.reduction, gradients, losses)
-            self._send(
-                messages.norms(message.iteration, question.reduction, gradients, losses), transport
-            )
+            norms = messages.norms(message.iteration, question.reduction, gradients, losses)
+            self._send(norms, transport)
             return
         form = messages.gradient_form(question.reduction, next(iter(gradients.values())).shape)
         groups = dict.fromkeys(gradients, 0)  # three or more are added up
@@ -147,9 +146,8 @@ class ApartHost(ReplicaHost):
     def _train_discriminator(self, iteration: int, question: ApartQuestion) -> Message:
         gradients, losses = {}, {}
         for rank, fake in question.learnt.items():
-            gradients[rank], loss = self.replicas[rank].discriminator_alone(
-                fake, self.tracer.of_worker(rank)
-            )
+            replica, stage = self.replicas[rank], self.tracer.of_worker(rank)
+            gradients[rank], loss = replica.discriminator_alone(fake, stage)
             losses[rank] = torch.stack([loss, torch.zeros_like(loss)])
         form, groups = messages.alone_form(DISCRIMINATOR), dict.fromkeys(gradients, 0)
         return pack_answers(iteration, gradients, losses, groups, form, weights=question.weights)

@@ -327,9 +327,8 @@ class TogetherHost:
         except _Parted:
             pass  # the server's next message, or the loss of it, says why
         nothing = dict.fromkeys(self.replicas, torch.zeros(TOGETHER_FORM.shape))
-        return pack_answers(
-            iteration, nothing, self._losses, dict.fromkeys(nothing, 0), TOGETHER_FORM
-        )
+        groups = dict.fromkeys(nothing, 0)
+        return pack_answers(iteration, nothing, self._losses, groups, TOGETHER_FORM)
 
     def _wait_to_begin(self, i: int) -> None:
         server = self._meeting.server

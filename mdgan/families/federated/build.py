@@ -111,9 +111,8 @@ class _Federated(contract.Builder[FederatedSettings]):
         shape = ModelVector(generator, discriminator).shape
         both, sent = 4 * prod(shape), 4 * prod(messages.update_form(settings, shape).shape)
         in_a_round = num_participants(settings.participation, settings.placing.clients or 0)
-        shares = sizes.shares_bytes(
-            settings.num_workers, is_secure=settings.secure.secure_aggregation
-        )
+        is_secure = settings.secure.secure_aggregation
+        shares = sizes.shares_bytes(settings.num_workers, is_secure=is_secure)
         placed = messages.OF_A_CLIENT_BYTES * in_a_round if settings.placing.clients else 0
         form = messages.CLASSES_FORM
         told = _COUNT_BYTES * prod(form.shape) if settings.weighs_in_secret else 0

@@ -6,13 +6,11 @@ from collections.abc import Collection, Hashable, Mapping
 import torch
 from torch import Tensor
 
-_NEWEST = 40
-"""Swaps of which it counts what was refused, so that chance does not add up."""
+_NEWEST = 40  # swaps of which it counts what was refused, so that chance does not add up
 _NUM_HOLDERS = 2
 """Workers before its giver that may have spoilt a discriminator; others have healed it since."""
 _NEARLY_ALL = 0.8
-_ENOUGH = 4
-"""Hosts that have refused what a worker has held; from then on it gives nothing."""
+_ENOUGH = 4  # hosts that have refused what a worker has held; from then on it gives nothing
 
 
 class Handovers:

@@ -120,9 +120,8 @@ class MDGANHost(HostPart):
         messages.check_moves(order)
         with self.tracer.span("swap") as span:
             before = _swap_bytes(transport)
-            swapped = host_swaps.carry_out(
-                order, self.workers, transport.exchange, self.path, self._answered
-            )
+            given = order, self.workers, transport.exchange, self.path, self._answered
+            swapped = host_swaps.carry_out(*given)
             self.tracer.reach("swapped")
             slow = transport.slow_givers
             transport.send(messages.swapped(order.iteration, *swapped, slow_givers=slow))

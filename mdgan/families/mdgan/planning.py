@@ -34,11 +34,9 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         for_all = settings.num_fakes * (prod(models.shape) + scale_bytes + _LABEL_BYTES)
 
         def generated(count: int) -> int:
-            return (
-                for_all
-                if settings.batches.trains_on_all
-                else 2 * count * (batch_bytes + label_bytes)
-            )
+            # Each uses two at most, unless all use the same.
+            own = 2 * count * (batch_bytes + label_bytes)
+            return for_all if settings.batches.trains_on_all else own
 
         network = build_model(models.discriminator, 0), settings.training.policy("discriminator")
         states = sizes.state_bytes(network)
@@ -49,7 +47,6 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
                 messages.SWAPPED: sizes.small_bytes(count),
             },
             lambda count: {
-                # Each uses two at most, unless all use the same.
                 messages.BATCHES: generated(count) + sizes.small_bytes(count) + shares,
                 messages.SWAP: _ADDRESSES_BYTES + sizes.small_bytes(count),
             },
@@ -102,9 +99,8 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         self, settings: MDGANSettings, models: Models, class_counts: contract.ClassCounts
     ) -> list[tuple[str, str]]:
         """κ, how often discriminators are swapped, and what a swap is."""
-        every = swap_every(
-            settings, contract.mean_size(class_counts), class_counts, num_weights_of(models)
-        )
+        mean_size = contract.mean_size(class_counts)
+        every = swap_every(settings, mean_size, class_counts, num_weights_of(models))
         return [
             ("κ", str(settings.batches.kappa_for(settings.num_sharing))),
             ("swap", f"every {every} iterations: {settings.swaps.swap}" if every else "never"),
