@@ -234,7 +234,6 @@ class PlacedCohort(Cohort):
         return again
 
     def _add(self, host: int, report: HostReport, total: Tensor, placed: _PlacedRound) -> None:
-        """Adds what one host found."""
         plan, asked = placed.plan, self._asked[host]
         losses = {each.client: torch.tensor(each.losses) for each in report.trained if each.usable}
         placed.found.losses.update(losses)
