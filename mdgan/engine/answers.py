@@ -166,16 +166,15 @@ def read_answers(
         sums = _decoded(part_of(tensors, "sums."), len(groups), form)
     except (ValueError, KeyError, RuntimeError):
         return Answers()
+    beside = {}
+    for name in form.beside:
+        shapes = {n: (forms or {}).get(n, form).beside[name] for n in workers}
+        beside[name] = _rows(tensors.get(name), shapes)
     return Answers(
         dict(zip(singly, alone, strict=True)),
         [PartialSum(tuple(group), row) for group, row in zip(groups, sums, strict=True)],
         dict(zip(workers, losses, strict=True)),
-        {
-            name: _rows(
-                tensors.get(name), {n: (forms or {}).get(n, form).beside[name] for n in workers}
-            )
-            for name in form.beside
-        },
+        beside,
     )
 
 

@@ -96,15 +96,13 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             gradients = {name: 4 * prod(ALONE[name].vector(networks).shape) for name in ALONE}
             counts = _LABEL_BYTES * (num_classes_of(networks[GENERATOR]) or 0)
             return messages.apart_sizes(_STATE_BYTES, weights + counts, gradients, image_bytes)
-        answers = {kind: 4 * prod(r.vector(networks).shape) for kind, r in KINDS.items()}
+        answers = {kind: 4 * prod(r.vector(networks).shape) + 64 for kind, r in KINDS.items()}
+        answers[TOGETHER_FORM.kind] = 64
         # A sum is float64, but stands for three workers or more.
         sizes = MessageSizes(
             _STATE_BYTES + settings.asynchrony.lag_at(1) * image_bytes[DISCRIMINATOR],
             lambda count: {
-                **{
-                    kind: count * (size + 64) + small_bytes(count) for kind, size in answers.items()
-                },
-                TOGETHER_FORM.kind: count * 64 + small_bytes(count),
+                kind: count * size + small_bytes(count) for kind, size in answers.items()
             },
             lambda count: {TRAIN: weights + small_bytes(count)},
         )

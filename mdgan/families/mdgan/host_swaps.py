@@ -153,9 +153,8 @@ def _check_weights(worker: Worker, own: State, given: State) -> None:
         for name in own.keys() & given.keys() - buffers
         if name.startswith("model.") or name.endswith(f".{SLOW}")
     ]
-    for name, before, now in zip(
-        weights, _sizes(own, weights), _sizes(given, weights), strict=True
-    ):
+    both = zip(weights, _sizes(own, weights), _sizes(given, weights), strict=True)
+    for name, before, now in both:
         least = _UNLEARNT if own[name].dim() > 1 else _UNLEARNT_BIAS
         most, least_now = (least + before) * _WEIGHTS, (least + before) / _WEIGHTS
         if math.isfinite(before) and not least_now <= least + now <= most:
