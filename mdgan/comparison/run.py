@@ -17,7 +17,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from mdgan import __version__
 from mdgan.comparison import plan
 from mdgan.comparison.plan import AGAIN, DONE, GOES_ON, Training
 from mdgan.comparison.table import as_latex, as_table, measure
@@ -32,6 +31,7 @@ from mdgan.report.build import PAGE_NAME, check_plots_extra, write_report
 from mdgan.report.numbers.scores import score_events
 from mdgan.settings.declare import flag
 from mdgan.storage.whole_file import write_output
+from mdgan.version import __version__
 
 _log = logging.getLogger(__name__)
 _say = partial(_log.info, extra={"shown": "result"})

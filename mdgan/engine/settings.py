@@ -129,7 +129,7 @@ class RunSettings(declare.Settings):
         declare.whole(1, word="auto"),
         metavar="K|auto",
         symbol="κ",
-        default_text="auto: max(2, ⌊log2 N⌋), or more with step_samples",
+        default_text="auto: max(2, ⌊log2 N⌋), or more with --step-samples",
         is_usual=True,
     )
     participation: float = declare.setting(

@@ -59,7 +59,7 @@ def run_with(lie: str, folder: Path, *flags: str) -> Finished:
     "long, is named, and its feedback does not count while that goes on.",
 )
 def test_who_opposes_the_others_is_named_alone(tmp_path: Path, lie: str) -> None:
-    ran = run_with(lie, tmp_path, "--iterations", "60")
+    ran = run_with(lie, tmp_path, "--iterations", "120")
     assert ALONE in ran.errors
     assert ran.errors.count("looks like") == 1
     scores = [row["opposing"] for row in read_metrics(tmp_path / lie) if "opposing" in row]

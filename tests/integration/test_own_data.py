@@ -56,8 +56,8 @@ def test_what_people_have_trains_without_models(
 @pytest.mark.parametrize(
     ("own", "swap", "rate"),
     [
-        ({}, "means", 0.0005),
-        ({"swap": "pairs", "discriminator_optimizer": "lr=0.001"}, "pairs", 0.001),
+        ({}, "pairs", 0.0005),
+        ({"swap": "means", "discriminator_optimizer": "lr=0.001"}, "means", 0.001),
         ({"architecture": "dcgan"}, "pairs", 0.0002),
         ({"algorithm": "fl-gan"}, None, 0.0005),
     ],

@@ -82,10 +82,10 @@ def test_the_readme_is_short() -> None:
 def test_a_user_can_train_on_pictures_of_their_own(tmp_path: Path) -> None:
     (line,) = (line for line in shell_lines(README) if "{rank}" in line)
     for rank in range(1, 5):
-        write_image_folder(tmp_path / "photos" / str(rank), ["cats", "dogs"], 6, seed=rank)
+        write_image_folder(tmp_path / "photos" / str(rank), ["cats", "dogs"], 32, seed=rank)
     result = run_here(*shlex.split(line)[1:], "--dry-run", cwd=tmp_path)
     assert result.status == 0, result
-    assert result.output.count(" 12 ") >= 4, "every worker reads its own 12"
+    assert result.output.count(" 64 ") >= 4, "every worker reads its own 64"
 
 
 @EACH_PAGE

@@ -97,7 +97,10 @@ class MDGANHost(HostPart):
         generated_here = generated.to(self._device)
         answers = self.group.answer(generated_here, assignment)
         for worker, feedback in answers.feedbacks.items():
-            self._answered[worker] = generated_here[assignment[worker].judge], feedback
+            judged = generated_here[assignment[worker].judge]
+            last = self._answered.get(worker)
+            answered = host_swaps.Answered(judged, feedback)
+            self._answered[worker] = last.and_then(judged, feedback) if last else answered
         on_all = self.group.train_on_all
         about = partial(messages.asked_by_sum, generated, assignment, groups, train_on_all=on_all)
         found = answers.feedbacks, answers.losses, groups, {OUTPUTS: answers.outputs}

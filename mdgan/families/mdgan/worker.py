@@ -66,13 +66,14 @@ class Worker(WorkerSide):
     def told_apart(self, generated: Samples) -> float:
         """How far above generated samples, [b, C, H, W], D rates real ones, in standard errors.
 
-        The real ones are those that it learns from next; nothing changes but buffers of D. Under
-        differential privacy it is 0, since all that real samples are used for is counted.
+        There are as many real ones, those that it learns from next; nothing changes but buffers of
+        D. Under differential privacy it is 0, since all that real samples are used for is counted.
         """
         if self.real_half is not None:
             return 0.0
         batches, random = self.batches.state(), self.random_state.tensors()
-        real = self.draw_real().to(self.discriminator.device)
+        real = self.batches.next_batch(len(generated)).to(self.discriminator.device)
+        real = real if self.discriminator.is_conditional else real.without_labels()
         self.batches.load_state(batches)
         with torch.no_grad(), self.random_state.in_place():
             if self.rules.merges_halves:
@@ -84,7 +85,6 @@ class Worker(WorkerSide):
                     self.judge(generated).logits.flatten(),
                 )
         self.random_state.restore(random)
-        self._real = None
         of_real, of_generated = ratings
         error = of_real.var() / len(of_real) + of_generated.var() / len(of_generated)
         return float((of_real.mean() - of_generated.mean()) / (error.sqrt() + _TINY))

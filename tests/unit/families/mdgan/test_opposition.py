@@ -121,7 +121,7 @@ def test_a_rank_that_another_host_has_taken_begins_anew() -> None:
     for i in range(100):
         opposition.owned_by({n: "new" if n == LIAR and i >= 50 else f"{n}" for n in game.workers})
         opposition.look(game.feedbacks(i, LIES["reversed"] if i < 50 else None), (), HOST_OF)
-        assert (LIAR in opposition.guilty) is (20 < i < 50) or i <= 20
+        assert (LIAR in opposition.guilty) is (32 < i < 50) or i <= 32
 
 
 def test_a_discriminator_that_was_given_is_no_proof() -> None:
