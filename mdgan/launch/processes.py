@@ -303,8 +303,7 @@ def serve(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [NONE_LEFT])  # the launcher has blocked it until now
     if goes_on is not None:
         goes_on.restore(trainer.load_state)
-        replaces = claimed.takes_over
-        server.go_on(goes_on.manifest, goes_on.changed, replaces_another=replaces)
+        server.go_on(goes_on.manifest, goes_on.changed, replaces_another=claimed.takes_over)
     with contextlib.nullcontext() if fetcher is None else contextlib.closing(fetcher):
         server.run()
 
