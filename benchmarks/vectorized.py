@@ -54,7 +54,7 @@ def measure(
 
     groups: dict[str, OneByOne] = {
         "one by one": OneByOne(workers()),
-        "all at once": StackedWorkers(workers(), file.shape),
+        "all at once": StackedWorkers(workers(), sample_shape=file.shape),
     }
     kappa = resolve_kappa("auto", num_workers)
     generated = torch.randn(kappa, batch_size, *file.shape).tanh().to(where)

@@ -119,8 +119,7 @@ def pack_answers(
         parts = ({n: answers[n] for n in group} for group in to_sum)
         sums = torch.stack([arithmetic.add_up(part, weights or {}) for part in parts])
         tensors |= under("sums.", codec.encode(sums if codec.is_exact else sums.float()))
-    fields = {"workers": list(answers), "summed": to_sum}
-    return Message(form.kind, iteration, fields, tensors)
+    return Message(form.kind, iteration, {"workers": list(answers), "summed": to_sum}, tensors)
 
 
 def in_one_message(answers: Sequence[Message]) -> Message:
@@ -167,16 +166,15 @@ def read_answers(
         sums = _decoded(part_of(tensors, "sums."), len(groups), form)
     except (ValueError, KeyError, RuntimeError):
         return Answers()
+    beside = {}
+    for name in form.beside:
+        shapes = {n: (forms or {}).get(n, form).beside[name] for n in workers}
+        beside[name] = _rows(tensors.get(name), shapes)
     return Answers(
         dict(zip(singly, alone, strict=True)),
         [PartialSum(tuple(group), row) for group, row in zip(groups, sums, strict=True)],
         dict(zip(workers, losses, strict=True)),
-        {
-            name: _rows(
-                tensors.get(name), {n: (forms or {}).get(n, form).beside[name] for n in workers}
-            )
-            for name in form.beside
-        },
+        beside,
     )
 
 

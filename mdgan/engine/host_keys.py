@@ -230,9 +230,8 @@ class HostKeys:
         """What this host and another one have agreed on, 32 bytes."""
         if other not in self._pairs:
             own, theirs = self.of([self.host, other])
-            agreed = self._private.exchange(
-                X25519PublicKey.from_public_bytes(bytes.fromhex(theirs))
-            )
+            public = X25519PublicKey.from_public_bytes(bytes.fromhex(theirs))
+            agreed = self._private.exchange(public)
             about = b"mdgan hosts " + self._run + "".join(sorted((own, theirs))).encode()
             self._pairs[other] = HKDF(SHA256(), length=32, salt=None, info=about).derive(agreed)
         return self._pairs[other]

@@ -15,7 +15,7 @@ from mdgan.engine.host.protocol import Turn
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.gan.average import GeneratorAverage
-from mdgan.gan.model_state import part_of, under
+from mdgan.gan.model_state import State, part_of, under
 from mdgan.messages import Message
 from mdgan.transport.host_end import HostTransport
 
@@ -78,8 +78,8 @@ class ServerPart(ABC):
         """
 
     def begin_with(
-        self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
-    ) -> Mapping[int, Mapping[str, Tensor]]:
+        self, generator: State, discriminators: Mapping[int, State]
+    ) -> Mapping[int, State]:
         """A new run begins with the models of another one; of several discriminators, the first.
 
         Args:

@@ -102,8 +102,7 @@ class Scorer:
                 self._keep(run_directory.REAL_FILE, real.tensors(), extractor.describe())
             is_first = False
             while real is not None and waiting:
-                scored = partial(self._scored, extractor, real, held_out)
-                self._answer(waiting.pop(0), scored)
+                self._answer(waiting.pop(0), partial(self._scored, extractor, real, held_out))
 
     def _keep(self, name: str, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
         """Writes a file into the run's folder; what becomes of that ends no scoring."""

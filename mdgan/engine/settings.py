@@ -191,9 +191,8 @@ class RunSettings(declare.Settings):
         """From how many generated samples a discriminator learns in a local step."""
         return self.training.batch_size
 
-    def holds_data(self, worker: int) -> bool:
+    def holds_data(self, _worker: int) -> bool:
         """Whether a worker, of the start or a later one, trains on real samples."""
-        del worker
         return True
 
     @property

@@ -68,9 +68,8 @@ class Algorithm(Generic[S]):
         builder: Builder[S] = getattr(importlib.import_module(module), name)
         return builder
 
-    def for_coverage(self, settings: S) -> str:
+    def for_coverage(self, _settings: S) -> str:
         """Which flags may make samples more various, and what each costs; empty if none."""
-        del settings
         return ""
 
     def phases(self, settings: S) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -249,7 +248,7 @@ class Builder(ABC, Generic[S]):
         raise TypeError(f"{type(self).__name__} has no hosts: {needs.settings.algorithm}")
 
     def common_memory(
-        self, settings: S, models: "Models", hosts: "Mapping[int, Sequence[int]]"
+        self, _settings: S, _models: "Models", _hosts: "Mapping[int, Sequence[int]]"
     ) -> Any:
         """What some hosts, each with its workers, share with the server; None if nothing.
 
@@ -258,26 +257,23 @@ class Builder(ABC, Generic[S]):
         Raises:
             OSError: the system has nothing of the kind.
         """
-        del settings, models, hosts
         return None
 
     @abstractmethod
     def message_sizes(self, settings: S, models: "Models") -> "MessageSizes":
         """How large the algorithm's messages can be."""
 
-    def answer_operations(self, settings: S, models: "Models") -> float | None:
+    def answer_operations(self, _settings: S, _models: "Models") -> float | None:
         """About how many floating-point operations a worker's answer takes.
 
         Returns:
             0 or more, by a forward pass alone; None where each worker should have a process of its
             own unless the user says otherwise.
         """
-        del settings, models
         return None
 
-    def class_counts(self, shard: "Shard", settings: S) -> list[int]:
+    def class_counts(self, shard: "Shard", _settings: S) -> list[int]:
         """What a worker says of its data: how many samples of each class it holds."""
-        del settings
         return shard.class_counts()
 
     def check_kind(self, settings: S, kind: "SampleKind") -> None:
@@ -287,19 +283,17 @@ class Builder(ABC, Generic[S]):
         """Refuses what the algorithm cannot train on, where all is known before training."""
 
     def describe(
-        self, settings: S, models: "Models", class_counts: ClassCounts
+        self, _settings: S, _models: "Models", _class_counts: ClassCounts
     ) -> list[tuple[str, str]]:
         """What `--dry-run` says of the algorithm: names and values."""
-        del settings, models, class_counts
         return []
 
     def planning(
-        self, settings: S, models: "Models", class_counts: ClassCounts | None
+        self, settings: S, models: "Models", _class_counts: ClassCounts | None
     ) -> Planning[S]:
         """What `mdgan plan` must know of the algorithm; the default fits if steps are alike.
 
         Raises:
             BadInput: nothing can be said without the counts of each worker or client.
         """
-        del class_counts
         return Planning(settings, worker_bytes=self.message_sizes(settings, models).state_bytes)

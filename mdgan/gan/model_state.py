@@ -19,6 +19,8 @@ from mdgan.gan.optimizers import COUNTS, NUMBERS, SLOW, kept_of, weights_replace
 _NEVER_NEGATIVE = (".exp_avg_sq", ".exp_avg_var", ".running_var", ".step")
 _MISFIT = "the optimizer state is incomplete, or of another model"
 
+State = Mapping[str, Tensor]  # the tensors by name
+
 
 def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names begin with a prefix; the prefix is cut off."""

@@ -30,6 +30,7 @@ from mdgan.engine.server.encoding import ServerEncoding
 from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.engine.server.loop import Server
 from mdgan.engine.server.peers import Peers
+from mdgan.engine.server.running_engine import RunningEngine
 from mdgan.engine.server.scoring import ScorerLink
 from mdgan.errors import BadInput, Interrupted, cause_of
 from mdgan.families.contract import HostNeeds, ServerNeeds
@@ -292,17 +293,17 @@ def serve(
         goes_on=goes_on is not None,
         noisy=settings.privacy.covers_samples,
     )
-    server = Server(trainer, settings, peers, checkpoints, scorer, timeouts, encoding)
+    engine = RunningEngine(trainer, settings, peers, checkpoints, scorer, timeouts, encoding)
+    server = Server(engine)
 
     def note_all_failed(_number: int, _frame: FrameType | None) -> None:
-        server.engine.all_failed = True
+        engine.all_failed = True
 
     signal.signal(NONE_LEFT, note_all_failed)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [NONE_LEFT])  # the launcher has blocked it until now
     if goes_on is not None:
         goes_on.restore(trainer.load_state)
-        replaces = claimed.takes_over
-        server.go_on(goes_on.manifest, goes_on.changed, replaces_another=replaces)
+        server.go_on(goes_on.manifest, goes_on.changed, replaces_another=claimed.takes_over)
     with contextlib.nullcontext() if fetcher is None else contextlib.closing(fetcher):
         server.run()
 

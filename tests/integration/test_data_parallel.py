@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mdgan
-from mdgan.families.data_parallel import direct_host
+from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.collective import Collective
 from tests import namespaces
 from tests.processes import (
@@ -103,7 +103,8 @@ def test_a_group_that_breaks_costs_nothing(
 def test_hosts_that_would_step_otherwise_leave_it_to_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct_host, "arithmetic", lambda _device: "another chip")
+    tells = messages.member
+    monkeypatch.setattr(messages, "member", lambda i, place, _: tells(i, place, "another chip"))
     flags = ["--workers-per-host", "1", *DIRECT, "--out", "direct"]
     result = run_here(*IN_MEMORY, *flags, cwd=tmp_path)
     assert result.errors.count("another chip: gradients go through the server") == 1

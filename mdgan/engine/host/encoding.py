@@ -12,8 +12,6 @@ from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.messages import Kind, Message
 from mdgan.samples.contract import SampleKind
 
-_NO_LOSSES = torch.zeros(2)
-
 
 class HostEncoding:
     """Counts once, and lets the algorithm begin when the counts of all sites are there.
@@ -48,16 +46,9 @@ class HostEncoding:
         if not path.hides_answers:
             total = {"counts": torch.stack(list(counts.values())).sum(0)}
             return Message(Kind.COUNTS, question.iteration, tensors=total)
-        return path.pack(
-            Leaving(
-                question,
-                {worker: own.double() for worker, own in counts.items()},
-                dict.fromkeys(counts, _NO_LOSSES),
-                dict.fromkeys(counts, 0),
-                about=lambda: {0: hashlib.sha256(b"counts").digest()},
-                form=counts_form(self._kind.num_counts),
-            )
-        )
+        told = {worker: own.double() for worker, own in counts.items()}
+        about, form = hashlib.sha256(b"counts").digest(), counts_form(self._kind.num_counts)
+        return path.pack(Leaving.in_one_sum(question, told, about, form))
 
     def learn(self, message: Message) -> None:
         """Takes in the counts of all sites, from the server; raises as `read_learnt`.

@@ -362,10 +362,6 @@ class Admission:
         """The ranks that a host has, shut out or not, or had when it was here last."""
         return self._carried.get(host, ())
 
-    def owner(self, worker: int) -> Owner | None:
-        """The host that has a rank, or had it last."""
-        return self.owners.get(worker)
-
     def known_by(self, worker: int) -> tuple[str, str]:
         """The fingerprint of the certificate and the address of the host that has a rank."""
         owner = self.owners.get(worker)

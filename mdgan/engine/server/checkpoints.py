@@ -7,7 +7,6 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from msgspec import structs
-from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.hello import Owner
@@ -15,6 +14,7 @@ from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.server.kept_states import KeptStates
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.settings import RunSettings
+from mdgan.gan.model_state import State
 from mdgan.messages import Message
 from mdgan.records.values import passed
 from mdgan.storage.background import BackgroundWriter
@@ -36,7 +36,7 @@ class _Open:
     """A checkpoint that is not yet committed; states and files are by `server` or worker."""
 
     manifest: Manifest  # without files
-    states: dict[str, Mapping[str, Tensor]]  # to be written here
+    states: dict[str, State]  # to be written here
     owners: Mapping[int, Owner]  # of the states of workers
     asked: Hosts = field(default_factory=dict)  # who was told to save
     waiting: set[int] = field(default_factory=set)  # workers that have not reported
@@ -79,9 +79,7 @@ class ServerCheckpoints:
         last = ends or iteration == settings.training.iterations
         return last or (passes and settings.makes_checkpoints)
 
-    def order(
-        self, iteration: int, progress: Mapping[str, int], state: Mapping[str, Tensor]
-    ) -> None:
+    def order(self, iteration: int, progress: Mapping[str, int], state: State) -> None:
         """Begins a checkpoint, unless workers of free hosts are still writing the one before.
 
         After two minutes the one before is made without the workers that have not written.
@@ -105,9 +103,7 @@ class ServerCheckpoints:
             self.peers.transport.send(host, order)
         self._commit_if_complete()
 
-    def save_alone(
-        self, iteration: int, progress: Mapping[str, int], state: Mapping[str, Tensor]
-    ) -> None:
+    def save_alone(self, iteration: int, progress: Mapping[str, int], state: State) -> None:
         """Makes a checkpoint while all workers are gone; their files are those of the one before.
 
         No worker trains meanwhile, so the server waits until the one before is written.
@@ -120,7 +116,7 @@ class ServerCheckpoints:
         self._commit_if_complete()
 
     def _begin(
-        self, iteration: int, progress: Mapping[str, int], state: Mapping[str, Tensor], hosts: Hosts
+        self, iteration: int, progress: Mapping[str, int], state: State, hosts: Hosts
     ) -> _Open:
         asked = {host: frozenset(workers) for host, workers in hosts.items()}
         waiting, standing = set(workers_of(asked)), self.peers.admission.standing

@@ -38,12 +38,9 @@ class Deadline:
             before two swaps could be over, if answers usually take far less.
     """
 
-    def __init__(
-        self, rule: DeadlineRule | None, quorum: float, limits: Timeouts | None = None
-    ) -> None:
+    def __init__(self, rule: DeadlineRule | None, quorum: float, limits: Timeouts) -> None:
         self._seconds, self._factor = rule or (0.0, 0.0)
         self._quorum = quorum
-        limits = limits or Timeouts()
         self._most_seconds = limits.answer
         self.least_patience_seconds = min(limits.answer, _SWAPS * limits.swap)
         self.times: deque[float] = deque(maxlen=_REMEMBERED)
@@ -101,7 +98,6 @@ class Collector:
             self._peers.back(answer.workers)
 
     def _next(self, timeout_seconds: float, iteration: int = 0) -> HostAnswer | None:
-        """Takes in one event."""
         event = self._kept(iteration) or self._engine.transport.receive(timeout_seconds)
         if not isinstance(event, Received) or event.message.kind not in self._kinds:
             self._engine.take_in(event)

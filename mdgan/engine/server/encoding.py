@@ -64,8 +64,7 @@ class ServerEncoding:
         """A host is ready: it hears what was learnt, once."""
         if self._learnt is not None and host not in self._told:
             self._told.add(host)
-            counts = {"counts": self._learnt}
-            engine.tell(host, Message(Kind.LEARNT, engine.done, tensors=counts))
+            engine.tell(host, Message(Kind.LEARNT, engine.done, tensors={"counts": self._learnt}))
 
     def on_lost(self, engine: Engine) -> None:
         """Hosts are gone; one that comes back is told again."""
@@ -73,17 +72,11 @@ class ServerEncoding:
 
     def _ask(self, engine: Engine, path: ServerPath | None) -> Tensor:
         """Σ of the counts of all hosts that answer, float64."""
-        iteration, hosts = engine.done + 1, engine.peers.taking_part()
         number = self.kind.num_counts
         if path is not None and path.hides_answers:
-            form = counts_form(number)
-            groups = {worker: 0 for workers in hosts.values() for worker in workers}
-            asked = path.ask(hosts, groups, engine)
-            question = Message(Kind.ASKCOUNTS, iteration, asked.fields)
-            engine.ask(iteration, asked.hosts, lambda _: question)
-            sums = path.collect(iteration, asked, engine, form=form).sums
-            parts = [part.total.double() for part in sums]
+            parts = path.ask_for_sum(Kind.ASKCOUNTS, engine, counts_form(number))
         else:
+            iteration, hosts = engine.done + 1, engine.peers.taking_part()
             engine.ask(iteration, hosts, lambda _: Message(Kind.ASKCOUNTS, iteration))
             read = partial(read_counts, num_counts=number, noisy=self.noisy)
             found = engine.collect(iteration, hosts, read=read).masked

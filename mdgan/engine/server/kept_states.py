@@ -4,14 +4,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
-from torch import Tensor
-
 from mdgan.engine.hello import Owner
 from mdgan.engine.server.peers import Peers
+from mdgan.gan.model_state import State
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.manifest import Manifest
-
-State = Mapping[str, Tensor]
 
 
 class _Committed(NamedTuple):

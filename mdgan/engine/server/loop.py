@@ -6,19 +6,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 
-from mdgan.engine.parts import Trainer
-from mdgan.engine.server.checkpoints import ServerCheckpoints
-from mdgan.engine.server.encoding import ServerEncoding
 from mdgan.engine.server.hosts import workers_of
-from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.running_engine import RunningEngine
-from mdgan.engine.server.scoring import ScorerLink
-from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, Interrupted
 from mdgan.observe.tracer import memory_bytes
 from mdgan.storage.fence import Fenced
 from mdgan.storage.manifest import Manifest
-from mdgan.timeouts import Timeouts
 
 _TELL_SECONDS = 10.0
 _SETTLE_SECONDS = 1.0  # hosts that come together are told of together
@@ -29,18 +22,13 @@ _SAVE_SECONDS = 30.0
 class Server:
     """What the server does, whatever the algorithm."""
 
-    trainer: Trainer
-    settings: RunSettings
-    peers: Peers
-    checkpoints: ServerCheckpoints
-    scorer: ScorerLink
-    timeouts: Timeouts
-    encoding: ServerEncoding
+    engine: RunningEngine
 
     def __post_init__(self) -> None:
-        self.part, self.observer = self.trainer.part, self.peers.observer
-        needs = self.trainer, self.settings, self.peers, self.checkpoints, self.scorer
-        self.engine = RunningEngine(*needs, self.timeouts, self.encoding)
+        engine = self.engine
+        self.trainer, self.part, self.settings = engine.trainer, engine.part, engine.settings
+        self.peers, self.observer = engine.peers, engine.observer
+        self.checkpoints, self.timeouts = engine.checkpoints, engine.timeouts
         self._goes_on = self._replaces_another = False
 
     def go_on(
@@ -77,7 +65,7 @@ class Server:
             self._await_workers()
             self.peers.begin()
             self.part.begin(self.engine)
-            if (learnt := self.encoding.begin(self.engine, self.part.path)) is not None:
+            if (learnt := self.engine.encoding.begin(self.engine, self.part.path)) is not None:
                 self.engine.scoring.learnt(learnt)
             self.observer.begin(self.part.holdings(self.engine), self.engine.done)
         except Fenced:

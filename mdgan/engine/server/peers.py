@@ -35,7 +35,7 @@ class Peers:
     Attributes:
         mean_shard_size: m, in samples; known once training begins.
         learnt: the digest of what all sites have counted; see `Statement`.
-        carried, owner: see `Admission`.
+        carried: see `Admission`; owner: gives the host that has a rank, or had it last.
         answered, late, back, cut, tell_of_absent, tell_counts: see `Attendance`.
     """
 
@@ -46,7 +46,7 @@ class Peers:
 
     def __post_init__(self) -> None:
         self.strikes = Strikes(self.settings.faults.strikes, self.admission.standing)
-        self.carried, self.owner = self.admission.carried, self.admission.owner
+        self.carried, self.owner = self.admission.carried, self.admission.owners.get
         self.observer.known = self.admission.known_by
         self.mean_shard_size, self.learnt = 0.0, ""
         # Where noise hides each client as a whole, none is named.
@@ -57,8 +57,7 @@ class Peers:
             counts_answers=not (privacy.hides_clients and privacy.keeps_ledger),
         )
         self.answered, self.late, self.back = attendance.answered, attendance.late, attendance.back
-        self.cut = attendance.cut
-        self.tell_of_absent = attendance.tell_of_absent
+        self.cut, self.tell_of_absent = attendance.cut, attendance.tell_of_absent
         self.tell_counts = attendance.tell_counts
         self._members: dict[int, Member] = {}
         self.signing: set[int] = set()  # hosts that went home, and may still say what they sign

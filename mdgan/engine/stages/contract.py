@@ -7,14 +7,16 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.answers import AnswerForm, Answers, pack_answers
 from mdgan.engine.host.protocol import Turn
 from mdgan.engine.server.engine import Engine
-from mdgan.engine.server.hosts import Hosts
+from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.server.peers import Peers
+from mdgan.gan.model_state import State
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
@@ -38,6 +40,18 @@ class Leaving:
     # raises `NotMasked` if the sum would tell what one of them has answered.
     check: Callable[[int, Mapping[int, Collection[int]], int], None] = lambda *_: None
     form: AnswerForm | None = None  # of these answers; None for the form of the path
+
+    @classmethod
+    def in_one_sum(
+        cls,
+        question: Message,
+        answers: Mapping[int, Tensor],
+        about: bytes,
+        form: AnswerForm | None = None,
+    ) -> "Leaving":
+        """What workers tell before training, or instead of it: in one sum, without losses."""
+        losses, groups = dict.fromkeys(answers, torch.zeros(2)), dict.fromkeys(answers, 0)
+        return cls(question, answers, losses, groups, about=lambda: {0: about}, form=form)
 
 
 class HostPath:
@@ -74,7 +88,7 @@ class HostPath:
         """The answer has left: calls `then` as soon as no other host waits for this one."""
         then()
 
-    def adopted(self, message: Message) -> Mapping[int, Mapping[str, Tensor]]:
+    def adopted(self, message: Message) -> Mapping[int, State]:
         """By worker, the states in an ADOPT message."""
         return messages.by_worker(message)
 
@@ -84,9 +98,7 @@ class HostPath:
         """A message for another host; None if only the server could read it."""
         return message
 
-    def opened(
-        self, _giver: int, _kind: str, _iteration: int, parcel: Message
-    ) -> Mapping[str, Tensor]:
+    def opened(self, _giver: int, _kind: str, _iteration: int, parcel: Message) -> State:
         """The tensors of what another host has made a parcel of.
 
         Raises:
@@ -144,6 +156,15 @@ class ServerPath:
     def ask(self, hosts: Hosts, groups: Mapping[int, int], _engine: Engine) -> AskedHosts:
         """The hosts that are to be asked, and what for; groups are by worker."""
         return AskedHosts(hosts, groups)
+
+    def ask_for_sum(self, kind: str, engine: Engine, form: AnswerForm) -> list[Tensor]:
+        """Has all workers answer in one sum, once; its parts, float64, or none if none came."""
+        iteration, hosts = engine.done + 1, engine.peers.taking_part()
+        asked = self.ask(hosts, dict.fromkeys(workers_of(hosts), 0), engine)
+        question = Message(kind, iteration, asked.fields)
+        engine.ask(iteration, asked.hosts, lambda _: question)
+        sums = self.collect(iteration, asked, engine, form=form).sums
+        return [part.total.double() for part in sums]
 
     def collect(
         self,

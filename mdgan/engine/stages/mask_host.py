@@ -53,6 +53,7 @@ from mdgan.engine.host.protocol import ALWAYS, ARRIVED, Per, Turn
 from mdgan.engine.host_keys import SEALED, HostKeys, NotMasked, SignedKey
 from mdgan.engine.stages import mask
 from mdgan.engine.stages.contract import HostPath, Leaving
+from mdgan.gan.model_state import State
 from mdgan.messages import Kind, Message, by_worker
 from mdgan.observe.tracer import Tracer
 from mdgan.privacy.masks import (
@@ -131,13 +132,10 @@ class HostMask(HostPath):
         self._then: Callable[[], None] | None = None
 
     def begin(self, run: bytes) -> dict[str, Any]:
-        """The host joins a server, with a new key; returns what others must know of it."""
         self._number, self._answered = -1, {}
         return {**self.keys.begin(run), "least": self.least}
 
     def handlers(self, tracer: Tracer) -> Mapping[str, "HostHandler"]:
-        """See `HostPath`."""
-
         def confirm(order: Message, transport: HostTransport) -> None:
             transport.send(self.confirm(order))
 
@@ -250,7 +248,7 @@ class HostMask(HostPath):
             tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
         return Message(self._asked_form.kind, order.iteration, {}, tensors)
 
-    def adopted(self, message: Message) -> Mapping[int, Mapping[str, Tensor]]:
+    def adopted(self, message: Message) -> Mapping[int, State]:
         """See `HostPath`; another host may have sealed one state for several workers."""
         if SEALED not in message.tensors:
             if message.tensors:
@@ -268,15 +266,11 @@ class HostMask(HostPath):
         return dict.fromkeys(fields["workers"], copy)
 
     def parcel(self, taker: int, message: Message) -> Message | None:
-        """See `HostPath`."""
         if not self.keys.knows(taker):
             return None
         return replace(message, tensors={SEALED: self.keys.seal_message(taker, message)})
 
-    def opened(
-        self, giver: int, kind: str, iteration: int, parcel: Message
-    ) -> Mapping[str, Tensor]:
-        """See `HostPath`."""
+    def opened(self, giver: int, kind: str, iteration: int, parcel: Message) -> State:
         sealed = parcel.tensors.get(SEALED, torch.empty(0))
         return self.keys.unseal_message(giver, kind, iteration, sealed).tensors
 

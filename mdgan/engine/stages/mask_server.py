@@ -98,7 +98,6 @@ class ServerMask(ServerPath):
             self.sharing.check(members.num_sharers(members.hosts()))
 
     def lacking(self, members: Peers, workers: Collection[int]) -> str:
-        """A sum takes several hosts."""
         host_of = members.host_of()
         hosts = {host_of.get(worker, worker) for worker in workers}
         if len(able := able_hosts(members, hosts)) < LEAST_PARTIES:
@@ -108,7 +107,6 @@ class ServerMask(ServerPath):
         return sharing.lacking(len(workers), members.num_sharers(hosts)) if sharing else ""
 
     def num_sharers(self, hosts: Collection[int], members: Peers) -> int:
-        """See `ServerPath`."""
         return 1 if self.sharing is None else self.sharing.among(members.num_sharers(hosts))
 
     def able(self, hosts: Hosts, members: Peers) -> Hosts:
@@ -131,11 +129,9 @@ class ServerMask(ServerPath):
         return {host: hosts[host] for host in sorted(able)}
 
     def look_closer(self) -> None:
-        """See `ServerPath`."""
         self._search.begin(LEAST_PARTIES)
 
     def gives_up_search(self) -> bool:
-        """See `ServerPath`."""
         was_on = self._search.is_on
         self._search.pause()
         return was_on
@@ -158,10 +154,8 @@ class ServerMask(ServerPath):
         for host, workers in sorted(hosts.items()):
             for group in sorted({groups[worker] for worker in workers} if host in able else ()):
                 parties.setdefault(group, []).append(host)
-        enough = {
-            g: each for g, each in parties.items() if len(each) >= least_of(each, engine.peers)
-        }
-        chosen = sorted({host for each in enough.values() for host in each})
+        enough = {g: own for g, own in parties.items() if len(own) >= least_of(own, engine.peers)}
+        chosen = sorted({host for own in enough.values() for host in own})
         asked = {host: hosts[host] for host in chosen}
         engine.peers.tell_keys(asked)
         self._question = mask.SumQuestion(self._question.number + 1, enough)
@@ -296,9 +290,8 @@ class ServerMask(ServerPath):
                 if norms[sum_] > limit:
                     part = part._replace(total=part.total * (limit / norms[sum_]))
                 found.sums.append(part)
-                mean = (
-                    total[-mask.NUM_LOSSES :].double() / mask.LOSS_STEPS / len(sum_.workers)
-                ).float()
+                losses = total[-mask.NUM_LOSSES :].double() / mask.LOSS_STEPS
+                mean = (losses / len(sum_.workers)).float()
                 found.losses.update(dict.fromkeys(sum_.workers, mean))
         return found, [sum_ for sum_ in totals if sum_ not in answers or sum_ in absurd]
 

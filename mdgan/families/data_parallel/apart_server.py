@@ -1,6 +1,7 @@
 """The server's share where one group of workers trains G and the other D (ParaGAN, section 5.1)."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,10 +12,10 @@ from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.messages import ApartQuestion
-from mdgan.families.data_parallel.replica import KeptImages, ReferenceReplica
+from mdgan.families.data_parallel.replica import KeptImages
 from mdgan.families.data_parallel.scaling import WorkerShare
 from mdgan.families.data_parallel.server import ReplicaServer, keeping_up
-from mdgan.families.data_parallel.settings import DataParallelSettings, GeneratorRanks
+from mdgan.families.data_parallel.settings import GeneratorRanks
 from mdgan.families.data_parallel.step import ALONE
 from mdgan.families.data_parallel.vectors import BUFFERS, DISCRIMINATOR, GENERATOR
 from mdgan.gan.exact_sum import average
@@ -29,21 +30,17 @@ Shares = Mapping[str, Mapping[int, WorkerShare]]
 """By network, the shares of the workers that train it."""
 
 
+@dataclass(eq=False)
 class ApartServer(ReplicaServer):
     """Averages each network's gradients over its group, and keeps the images that wait."""
 
-    def __init__(
-        self,
-        replica: ReferenceReplica,
-        settings: DataParallelSettings,
-        ranks: GeneratorRanks,
-        sample_shape: Sequence[int],
-    ) -> None:
-        super().__init__(replica, settings)
-        self._ranks = ranks
-        self._sample_shape = sample_shape
-        self._num_classes = num_classes_of(replica.models[GENERATOR])
-        self._images = KeptImages(sample_shape, self._num_classes)
+    ranks: GeneratorRanks
+    sample_shape: Sequence[int]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._num_classes = num_classes_of(self.replica.models[GENERATOR])
+        self._images = KeptImages(self.sample_shape, self._num_classes)
         self.form = self._form(DISCRIMINATOR)
 
     @property
@@ -51,14 +48,13 @@ class ApartServer(ReplicaServer):
         return [self._form(network) for network in _GROUPS]
 
     def lacking(self, workers: Collection[int]) -> str:
-        """A group that is empty; see `ServerPart`."""
-        generators, discriminators = self._ranks.groups(workers)
+        generators, discriminators = self.ranks.groups(workers)
         if generators and discriminators:
             return ""
         if not generators and not discriminators:
             return "all workers"
         lost = DISCRIMINATOR if generators else GENERATOR
-        return f"all workers that train the {lost} (--generator-ranks {self._ranks})"
+        return f"all workers that train the {lost} (--generator-ranks {self.ranks})"
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One iteration: each group finds its network's gradient, beside the other."""
@@ -67,7 +63,7 @@ class ApartServer(ReplicaServer):
 
         # 1. Share out the samples of the iteration in each group.
         with engine.span("scale"):
-            groups = self._ranks.groups(workers_of(hosts))
+            groups = self.ranks.groups(workers_of(hosts))
             shares = {
                 GENERATOR: self.scaling.shares(groups.generator, GENERATOR),
                 DISCRIMINATOR: self.scaling.shares(groups.discriminator, DISCRIMINATOR),
@@ -112,9 +108,7 @@ class ApartServer(ReplicaServer):
 
     def _form(self, network: str, num_images: int = 0) -> AnswerForm:
         shape = self.replica.vector(ALONE[network]).shape
-        return messages.alone_form(
-            network, shape, num_images, self._sample_shape, self._num_classes
-        )
+        return messages.alone_form(network, shape, num_images, self.sample_shape, self._num_classes)
 
     def _made(self, answers: Mapping[str, Answers]) -> Samples | None:
         """The images of the generator's group; None if it did not answer."""

@@ -11,8 +11,7 @@ from mdgan.engine.message_sizes import MessageSizes, small_bytes
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, ServerNeeds
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.apart_server import ApartServer
-from mdgan.families.data_parallel.direct_host import DirectHost
-from mdgan.families.data_parallel.direct_server import DirectServer
+from mdgan.families.data_parallel.direct import DirectHost, DirectServer
 from mdgan.families.data_parallel.host import ApartHost, DataParallelHost
 from mdgan.families.data_parallel.messages import KINDS, TOGETHER_FORM, TRAIN
 from mdgan.families.data_parallel.replica import ReferenceReplica, Replica
@@ -20,8 +19,7 @@ from mdgan.families.data_parallel.server import DataParallelServer
 from mdgan.families.data_parallel.settings import DIRECT, SHARED, STAR, DataParallelSettings
 from mdgan.families.data_parallel.shared_steps import SharedTraining
 from mdgan.families.data_parallel.step import ALONE, reductions
-from mdgan.families.data_parallel.together_host import TogetherHost
-from mdgan.families.data_parallel.together_server import TogetherServer
+from mdgan.families.data_parallel.together import TogetherHost, TogetherServer
 from mdgan.families.data_parallel.vectors import DISCRIMINATOR, GENERATOR, weight_vectors
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model, num_parameters
 from mdgan.gan.labels import num_classes_of
@@ -58,8 +56,7 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             return ApartHost(replicas, needs.device, needs.tracer)
         together = direct = None
         if needs.settings.all_reduce == DIRECT:
-            policies = _policies(needs.settings)
-            direct = DirectHost(replicas, policies, needs.device, needs.tracer)
+            direct = DirectHost(replicas, _policies(needs.settings), needs.device, needs.tracer)
         if needs.memory is not None:
             host = min(replicas)
             together = TogetherHost(host, replicas, needs.memory, needs.settings, needs.tracer)
@@ -99,15 +96,13 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             gradients = {name: 4 * prod(ALONE[name].vector(networks).shape) for name in ALONE}
             counts = _LABEL_BYTES * (num_classes_of(networks[GENERATOR]) or 0)
             return messages.apart_sizes(_STATE_BYTES, weights + counts, gradients, image_bytes)
-        answers = {kind: 4 * prod(r.vector(networks).shape) for kind, r in KINDS.items()}
+        answers = {kind: 4 * prod(r.vector(networks).shape) + 64 for kind, r in KINDS.items()}
+        answers[TOGETHER_FORM.kind] = 64
         # A sum is float64, but stands for three workers or more.
         sizes = MessageSizes(
             _STATE_BYTES + settings.asynchrony.lag_at(1) * image_bytes[DISCRIMINATOR],
             lambda count: {
-                **{
-                    kind: count * (size + 64) + small_bytes(count) for kind, size in answers.items()
-                },
-                TOGETHER_FORM.kind: count * 64 + small_bytes(count),
+                kind: count * size + small_bytes(count) for kind, size in answers.items()
             },
             lambda count: {TRAIN: weights + small_bytes(count)},
         )
@@ -118,10 +113,9 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         return messages.with_direct(sizes, training_bytes(*trained), settings.num_workers)
 
     def planning(
-        self, settings: DataParallelSettings, models: Models, class_counts: ClassCounts | None
+        self, settings: DataParallelSettings, models: Models, _class_counts: ClassCounts | None
     ) -> Planning[DataParallelSettings]:
         """See `Builder`; a short run has the updates that most iterations have."""
-        del class_counts
         weights = [_FLOAT_BYTES * num_parameters(network) for network in _networks(models).values()]
         is_async = settings.asynchrony.lag_at(settings.training.iterations // 2 + 1) > 0
         short = settings.but(sync_after=None, all_reduce=STAR)
@@ -136,10 +130,9 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         )
 
     def describe(
-        self, settings: DataParallelSettings, models: Models, class_counts: ClassCounts
+        self, settings: DataParallelSettings, _models: Models, _class_counts: ClassCounts
     ) -> list[tuple[str, str]]:
         """κ of every worker, the samples of an iteration, and what learning rates are scaled by."""
-        del models, class_counts
         kappa = ("κ", str(_kappa(settings)))
         if settings.asynchrony.generator_ranks is None:
             samples, rates = _sharing(settings, settings.groups()[0], DISCRIMINATOR)

@@ -212,12 +212,10 @@ class _Noticeboard(_Store):  # type: ignore[misc] # torch does not say what it i
         # Those of all members, by rank; none if they are not to connect.
         self.places: Future[list[bytes]] = Future()
 
-    def set(self, key: str, value: bytes) -> None:
-        del key
+    def set(self, _key: str, value: bytes) -> None:
         self.own.set_result(bytes(value))
 
-    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        del keys, timeout
+    def wait(self, _keys: list[str], _timeout: timedelta | None = None) -> None:
         self.places.result(_SECONDS)
 
     def get(self, key: str) -> bytes:

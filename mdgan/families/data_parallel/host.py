@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,38 +12,30 @@ from mdgan.engine.answers import in_one_message, pack_answers
 from mdgan.engine.host.protocol import sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.data_parallel import messages
-from mdgan.families.data_parallel.direct_host import DirectHost
-from mdgan.families.data_parallel.messages import (
-    IMAGES,
-    LABELS,
-    TRAIN,
-    ApartQuestion,
-    TrainQuestion,
-    alone_form,
-)
+from mdgan.families.data_parallel.direct import DirectHost
+from mdgan.families.data_parallel.messages import TRAIN, ApartQuestion, TrainQuestion
 from mdgan.families.data_parallel.replica import Replica
-from mdgan.families.data_parallel.together_host import TogetherHost
+from mdgan.families.data_parallel.together import TogetherHost
 from mdgan.families.data_parallel.vectors import DISCRIMINATOR, GENERATOR
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
 
 
+@dataclass(eq=False)
 class ReplicaHost(HostPart):
     """The replicas of one host."""
 
+    replicas: Mapping[int, Replica]
+    device: torch.device
+    tracer: Tracer
     begins = TRAIN
-    learners: Mapping[int, Replica] = {}
 
-    def __init__(
-        self, replicas: Mapping[int, Replica], device: torch.device, tracer: Tracer
-    ) -> None:
-        self.learners = replicas
-        self._device = device
-        self._tracer = tracer
+    @property
+    def learners(self) -> Mapping[int, Replica]:
+        return self.replicas
 
     def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
         return {TRAIN: self._train}
 
     @abstractmethod
@@ -50,16 +43,17 @@ class ReplicaHost(HostPart):
         """Answers a question."""
 
     def _take_over(self, weights: Mapping[str, Tensor], asked: Collection[int]) -> None:
-        if not asked or not self.learners.keys() >= set(asked):
+        if not asked or not self.replicas.keys() >= set(asked):
             raise ValueError(f"it asks workers {sorted(asked)}")
-        for replica in self.learners.values():  # also of workers that are not asked this time
+        for replica in self.replicas.values():  # also of workers that are not asked this time
             replica.take_over(weights)
 
     def _send(self, answer: Message, transport: HostTransport) -> None:
-        with self._tracer.span("send") as span:
+        with self.tracer.span("send") as span:
             span.num_bytes = transport.send(answer)
 
 
+@dataclass(eq=False)
 class DataParallelHost(ReplicaHost):
     """Its workers train both networks.
 
@@ -68,69 +62,54 @@ class DataParallelHost(ReplicaHost):
         direct: adds up gradients with other hosts, if they may.
     """
 
-    def __init__(
-        self,
-        replicas: Mapping[int, Replica],
-        device: torch.device,
-        tracer: Tracer,
-        together: TogetherHost | None = None,
-        direct: DirectHost | None = None,
-    ) -> None:
-        super().__init__(replicas, device, tracer)
-        self._together = together
-        self._direct = direct
+    together: TogetherHost | None = None
+    direct: DirectHost | None = None
 
     def handlers(self) -> Mapping[str, HostHandler]:
-        direct = {} if self._direct is None else self._direct.handlers()
+        direct = {} if self.direct is None else self.direct.handlers()
         return {**super().handlers(), **direct}
 
     def close(self) -> None:
-        if self._direct is not None:
-            self._direct.close()
+        if self.direct is not None:
+            self.direct.close()
 
     def tell(self) -> dict[str, Any]:
-        return {} if self._together is None else self._together.tell()
+        return {} if self.together is None else self.together.tell()
 
     def _train(self, message: Message, transport: HostTransport) -> None:
-        if self._together is not None and message.fields.get(messages.TOGETHER) is True:
-            answer = self._together.train(message.iteration, lambda: transport.is_over)
+        if self.together is not None and message.fields.get(messages.TOGETHER) is True:
+            answer = self.together.train(message.iteration, lambda: transport.is_over)
             self._send(answer, transport)
             return
-        if self._together is not None:
-            self._together.take_back()
+        if self.together is not None:
+            self.together.take_back()
         with sensible(TRAIN):
-            question = messages.read_train(message, self._device)
+            question = messages.read_train(message, self.device)
             self._take_over(question.tensors, question.shares)
         gradients, losses = self._gradients(question)
-        if self._direct is not None and question.is_direct:
-            self._direct.keep(question.reduction, gradients, losses)
-            self._send(
-                messages.norms(message.iteration, question.reduction, gradients, losses), transport
-            )
+        if self.direct is not None and question.is_direct:
+            self.direct.keep(question.reduction, gradients, losses)
+            norms = messages.norms(message.iteration, question.reduction, gradients, losses)
+            self._send(norms, transport)
             return
-        answer = pack_answers(
-            message.iteration,
-            gradients,
-            losses,
-            dict.fromkeys(gradients, 0),  # three or more are added up
-            messages.gradient_form(question.reduction, next(iter(gradients.values())).shape),
-            weights=question.weights,
-        )
-        self._send(answer, transport)
+        form = messages.gradient_form(question.reduction, next(iter(gradients.values())).shape)
+        groups = dict.fromkeys(gradients, 0)  # three or more are added up
+        found = message.iteration, gradients, losses, groups, form
+        self._send(pack_answers(*found, weights=question.weights), transport)
 
     def _gradients(self, question: TrainQuestion) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
         gradients: dict[int, Tensor] = {}
         losses: dict[int, Tensor] = {}
-        kept = self._direct if question.is_again else None
-        if self._direct is not None:
-            self._direct.begin(question)
+        kept = self.direct if question.is_again else None
+        if self.direct is not None:
+            self.direct.begin(question)
         for rank, share in question.shares.items():
             if kept is not None and rank in kept.found:
                 gradients[rank], losses[rank] = kept.found[rank], kept.losses[rank]
                 continue
-            how = share.batch_sizes, question.lag, self._tracer.of_worker(rank)
-            losses[rank] = self.learners[rank].learn(question.reduction, *how)
-            gradients[rank] = self.learners[rank].vector(question.reduction).read()
+            how = share.batch_sizes, question.lag, self.tracer.of_worker(rank)
+            losses[rank] = self.replicas[rank].learn(question.reduction, *how)
+            gradients[rank] = self.replicas[rank].vector(question.reduction).read()
         return gradients, losses
 
 
@@ -139,7 +118,7 @@ class ApartHost(ReplicaHost):
 
     def _train(self, message: Message, transport: HostTransport) -> None:
         with sensible(TRAIN):
-            question = messages.read_train_apart(message, self._device)
+            question = messages.read_train_apart(message, self.device)
             self._take_over(question.tensors, {**question.generated, **question.learnt})
         answers = []
         if question.generated:
@@ -153,29 +132,22 @@ class ApartHost(ReplicaHost):
         images: dict[int, Tensor] = {}
         labels: dict[int, Tensor] = {}
         for rank, num_images in question.generated.items():
-            gradients[rank], loss, made = self.learners[rank].generator_alone(
-                num_images, question.label_counts, self._tracer.of_worker(rank)
+            gradients[rank], loss, made = self.replicas[rank].generator_alone(
+                num_images, question.label_counts, self.tracer.of_worker(rank)
             )
             losses[rank] = torch.stack([torch.zeros_like(loss), loss])
             images[rank] = made.images
             if made.labels is not None:
                 labels[rank] = made.labels
-        beside = {IMAGES: images, **({LABELS: labels} if labels else {})}
-        form = alone_form(GENERATOR, num_classes=1 if labels else None)
+        beside = {messages.IMAGES: images, **({messages.LABELS: labels} if labels else {})}
+        form = messages.alone_form(GENERATOR, num_classes=1 if labels else None)
         return pack_answers(iteration, gradients, losses, dict.fromkeys(gradients, 0), form, beside)
 
     def _train_discriminator(self, iteration: int, question: ApartQuestion) -> Message:
         gradients, losses = {}, {}
         for rank, fake in question.learnt.items():
-            gradients[rank], loss = self.learners[rank].discriminator_alone(
-                fake, self._tracer.of_worker(rank)
-            )
+            replica, stage = self.replicas[rank], self.tracer.of_worker(rank)
+            gradients[rank], loss = replica.discriminator_alone(fake, stage)
             losses[rank] = torch.stack([loss, torch.zeros_like(loss)])
-        return pack_answers(
-            iteration,
-            gradients,
-            losses,
-            dict.fromkeys(gradients, 0),  # three or more are added up
-            alone_form(DISCRIMINATOR),
-            weights=question.weights,
-        )
+        form, groups = messages.alone_form(DISCRIMINATOR), dict.fromkeys(gradients, 0)
+        return pack_answers(iteration, gradients, losses, groups, form, weights=question.weights)

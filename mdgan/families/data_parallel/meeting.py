@@ -191,11 +191,10 @@ class Meeting:
         """What is to be done in an iteration that may begin."""
         place = iteration % _AT_ONCE
         before, first = map(int, self._orders[place])
+        rows = zip(self._columns, self._shares[place], strict=True)
         shares = {
             n: WorkerShare(BatchSizes(int(learning), int(judging)), float(weight))
-            for n, (learning, judging, weight) in zip(
-                self._columns, self._shares[place], strict=True
-            )
+            for n, (learning, judging, weight) in rows
             if weight
         }
         rates = dict(zip(_NETWORKS, map(float, self._rates[place]), strict=True))
@@ -255,10 +254,8 @@ class Meeting:
         votes = sorted(float(vote) for vote in self._largest[columns, kind])
         usual = votes[len(votes) // 2] if len(votes) >= LEAST_VOTES else 0.0
         most = ABSURD_FACTOR * usual if usual else inf
-        norms = [float(norm) for norm in self._norms[columns]]
-        return [
-            n for n, norm in zip(workers, norms, strict=True) if isfinite(norm) and norm <= most
-        ]
+        norms = zip(workers, map(float, self._norms[columns]), strict=True)
+        return [n for n, norm in norms if isfinite(norm) and norm <= most]
 
     def position(self, host: int, q: int) -> tuple[int, bool]:
         """How many pieces a host has stepped in a reduction, and whether the next one is saved."""

@@ -36,7 +36,13 @@ TOGETHER_FORM = AnswerForm("TOGETHER", (1,), sums=False)
 """How hosts answer that have trained in common memory, where everything else lies."""
 TOGETHER = "together"
 _MOMENTS = {name: f"moments.{name}." for name in (DISCRIMINATOR, GENERATOR)}
-JOIN, CONNECT, ADD_UP, STEP, MEMBER = "JOIN", "CONNECT", "ADDUP", "STEP", "MEMBER"
+JOIN = "JOIN"  # server → host: be of a `rank` in a group of a `size`; the server's is 0
+CONNECT = "CONNECT"  # server → host: where the members listen, by rank; connect with them
+ADD_UP = "ADDUP"
+STEP = "STEP"
+"""Server → host: all have the mean; step with it. By its `rates` the learning rate of each network
+is multiplied. The server steps with so many `threads`: norms of whole tensors depend on it."""
+MEMBER = "MEMBER"
 NORMS = {
     reduction: AnswerForm(kind.replace("GRADIENT", "NORM"), (1,), sums=False)
     for kind, reduction in KINDS.items()
@@ -62,7 +68,7 @@ class TrainQuestion:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     # What optimizers keep, by network, for a host that has just begun to step itself.
     moments: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    # Whether hosts keep the gradients, to add them up among themselves; see `direct_server.py`.
+    # Whether hosts keep the gradients, to add them up among themselves; see `direct.py`.
     is_direct: bool = False
     is_again: bool = False  # whether they have kept these, and send them to the server after all
 
@@ -182,13 +188,12 @@ def read_train_apart(message: Message, device: torch.device) -> ApartQuestion:
         ends = list(accumulate(sizes.values()))
         together = Samples(images, labels)
         learnt = {n: together[end - sizes[n] : end] for n, end in zip(sizes, ends, strict=True)}
-    label_counts = tensors.pop(_LABEL_COUNTS, None)
     return ApartQuestion(
         {int(worker): int(size) for worker, size in fields["generated"].items()},
         learnt,
         {int(worker): float(weight) for worker, weight in fields["weights"].items()},
-        tensors,
-        label_counts,
+        label_counts=tensors.pop(_LABEL_COUNTS, None),
+        tensors=tensors,
     )
 
 
@@ -230,19 +235,9 @@ def norms(
     return pack_answers(iteration, lengths, losses, {}, NORMS[reduction])
 
 
-def join(iteration: int, rank: int, size: int) -> Message:
-    """Server → host: be one of so many members; the server's rank is 0."""
-    return Message(JOIN, iteration, {"rank": rank, "size": size})
-
-
 def member(iteration: int, place: bytes, steps: str) -> Message:
     """Host → server, before DONE: where it listens, and its `arithmetic`."""
     return Message(MEMBER, iteration, {"place": place.hex(), "steps": steps})
-
-
-def connect(iteration: int, places: Sequence[bytes]) -> Message:
-    """Server → host: where the members listen, by rank; connect with them."""
-    return Message(CONNECT, iteration, {"places": [place.hex() for place in places]})
 
 
 def add_up(iteration: int, counted: Counted) -> Message:
@@ -263,16 +258,6 @@ def read_add_up(message: Message) -> Counted:
     )
 
 
-def step(iteration: int, rates: Mapping[str, float], num_threads: int) -> Message:
-    """Server → host: all have the mean; step with it.
-
-    Args:
-        rates: by what the learning rate of each network is multiplied.
-        num_threads: with which the server steps; norms of whole tensors depend on it.
-    """
-    return Message(STEP, iteration, {"rates": dict(rates), "threads": num_threads})
-
-
 def done(iteration: int, workers: Sequence[int], *, well: bool) -> Message:
     """Host → server: whether it could do what it was asked."""
     answers = {n: torch.full((1,), float(well)) for n in workers}
@@ -291,8 +276,7 @@ def with_direct(sizes: MessageSizes, moments_bytes: int, num_workers: int) -> Me
     a_place = 2 * most_place_bytes(most) + 8
 
     def from_host(count: int) -> dict[str, int]:
-        forms = [*NORMS.values(), DONE]
-        small = {form.kind: count * 64 + small_bytes(count) for form in forms}
+        small = {form.kind: count * 64 + small_bytes(count) for form in [*NORMS.values(), DONE]}
         return {**sizes.from_host(count), **small, MEMBER: small_bytes(0) + a_place}
 
     def from_server(count: int) -> dict[str, int]:

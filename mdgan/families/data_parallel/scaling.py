@@ -58,9 +58,7 @@ class Scaling:
     def rates(self, shares: Mapping[str, Mapping[int, WorkerShare]]) -> dict[str, float]:
         """What learning rates are multiplied by: network → shares of those that train it."""
         return {
-            network: self.rate_factor(
-                sum(share.batch_sizes.of(network) for share in group.values())
-            )
+            network: self.rate_factor(sum(own.batch_sizes.of(network) for own in group.values()))
             for network, group in shares.items()
         }
 

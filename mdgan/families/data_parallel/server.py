@@ -1,7 +1,7 @@
 """The server's share of data-parallel training: it averages gradients and takes the steps."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
@@ -10,12 +10,12 @@ from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.families.data_parallel import messages
-from mdgan.families.data_parallel.direct_server import DirectServer, kept
+from mdgan.families.data_parallel.direct import DirectServer, kept
 from mdgan.families.data_parallel.messages import KINDS, NORMS, TOGETHER_FORM, TrainQuestion
 from mdgan.families.data_parallel.replica import ReferenceReplica
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.families.data_parallel.step import OF_DISCRIMINATOR, Reduction, reductions
-from mdgan.families.data_parallel.together_server import TogetherServer
+from mdgan.families.data_parallel.together import TogetherServer
 from mdgan.families.data_parallel.vectors import ALL, DISCRIMINATOR, GENERATOR
 from mdgan.gan.exact_sum import average
 from mdgan.messages import Message
@@ -61,20 +61,21 @@ class SentWeights:
         self._has = {host: has for host, has in self._has.items() if host in hosts}
 
 
+@dataclass(eq=False)
 class ReplicaServer(ServerPart):
     """What every server of this family has: the reference replica, and who knows what of it."""
 
-    def __init__(self, replica: ReferenceReplica, settings: DataParallelSettings) -> None:
-        self.replica = replica
-        self.discriminator = replica.models[DISCRIMINATOR]
-        self.settings = settings
-        self.sent = SentWeights(replica)
-        self.device = replica.device
-        self.scaling = settings.scaling()
+    replica: ReferenceReplica
+    settings: DataParallelSettings
+
+    def __post_init__(self) -> None:
+        self.discriminator = self.replica.models[DISCRIMINATOR]
+        self.sent = SentWeights(self.replica)
+        self.device = self.replica.device
+        self.scaling = self.settings.scaling()
 
     @property
     def generator(self) -> nn.Module:
-        """G."""
         return self.replica.models[GENERATOR]
 
     def begin(self, engine: Engine) -> None:
@@ -96,6 +97,7 @@ class ReplicaServer(ServerPart):
         self.sent.keep_only(engine.peers.hosts())
 
 
+@dataclass(eq=False)
 class DataParallelServer(ReplicaServer):
     """Every worker trains both networks.
 
@@ -104,41 +106,35 @@ class DataParallelServer(ReplicaServer):
         direct: meets hosts that add up gradients among themselves, if they may.
     """
 
-    def __init__(
-        self,
-        replica: ReferenceReplica,
-        settings: DataParallelSettings,
-        together: TogetherServer | None = None,
-        direct: DirectServer | None = None,
-    ) -> None:
-        super().__init__(replica, settings)
+    together: TogetherServer | None = None
+    direct: DirectServer | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._forms = {
-            reduction: messages.gradient_form(reduction, replica.vector(reduction).shape)
+            reduction: messages.gradient_form(reduction, self.replica.vector(reduction).shape)
             for reduction in KINDS.values()
         }
         self.form = self._forms[OF_DISCRIMINATOR]
-        self._together = together
-        self._direct = direct
 
     @property
     def forms(self) -> Sequence[AnswerForm]:
-        direct = () if self._direct is None else self._direct.forms
+        direct = () if self.direct is None else self.direct.forms
         return [*self._forms.values(), TOGETHER_FORM, *direct]
 
     def begin(self, engine: Engine) -> None:
         super().begin(engine)
-        if self._direct is not None:
+        if self.direct is not None:
             engine.note(
                 "--all-reduce direct: hosts send each other gradients, which nothing encrypts or "
                 "guards; machines and network must have one owner"
             )
 
     def handlers(self) -> Mapping[str, ServerHandler]:
-        return {} if self._direct is None else self._direct.handlers()
+        return {} if self.direct is None else self.direct.handlers()
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
-        """One iteration."""
-        together, i = self._together, done + 1
+        together, i = self.together, done + 1
         if together is None or not together.meets:
             hosts = engine.await_hosts()
             if together is None or not all(together.knows(host, engine) for host in hosts):
@@ -180,7 +176,7 @@ class DataParallelServer(ReplicaServer):
         engine: Engine,
     ) -> tuple[Answers, Tensor | None]:
         """Asks for gradients, and finds their mean; none without any answer."""
-        reduction, direct = question.reduction, self._direct
+        reduction, direct = question.reduction, self.direct
         asked = keeping_up(hosts, question.shares, engine)
         if direct is not None:
             direct.begin(i, asked, engine)
@@ -202,16 +198,16 @@ class DataParallelServer(ReplicaServer):
 
     def on_lost(self, engine: Engine) -> None:
         super().on_lost(engine)
-        if self._together is not None:
-            self._together.on_lost(engine)
-        if self._direct is not None:
-            self._direct.on_lost(engine)
+        if self.together is not None:
+            self.together.on_lost(engine)
+        if self.direct is not None:
+            self.direct.on_lost(engine)
 
     def close(self) -> None:
-        if self._together is not None:
-            self._together.close()
-        if self._direct is not None:
-            self._direct.drop()
+        if self.together is not None:
+            self.together.close()
+        if self.direct is not None:
+            self.direct.drop()
 
     def progress(self) -> dict[str, int]:
         """How many gradients of the next iteration are averaged already."""

@@ -241,15 +241,10 @@ class DataParallelSettings(RunSettings):
 
     def scaling(self) -> Scaling:
         """The batch sizes and learning rates of any number of workers."""
-        return Scaling(
-            BatchSizes(
-                self.batches.discriminator_batch_size or self.training.batch_size,
-                self.batches.generator_batch_size or self.training.batch_size,
-            ),
-            self.batches.global_batch_size,
-            self.batches.lr_scaling,
-            self.batches.reference_batch_size or self.training.batch_size,
-        )
+        given, usual = self.batches, self.training.batch_size
+        own = given.discriminator_batch_size or usual, given.generator_batch_size or usual
+        reference = given.reference_batch_size or usual
+        return Scaling(BatchSizes(*own), given.global_batch_size, given.lr_scaling, reference)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,6 @@ class GradientVector(TensorVector):
         return vector
 
     def write(self, *vectors: Tensor) -> None:
-        """See `TensorVector`; in one piece."""
         (vector,) = vectors
         super().write(vector[: self._first_whole], vector[self._first_whole :] * WHOLE)
 

@@ -175,9 +175,7 @@ class Sampling:
         self._fraction = fraction
         self._seed = seed
 
-    def choose(
-        self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
-    ) -> list[int]:
+    def choose(self, round_number: int, class_counts: ClassCounts, num_live: int = 0) -> list[int]:
         """The clients of a round, counted from 0, in increasing order; `state` stays as it is.
 
         Those in `class_counts` can take part; if more live, C is a fraction of `num_live`.
@@ -219,9 +217,7 @@ class BalancedSampling(Sampling):
         self._class_counts: dict[int, list[int]] = {}
         self._merits: dict[int, tuple[int, float]] = {}
 
-    def choose(
-        self, _round_number: int, class_counts: ClassCounts, num_live: int | None = None
-    ) -> list[int]:
+    def choose(self, _number: int, class_counts: ClassCounts, num_live: int = 0) -> list[int]:
         """See `Sampling`; until `took_part` is called, the chosen clients count as seen."""
         for client, given in class_counts.items():
             if self._class_counts.get(client) != given:

@@ -8,14 +8,8 @@ import torch
 
 from mdgan.data.client_shards import ClientShards
 from mdgan.data.shard import Shard
+from mdgan.engine import message_sizes as sizes
 from mdgan.engine.hello import MOST_CLASSES
-from mdgan.engine.message_sizes import (
-    MessageSizes,
-    names_bytes,
-    shares_bytes,
-    small_bytes,
-    state_bytes,
-)
 from mdgan.engine.parts import HostPart
 from mdgan.engine.settings import num_participants
 from mdgan.engine.stages.contract import HostPath, ServerPath
@@ -81,10 +75,7 @@ class _Federated(contract.Builder[FederatedSettings]):
             return _placed_host(needs, needs.clients)
         settings, budgets = needs.settings, needs.budgets
         make = partial(make_client, settings=settings, models=needs.models, device=needs.device)
-        clients = {
-            rank: make(rank, shard=shard, budget=budgets.get(rank))
-            for rank, shard in needs.shards.items()
-        }
+        clients = {n: make(n, shard=own, budget=budgets.get(n)) for n, own in needs.shards.items()}
 
         def begin(rank: int, _place: int, iteration: int) -> Client:
             """With `client_state=fresh` a client has nothing of its earlier rounds but memory."""
@@ -114,34 +105,35 @@ class _Federated(contract.Builder[FederatedSettings]):
         classes = {rank: _classes_of(shard, settings) for rank, shard in shards}
         return FederatedHost(needs, clients, path, training, classes)
 
-    def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
+    def message_sizes(self, settings: FederatedSettings, models: Models) -> sizes.MessageSizes:
         generator = build_model(models.generator, 0)
         discriminator = build_model(models.discriminator, 0)
         shape = ModelVector(generator, discriminator).shape
         both, sent = 4 * prod(shape), 4 * prod(messages.update_form(settings, shape).shape)
         in_a_round = num_participants(settings.participation, settings.placing.clients or 0)
-        shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
+        is_secure = settings.secure.secure_aggregation
+        shares = sizes.shares_bytes(settings.num_workers, is_secure=is_secure)
         placed = messages.OF_A_CLIENT_BYTES * in_a_round if settings.placing.clients else 0
         form = messages.CLASSES_FORM
         told = _COUNT_BYTES * prod(form.shape) if settings.weighs_in_secret else 0
         policy = settings.training.policy
         networks = (generator, policy("generator")), (discriminator, policy("discriminator"))
-        return MessageSizes(
-            state_bytes(*networks),
+        return sizes.MessageSizes(
+            sizes.state_bytes(*networks),
             # The codecs' places and scales come on top of values.
             lambda count: {
                 messages.UPDATE: count * (2 * sent + shares + 64) + (8 << 10),
-                **({form.kind: told + shares + small_bytes(count)} if told else {}),
-                **({messages.TRAINED: placed + small_bytes(count)} if placed else {}),
-                **({} if settings.adds_up else {messages.MODELS: both + small_bytes(1)}),
+                **({form.kind: told + shares + sizes.small_bytes(count)} if told else {}),
+                **({messages.TRAINED: placed + sizes.small_bytes(count)} if placed else {}),
+                **({} if settings.adds_up else {messages.MODELS: both + sizes.small_bytes(1)}),
             },
             lambda count: {
-                messages.ROUND: both + placed + small_bytes(count) + shares + told,
-                **({messages.ASKCLASSES: small_bytes(count) + shares} if told else {}),
-                CHARGE: small_bytes(count),
+                messages.ROUND: both + placed + sizes.small_bytes(count) + shares + told,
+                **({messages.ASKCLASSES: sizes.small_bytes(count) + shares} if told else {}),
+                CHARGE: sizes.small_bytes(count),
             },
-            names_bytes=names_bytes(*networks),
-            json_bytes=lambda count: {messages.TRAINED: placed + small_bytes(count)},
+            names_bytes=sizes.names_bytes(*networks),
+            json_bytes=lambda count: {messages.TRAINED: placed + sizes.small_bytes(count)},
             shares_bytes=shares,
             several={messages.MODELS: in_a_round},
         )
@@ -172,7 +164,6 @@ class _Federated(contract.Builder[FederatedSettings]):
     def check_holdings(
         self, settings: FederatedSettings, class_counts: Mapping[int, Sequence[int]]
     ) -> None:
-        """Checks that balanced sampling has something to balance."""
         check_classes(settings.rounds, class_counts)
 
     def planning(
@@ -184,7 +175,6 @@ class _Federated(contract.Builder[FederatedSettings]):
     def describe(
         self, settings: FederatedSettings, _models: Models, class_counts: contract.ClassCounts
     ) -> list[tuple[str, str]]:
-        """κ of every client, and how long a round is."""
         share = num_participants(settings.participation, settings.num_clients)
         length = settings.round_length(contract.mean_size(class_counts))
         who = "worker" if settings.placing.clients is None else "client"
@@ -228,17 +218,12 @@ def make_client(
 
     `stream` decides its random numbers, too. It takes over the models of the client `after`.
     """
-    half = make_half(shard, rank, settings, budget, *stream)
+    half, seed = make_half(shard, rank, settings, budget, *stream), settings.training.seed
     gan = make_local_gan(
-        rank,
-        models,
-        settings.training,
-        half or shard,
+        *(rank, models, settings.training, half or shard),
         kappa=resolve_kappa(settings.kappa, 1),
-        noise=generator_for(settings.training.seed, "noise", rank, *stream),
-        random_state=RandomState(
-            derive_seed(settings.training.seed, "client", rank, *stream), device
-        ),
+        noise=generator_for(seed, "noise", rank, *stream),
+        random_state=RandomState(derive_seed(seed, "client", rank, *stream), device),
         class_counts=() if settings.privacy.keeps_classes else shard.class_counts(),
         stream=stream,
         made=None if after is None else (after.gan.generator, after.gan.discriminator),

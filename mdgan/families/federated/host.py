@@ -109,8 +109,7 @@ class LocalTraining:
     ) -> list[tuple[Tensor, Tensor]]:
         if len(clients) > 1 and self._most > 1:
             try:
-                rehearses = not self._worked
-                found = train_at_once(clients, models, load, last, rehearses=rehearses)
+                found = train_at_once(clients, models, load, last, rehearses=not self._worked)
             except CannotStack as reason:
                 self._train_singly(str(reason))
             else:
@@ -192,16 +191,13 @@ class FederatedHost(HostPart):
 
     @property
     def learners(self) -> Mapping[int, Client]:
-        """By rank."""
         return self.clients
 
     def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
         counting = {messages.ASKCLASSES: self._tell_classes} if self.classes else {}
         return {messages.ROUND: self._train, CHARGE: self._charge, **counting}
 
     def tell(self) -> dict[str, Any]:
-        """What the server wants to know of these clients."""
         needs, account = self.needs, self.needs.account
         able = capabilities(self.clients, needs.settings, needs.models, needs.num_workers_here)
         return {**able, **({} if account is None else account.tell())}
@@ -217,22 +213,12 @@ class FederatedHost(HostPart):
         counts = {n: torch.zeros(form.shape).double() for n in self.classes}
         for n, held in self.classes.items():
             counts[n][: len(held)] = torch.tensor(held).double()
-        answer = self.path.pack(
-            Leaving(
-                question,
-                counts,
-                dict.fromkeys(counts, torch.zeros(2)),
-                dict.fromkeys(counts, 0),
-                about=lambda: {0: sha256(b"classes").digest()},
-                form=form,
-            )
-        )
-        transport.send(answer)
+        about = sha256(b"classes").digest()
+        transport.send(self.path.pack(Leaving.in_one_sum(question, counts, about, form)))
 
     def _charge(self, about: Message, _transport: HostTransport) -> None:
-        if self.needs.account is None:
-            return
-        self.needs.account.begin_round(about.fields)
+        if self.needs.account is not None:
+            self.needs.account.begin_round(about.fields)
 
     def _check_again(self, iteration: int, models: Tensor) -> None:
         """Clients that begin anew train on the same batches again; so the models are the same."""
@@ -251,15 +237,11 @@ class FederatedHost(HostPart):
         if self.needs.settings.begins_anew:
             self._check_again(order.iteration, begun_with)
         asked = [task for own in lists for task in own]
-        tasks = {
-            task.client: task._replace(
-                load=replace(
-                    task.load, iterations=self._spending.most(task.client, task.load.iterations)
-                )
-            )
-            for task in asked
-            if task.client in self.clients and self._spending.lets(task.client)
-        }
+        tasks = dict[int, ClientTask]()
+        for task in asked:
+            if task.client in self.clients and self._spending.lets(task.client):
+                most = self._spending.most(task.client, task.load.iterations)
+                tasks[task.client] = task._replace(load=replace(task.load, iterations=most))
         if not tasks:  # asked before the server knew
             return
         ending = self._spending.ending({n: task.load.iterations for n, task in tasks.items()})
@@ -276,18 +258,14 @@ class FederatedHost(HostPart):
         if self.classes:
             part, trained = LEAST_PART, {n: messages.with_weight(x) for n, x in trained.items()}
             own = {n: own_weight(tasks[n].weight, self.classes[n], total) for n in trained}
+        leaving = Leaving(
+            *(order, trained, losses, dict.fromkeys(trained, 0)),  # three or more are added up
+            weights={**weights, **own},
+            about=lambda: {0: messages.digest_of(order)},
+            check=partial(check_weights, weights=weights, uniform=uniform, least_part=part),
+        )
         with self.needs.tracer.span("send") as span:
-            answer = self.path.pack(
-                Leaving(
-                    order,
-                    trained,
-                    losses,
-                    dict.fromkeys(trained, 0),  # three or more are added up
-                    weights={**weights, **own},
-                    about=lambda: {0: messages.digest_of(order)},
-                    check=partial(check_weights, weights=weights, uniform=uniform, least_part=part),
-                )
-            )
+            answer = self.path.pack(leaving)
             ending.tell(order.iteration, transport.send)
             span.num_bytes = transport.send(answer)
 
@@ -314,23 +292,18 @@ class PlacedHost(HostPart):
 
     @property
     def learners(self) -> Mapping[int, NothingKept]:
-        """By rank."""
         return {self.rank: NothingKept()}
 
     def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
         return {messages.ROUND: self._train}
 
     def tell(self) -> dict[str, Any]:
-        """The slots that it offers for the next round."""
         return {"offer": self.count.offer()}
 
     def memory_bytes(self) -> int:
-        """What its slots hold."""
         return self.slots.memory_bytes()
 
     def close(self) -> None:
-        """Ends its slots."""
         self.slots.close()
 
     def _train(self, order: Message, transport: HostTransport) -> None:

@@ -125,8 +125,7 @@ def order(
     tasks of all workers of the sum, so that hosts see that each of them is told the same.
     """
     told = [[[n, load.iterations, load.batch_size, w] for n, load, w in own] for own in lists]
-    fields = {"lists": told, **(sums or {})}
-    return Message(ROUND, iteration, fields, {"models": models})
+    return Message(ROUND, iteration, {"lists": told, **(sums or {})}, {"models": models})
 
 
 def read_order(

@@ -19,16 +19,8 @@ from mdgan.engine.server.engine import AllWorkersLost, Engine
 from mdgan.engine.server.hosts import Hosts, Strikes
 from mdgan.engine.stages.contract import ServerPath
 from mdgan.engine.stages.screen import Screening
-from mdgan.families.federated.messages import (
-    MODELS,
-    TRAINED,
-    ClientReport,
-    HostReport,
-    RoundPlan,
-    order,
-    read_offer,
-    read_report,
-)
+from mdgan.families.federated import messages
+from mdgan.families.federated.messages import ClientReport, HostReport, RoundPlan
 from mdgan.families.federated.placement import (
     Placement,
     Prediction,
@@ -92,7 +84,10 @@ class PlacedCohort(Cohort):
         self._in_vain = 0
 
     def handlers(self) -> Mapping[str, ServerHandler]:
-        return {TRAINED: self._hear, **({MODELS: self._hear_models} if self._sees_all else {})}
+        return {
+            messages.TRAINED: self._hear,
+            **({messages.MODELS: self._hear_models} if self._sees_all else {}),
+        }
 
     def class_counts(self, _engine: Engine) -> dict[int, list[int]]:
         return self._counts
@@ -164,7 +159,7 @@ class PlacedCohort(Cohort):
         engine = placed.engine
         told, slots = engine.peers.told(), list[Slot]()
         for host, ranks in engine.peers.free().items():
-            offer = read_offer(told[host])
+            offer = messages.read_offer(told[host])
             if not offer or ranks != [host]:
                 engine.peers.drop(host, "it offers no slots for placed clients")
                 engine.handle_losses()
@@ -185,21 +180,19 @@ class PlacedCohort(Cohort):
 
         def message(host: int) -> Message:
             lists = [[plan.tasks[client] for client in own] for own in asked[host].lists]
-            return order(plan.iteration, plan.models, lists)
+            return messages.order(plan.iteration, plan.models, lists)
 
         engine.ask(plan.iteration, hosts, message)
         return hosts
 
     def _weights(self, hosts: Hosts, plan: RoundPlan) -> dict[int, float]:
         """What the sum of each host weighs; a host has one rank, its number."""
-        return {
-            host: sum(plan.tasks[client].weight for client in self._asked[host].clients)
-            for host in hosts
-        }
+        clients = {host: self._asked[host].clients for host in hosts}
+        return {host: sum(plan.tasks[n].weight for n in own) for host, own in clients.items()}
 
     def _hear(self, engine: Engine, host: int, message: Message) -> None:
         """Takes in what a host tells of its round, just before its sum."""
-        report, asked = read_report(message), self._asked.get(host, _HostOrder())
+        report, asked = messages.read_report(message), self._asked.get(host, _HostOrder())
         clients = sorted(each.client for each in report.trained)
         slots_are_known = all(each.slot < len(asked.lists) for each in report.trained)
         if clients != sorted(asked.clients) or not (clients and slots_are_known):
@@ -241,7 +234,6 @@ class PlacedCohort(Cohort):
         return again
 
     def _add(self, host: int, report: HostReport, total: Tensor, placed: _PlacedRound) -> None:
-        """Adds what one host found."""
         plan, asked = placed.plan, self._asked[host]
         losses = {each.client: torch.tensor(each.losses) for each in report.trained if each.usable}
         placed.found.losses.update(losses)

@@ -50,9 +50,8 @@ def planning(
         )
     both = [build_model(kind, 0) for kind in (models.generator, models.discriminator)]
     training = settings.training
-    length = min(
-        settings.round_length(contract.mean_size(class_counts or [[]])), training.iterations
-    )
+    mean_size = contract.mean_size(class_counts or [[]])
+    length = min(settings.round_length(mean_size), training.iterations)
     played = min(length, _PLAYED_ITERATIONS)
     # Noise has labels, and no groups.
     short = settings.but(round_iterations=played, round_epochs=None, clusters=ClusterForm())
@@ -230,9 +229,7 @@ def _share(
     if not clients:
         return contract.PlannedShare(0, 0.0, 0.0, 0.0, 0.0)
     weight, models = 1 / len(clients), torch.zeros(shape)
-    tasks = [
-        [messages.ClientTask(client, loads[client], weight) for client in own] for own in lists
-    ]
+    tasks = [[messages.ClientTask(n, loads[n], weight) for n in own] for own in lists]
     told = [
         messages.ClientReport(n, 0, 0.1234567, 0.1234567, (0.1234567, 0.1234567)) for n in clients
     ]

@@ -181,11 +181,9 @@ class PoissonRounds(Averaging):
         self._charged = progress.get(_CHARGED, 0)
 
     def state(self) -> dict[str, Tensor]:
-        """See `Averaging`."""
         return self._steps.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `Averaging`."""
         self._seeded.load_state(state)
 
     def close(self) -> None:

@@ -16,16 +16,9 @@ from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.stages.contract import ServerPath
 from mdgan.engine.stages.mask_parties import least_parties
 from mdgan.errors import BadInput
+from mdgan.families.federated import messages
 from mdgan.families.federated.averaging import Averaging
-from mdgan.families.federated.messages import (
-    ASKCLASSES,
-    CLASSES_FORM,
-    LEAST_PART,
-    Load,
-    RoundPlan,
-    check_weights,
-    order,
-)
+from mdgan.families.federated.messages import LEAST_PART, Load, RoundPlan
 from mdgan.families.federated.round import Start
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import choose_loads, told_of_clients
@@ -57,14 +50,10 @@ class Cohort:
 
     def learn_classes(self, engine: Engine) -> None:
         """Has all clients of the start tell a secure sum of their classes; once in a run."""
-        hosts, iteration, form = engine.peers.taking_part(), engine.done + 1, CLASSES_FORM
-        asked = self.path.ask(hosts, dict.fromkeys(workers_of(hosts), 0), engine)
-        question = Message(ASKCLASSES, iteration, asked.fields)
-        engine.ask(iteration, asked.hosts, lambda _: question)
-        sums = self.path.collect(iteration, asked, engine, form=form).sums
-        if not sums:
+        parts = self.path.ask_for_sum(messages.ASKCLASSES, engine, messages.CLASSES_FORM)
+        if not parts:
             raise BadInput("--weighting kl: no secure sum of classes came of it; begin anew")
-        counts = torch.stack([part.total for part in sums]).sum(0).long()
+        counts = torch.stack(parts).sum(0).long()
         self.classes = counts[: int(counts.nonzero().max()) + 1].tolist()
 
     def handlers(self) -> Mapping[str, ServerHandler]:
@@ -76,10 +65,8 @@ class Cohort:
 
         Under differential privacy clients tell their number of samples alone.
         """
-        return {
-            int(worker): holding["classes"] or [holding["samples"]]
-            for worker, holding in engine.peers.holdings().items()
-        }
+        holdings = engine.peers.holdings().items()
+        return {int(worker): held["classes"] or [held["samples"]] for worker, held in holdings}
 
     def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
         """The clients that these free hosts can train next, and how many live in all."""
@@ -97,7 +84,7 @@ class Cohort:
         least, of_sum = least_parties(engine.peers), {n: weights[n] for n in in_sum}
         try:
             for host in asked.hosts if in_sum else ():
-                check_weights(
+                messages.check_weights(
                     host, asked.hosts, least, weights=of_sum, uniform=False, least_part=part
                 )
         except NotMasked as error:  # a host would refuse its part of the sum
@@ -107,7 +94,7 @@ class Cohort:
 
         def message(workers: Collection[int]) -> Message:
             tasks = [plan.tasks[n] for n in workers]
-            return order(plan.iteration, plan.models, [tasks], {**asked.fields, **told})
+            return messages.order(plan.iteration, plan.models, [tasks], {**asked.fields, **told})
 
         # One question for all of a sum, so that hosts see that each is told the same.
         for_all = message(in_sum) if in_sum else None
@@ -144,18 +131,16 @@ class FederatedServer(ServerPart):
 
     @property
     def generator(self) -> nn.Module:
-        """G."""
         return self.models.generator
 
     @property
     def forms(self) -> Sequence[AnswerForm]:
-        return (self.form, *([CLASSES_FORM] if self.settings.weighs_in_secret else []))
+        return (self.form, *([messages.CLASSES_FORM] if self.settings.weighs_in_secret else []))
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         return self.cohort.handlers()
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
-        """What each client holds."""
         tells = self.settings.privacy.discloses("classes") and self.settings.tells_classes
         return {
             str(n): {"samples": sum(held), "classes": held if tells else []}
@@ -175,7 +160,6 @@ class FederatedServer(ServerPart):
         self.averaging.begin(num_rounds, counts, engine)
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
-        """One round."""
         free = engine.await_hosts()
         length = min(self._round_length, self.settings.training.iterations - done)
         i = done + length
@@ -248,8 +232,7 @@ class FederatedServer(ServerPart):
     def state(self) -> dict[str, Tensor]:
         known = {} if (held := self.cohort.classes) is None else {_CLASSES: torch.tensor(held)}
         models = {name: tensor.clone() for name, tensor in self.models.state_dict().items()}
-        sampling = self.averaging.state()
-        return {**under(_MODELS, models), **under(_SAMPLING, sampling), **known}
+        return {**under(_MODELS, models), **under(_SAMPLING, self.averaging.state()), **known}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.models.load_state_dict(part_of(state, _MODELS))

@@ -119,11 +119,7 @@ class SlotProcesses(Slots):
         for place, tasks in enumerate(lists):
             waiting.setdefault(place % self.most, []).extend(tasks)
         while waiting := {slot: tasks for slot, tasks in waiting.items() if tasks}:
-            begun = {
-                slot: len(tasks)
-                for slot, tasks in waiting.items()
-                if self._begin(slot, tasks, iteration)
-            }
+            begun = {n: len(own) for n, own in waiting.items() if self._begin(n, own, iteration)}
             done: dict[int, list[ClientReport]] = {}
             found: dict[int, Tensor] = {}
             for slot, report, models_found in self._listen(begun, began):

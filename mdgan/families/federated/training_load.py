@@ -173,10 +173,9 @@ def capabilities(
         return {}
     fixed, per_sample = _bytes_needed(models, settings)
     memory = int(psutil.virtual_memory().available // max(1, num_clients_here))
+    size = settings.training.batch_size
     found = {
-        str(rank): Capability(
-            _seconds(client, settings.training.batch_size), memory, fixed, per_sample
-        )
+        str(rank): Capability(_seconds(client, size), memory, fixed, per_sample)
         for rank, client in clients.items()
     }
     return {_CAPABILITIES: msgspec.to_builtins(found)}

@@ -25,8 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mdgan.families.mdgan.aggregation_form import AggregationRule
-from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, mean_feedback
+from mdgan.families.mdgan.algorithm import Assignments, Feedbacks, GeneratorLearner, mean_feedback
+from mdgan.families.mdgan.settings import AggregationRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine, mean_of_trusted
 
 MEMORY = 0.97
@@ -92,8 +92,8 @@ class Aggregation:
     def update_gradient(
         self,
         learner: GeneratorLearner,
-        feedbacks: Mapping[int, Tensor],
-        assignment: Mapping[int, Assignment],
+        feedbacks: Feedbacks,
+        assignment: Assignments,
         kappa: int,
         outputs: Mapping[int, Tensor] | None = None,
     ) -> None:
@@ -126,7 +126,7 @@ class Aggregation:
 
 
 def _every_group_can_vote(
-    rule: AggregationRule, feedbacks: Mapping[int, Tensor], assignment: Mapping[int, Assignment]
+    rule: AggregationRule, feedbacks: Feedbacks, assignment: Assignments
 ) -> bool:
     """Whether each group withstands as many hostile workers as all answers together do."""
     smallest = min(len(group) for group in _groups(feedbacks, assignment).values())
@@ -134,9 +134,7 @@ def _every_group_can_vote(
     return smallest >= LEAST_TO_VOTE and rule.withstands(smallest) >= wanted
 
 
-def _groups(
-    feedbacks: Mapping[int, Tensor], assignment: Mapping[int, Assignment]
-) -> dict[int, list[int]]:
+def _groups(feedbacks: Feedbacks, assignment: Assignments) -> dict[int, list[int]]:
     """For each batch that was judged, the workers that judged it, in increasing order."""
     groups: dict[int, list[int]] = {}
     for worker in sorted(feedbacks):
@@ -146,8 +144,8 @@ def _groups(
 
 def combine_groups(
     rule: AggregationRule,
-    feedbacks: Mapping[int, Tensor],
-    assignment: Mapping[int, Assignment],
+    feedbacks: Feedbacks,
+    assignment: Assignments,
     kappa: int,
     outputs: Mapping[int, Tensor] | None = None,
 ) -> Tensor:
@@ -170,10 +168,7 @@ def combine_groups(
 
 
 def gradient_of_each(
-    learner: GeneratorLearner,
-    feedbacks: Mapping[int, Tensor],
-    assignment: Mapping[int, Assignment],
-    kappa: int,
+    learner: GeneratorLearner, feedbacks: Feedbacks, assignment: Assignments, kappa: int
 ) -> dict[int, Tensor]:
     """The gradient of w that each worker's feedback alone gives, by a backward pass each."""
     workers = sorted(feedbacks)

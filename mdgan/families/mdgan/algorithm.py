@@ -47,6 +47,10 @@ class Assignment(NamedTuple):
     train: int
 
 
+Assignments = Mapping[int, Assignment]  # by worker
+Feedbacks = Mapping[int, Tensor]  # F_n by worker, [b, C, H, W] each
+
+
 def assign(workers: Sequence[int], kappa: int) -> dict[int, Assignment]:
     """Gives each of the live workers, in increasing order, its two batches (section IV-B1)."""
     return {worker: Assignment(n % kappa, (n + 1) % kappa) for n, worker in enumerate(workers)}
@@ -59,7 +63,7 @@ class Sent(NamedTuple):
     """What the server has sent in an iteration: X, [m, b, C, H, W], and who got what of it."""
 
     plan: BatchPlan
-    assignment: Mapping[int, Assignment]
+    assignment: Assignments
     generated: Tensor
     asked: AskedHosts
 
@@ -90,7 +94,7 @@ def finish(
     """Steps 5 and 6: G learns from all feedback, and pairs swap."""
     if not answers.losses:
         return server.without_answers(i, answers)
-    scores = server.score(i, sent, answers, engine)
+    scores = server.suspects.score(sent, answers, engine, swap_follows=server.swap_follows(i))
     with engine.span("aggregate"):
         if server.aggregation.is_mean:
             gradient = mean_feedback(
@@ -108,10 +112,7 @@ def finish(
 
 
 def mean_feedback(
-    feedbacks: Mapping[int, Tensor],
-    assignment: Mapping[int, Assignment],
-    kappa: int,
-    sums: Sequence[PartialSum] = (),
+    feedbacks: Feedbacks, assignment: Assignments, kappa: int, sums: Sequence[PartialSum] = ()
 ) -> Tensor:
     """C^(j) = (1/N) Σ_{n : n judged j} F_n, [κ, b, C, H, W]: the gradient of the mean loss in X.
 
@@ -119,7 +120,6 @@ def mean_feedback(
     not change one bit of it.
 
     Args:
-        feedbacks: F_n by worker, [b, C, H, W].
         kappa: how many batches were generated.
         sums: of feedback of several workers.
     """

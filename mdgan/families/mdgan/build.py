@@ -23,11 +23,7 @@ from mdgan.families.mdgan.variants.learning_later import LearningLater
 from mdgan.families.mdgan.variants.stacked import StackedWorkers
 from mdgan.families.mdgan.worker import OneByOne, Worker
 from mdgan.gan.arithmetic import loss_scale
-from mdgan.gan.build import (
-    Models,
-    make_discriminator_learner,
-    make_model,
-)
+from mdgan.gan.build import Models, make_discriminator_learner, make_model
 from mdgan.gan.model_stack import CannotStack
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
@@ -44,28 +40,19 @@ class _MDGANBuilder(MDGANPlanning):
         return make_server(learner, settings, models.shape, num_weights_of(models))
 
     def host(self, needs: contract.HostNeeds[MDGANSettings]) -> MDGANHost:
-        settings = needs.settings
+        settings, models, budgets = needs.settings, needs.models, needs.budgets
         workers = {
-            rank: make_worker(
-                *(rank, settings, needs.models, shard, needs.device), needs.budgets.get(rank)
-            )
+            rank: make_worker(rank, settings, models, shard, needs.device, budgets.get(rank))
             for rank, shard in needs.shards.items()
         }
-        form = messages.feedback_form(settings, needs.models.shape)
+        form = messages.feedback_form(settings, models.shape)
         path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
             path = HostMask(needs.keys, form, needs.least_parties)
-        return MDGANHost(
-            workers,
-            make_group(workers, needs),
-            path,
-            needs.tracer,
-            messages.image_codec(settings),
-            Spending(needs.budgets),
-            rules_for(
-                settings.num_workers, by_arrival=settings.by_arrival, masks=path.hides_answers
-            ),
-        )
+        group, images = make_group(workers, needs), messages.image_codec(settings)
+        masks, by_arrival = path.hides_answers, settings.by_arrival
+        rules = rules_for(settings.num_workers, by_arrival=by_arrival, masks=masks)
+        return MDGANHost(workers, group, path, needs.tracer, images, Spending(budgets), rules)
 
 
 def make_server(
@@ -97,7 +84,8 @@ def make_group(workers: Mapping[int, Worker], needs: contract.HostNeeds[MDGANSet
         try:
             if settings.training.arithmetic.compile:
                 raise CannotStack("compiled models are called one by one")
-            return StackedWorkers(workers, needs.models.shape, stage_of, train_on_all=on_all)
+            shape = needs.models.shape
+            return StackedWorkers(workers, stage_of, train_on_all=on_all, sample_shape=shape)
         except CannotStack as reason:
             ranks = ", ".join(map(str, workers))
             _log.warning("the process of rank(s) %s computes one by one: %s", ranks, reason)

@@ -30,7 +30,7 @@ figure is the median over all workers: fewer than half of them cannot move it.
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from statistics import median
 from typing import NamedTuple
 
@@ -39,10 +39,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.families.mdgan.algorithm import Assignment
+from mdgan.families.mdgan.algorithm import Assignments, Feedbacks
 from mdgan.families.mdgan.handovers import Handovers
-from mdgan.families.mdgan.settings import LEAST_SAMPLES, LEAST_WORKERS
-from mdgan.families.mdgan.shown import GUILTY
+from mdgan.families.mdgan.settings import GUILTY, LEAST_SAMPLES, LEAST_WORKERS
 
 _LONGEST = 16  # iterations over which motion is looked at where no swap comes earlier
 _REST = 8
@@ -161,8 +160,8 @@ class FreeRiders:
     def look(
         self,
         generated: Tensor,
-        assignment: Mapping[int, Assignment],
-        feedbacks: Mapping[int, Tensor],
+        assignment: Assignments,
+        feedbacks: Feedbacks,
         *,
         swap_follows: bool,
     ) -> None:
@@ -170,41 +169,34 @@ class FreeRiders:
         if self._batch_size < LEAST_SAMPLES or len(feedbacks) < LEAST_WORKERS:
             self._last, self._since, self._num_since = None, {}, _LONGEST
         else:
-            self._look(generated, assignment, feedbacks, swap_follows=swap_follows)
-        workers = sorted(self._known | self._handovers.accused())
-        against = {n: max(self._against(n).values()) for n in workers}
+            may_heed, may_move = self._looks_due(feedbacks.keys(), swap_follows=swap_follows)
+            if may_heed or may_move:
+                # Of float64, as squares of what float32 can hold may be beyond it.
+                answers = torch.stack(list(feedbacks.values())).flatten(2).double()
+                workers = list(feedbacks)
+            if may_heed:
+                batches = [assignment[worker].judge for worker in workers]
+                heeds = self._heeds(generated.flatten(2), answers, batches)
+                self._heed.take(dict(zip(workers, heeds, strict=True)))
+            if may_move:
+                self._look_at_motion(workers, answers)
+        suspected = sorted(self._known | self._handovers.accused())
+        against = {n: max(self._against(n).values()) for n in suspected}
         self.scores = {n: math.sqrt(2 * evidence) for n, evidence in against.items()}
 
-    def _look(
-        self,
-        generated: Tensor,
-        assignment: Mapping[int, Assignment],
-        feedbacks: Mapping[int, Tensor],
-        *,
-        swap_follows: bool,
-    ) -> None:
-        if feedbacks.keys() != self._known:
+    def _looks_due(self, workers: Set[int], *, swap_follows: bool) -> tuple[bool, bool]:
+        """Whether to look at what these workers heed, and at how their answers move."""
+        if workers != self._known:
             if self._known:  # those that come later begin with a copy of another's discriminator
-                for newcomer in feedbacks.keys() - self._known:
+                for newcomer in workers - self._known:
                     self._moved({_SERVER: newcomer})
-            self._known |= feedbacks.keys()
-            self._since = {n: row for n, row in self._since.items() if n in feedbacks}
+            self._known |= workers
+            self._since = {n: row for n, row in self._since.items() if n in workers}
         self._num_since += 1
         self._num_looks += 1
         may_heed = self._num_looks % (_OFTEN if self._num_looks <= _EAGER else _SELDOM) == 0
         may_move = swap_follows or self._num_since >= _LONGEST
-        may_move &= self._last is not None or self._num_since >= _REST
-        if not (may_heed or may_move):
-            return
-        # Of float64, as squares of what float32 can hold may be beyond it.
-        answers = torch.stack(list(feedbacks.values())).flatten(2).double()
-        workers = list(feedbacks)
-        if may_heed:
-            batches = [assignment[worker].judge for worker in workers]
-            heeds = self._heeds(generated.flatten(2), answers, batches)
-            self._heed.take(dict(zip(workers, heeds, strict=True)))
-        if may_move:
-            self._look_at_motion(workers, answers)
+        return may_heed, may_move and (self._last is not None or self._num_since >= _REST)
 
     def swapped(self, moves: Mapping[int, int]) -> None:
         """Discriminators are swapped, giver → taker, after the iteration looked at last."""

@@ -6,13 +6,11 @@ from collections.abc import Collection, Hashable, Mapping
 import torch
 from torch import Tensor
 
-_NEWEST = 40
-"""Swaps of which it counts what was refused, so that chance does not add up."""
+_NEWEST = 40  # swaps of which it counts what was refused, so that chance does not add up
 _NUM_HOLDERS = 2
 """Workers before its giver that may have spoilt a discriminator; others have healed it since."""
 _NEARLY_ALL = 0.8
-_ENOUGH = 4
-"""Hosts that have refused what a worker has held; from then on it gives nothing."""
+_ENOUGH = 4  # hosts that have refused what a worker has held; from then on it gives nothing
 
 
 class Handovers:
@@ -69,11 +67,8 @@ class Handovers:
                 self._refusals[giver, owner_of[taker]] = holders[giver], self._num_swaps
             elif taker in taken and taker not in refused:
                 self._refusals.pop((giver, owner_of[taker]), None)
-        self._holders |= {
-            taker: holders[giver][:_NUM_HOLDERS]
-            for giver, taker in moves.items()
-            if taker not in refused
-        }
+        held = {taker: holders[giver][:_NUM_HOLDERS] for giver, taker in moves.items()}
+        self._holders |= {taker: own for taker, own in held.items() if taker not in refused}
         self._look_for_spoiler(owner_of)
 
     def state(self) -> dict[str, Tensor]:

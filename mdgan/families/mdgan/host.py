@@ -1,6 +1,7 @@
 """The workers' share of MD-GAN: they train discriminators, answer with feedback, and swap."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from torch import Tensor
@@ -34,47 +35,41 @@ def rules_for(
     return {BATCHES: batches, SWAP: swap, Kind.COPY: copy}
 
 
+@dataclass(eq=False)
 class MDGANHost(HostPart):
     """The workers' side of Algorithm 1 (Hardy et al. 2019), for all workers of one host."""
 
+    workers: Mapping[int, Worker]
+    group: OneByOne
+    path: HostPath = field()
+    tracer: Tracer
+    images: Codec = FP32
+    spending: Spending = field(default_factory=lambda: Spending({}))
+    rules: Mapping[str, Turn] = field(default_factory=rules_for)
     begins = BATCHES
-    learners: Mapping[int, Worker] = {}
 
-    def __init__(
-        self,
-        workers: Mapping[int, Worker],
-        group: OneByOne,
-        path: HostPath,
-        tracer: Tracer,
-        images: Codec = FP32,
-        spending: Spending | None = None,
-        rules: Mapping[str, Turn] | None = None,
-    ) -> None:
-        self.learners = workers
-        self.rules = rules or rules_for()
-        self._group = group
-        self.path = path
-        self._tracer = tracer
-        self._images = images
-        self._spending = spending or Spending({})
+    def __post_init__(self) -> None:
         self._learns_ahead = False
         self._answered: dict[int, host_swaps.Answered] = {}
-        discriminator = next(iter(workers.values())).discriminator
+        discriminator = next(iter(self.workers.values())).discriminator
         self._device = discriminator.device
         self._num_classes = num_classes_of(discriminator.model)
 
+    @property
+    def learners(self) -> Mapping[int, Worker]:
+        return self.workers
+
     def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
         return {BATCHES: self._answer, SWAP: self._swap, Kind.COPY: self._hand_over_copy}
 
     def arrived(self, holds: Sequence[int]) -> None:
         """Learns real halves, if all workers can go on as they are."""
-        if len(holds) == len(self.learners):
-            self._group.learn_real_halves()
+        if len(holds) == len(self.workers):
+            self.group.learn_real_halves()
 
     def adopt(self, rank: int, state: Mapping[str, Tensor]) -> None:
         """See `HostPart`; with a copy of a live worker's weights the optimizer begins anew."""
-        worker = self.learners[rank]
+        worker = self.workers[rank]
         if all(name.startswith(COPIED) for name in state):
             worker.take(part_of(state, "discriminator."))
         else:
@@ -82,50 +77,38 @@ class MDGANHost(HostPart):
 
     def adopted(self) -> None:
         """Learns real halves."""
-        self._group.learn_real_halves()
+        self.group.learn_real_halves()
 
     def _answer(self, question: Message, transport: HostTransport) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
         with sensible(question.kind):
             generated, assignment = messages.read_batches(
-                question, self._images, self.path.form.shape, self._num_classes
+                question, self.images, self.path.form.shape, self._num_classes
             )
             numbers = question.fields.get("groups", question.fields["judge"])
             groups = {worker: int(numbers[str(worker)]) for worker in assignment}
             is_followed = bool(question.fields["swap_follows"] or question.fields["last"])
             for worker in assignment:
-                self.learners[worker].discriminator.at(question.iteration)
-        assignment = {n: own for n, own in assignment.items() if self._spending.lets(n)}
+                self.workers[worker].discriminator.at(question.iteration)
+        assignment = {n: own for n, own in assignment.items() if self.spending.lets(n)}
         if not assignment:  # asked before the server knew
             return
-        ending = self._spending.ending(dict.fromkeys(assignment, 1))
+        ending = self.spending.ending(dict.fromkeys(assignment, 1))
         generated_here = generated.to(self._device)
-        answers = self._group.answer(generated_here, assignment)
+        answers = self.group.answer(generated_here, assignment)
         for worker, feedback in answers.feedbacks.items():
             judged = generated_here[assignment[worker].judge]
             last = self._answered.get(worker)
             answered = host_swaps.Answered(judged, feedback)
             self._answered[worker] = last.and_then(judged, feedback) if last else answered
-        with self._tracer.span("send") as span:
-            answer = self.path.pack(
-                Leaving(
-                    question,
-                    answers.feedbacks,
-                    answers.losses,
-                    groups,
-                    {OUTPUTS: answers.outputs},
-                    about=partial(
-                        messages.asked_by_sum,
-                        generated,
-                        assignment,
-                        groups,
-                        train_on_all=self._group.train_on_all,
-                    ),
-                )
-            )
+        on_all = self.group.train_on_all
+        about = partial(messages.asked_by_sum, generated, assignment, groups, train_on_all=on_all)
+        found = answers.feedbacks, answers.losses, groups, {OUTPUTS: answers.outputs}
+        with self.tracer.span("send") as span:
+            answer = self.path.pack(Leaving(question, *found, about=about))
             ending.tell(question.iteration, transport.send)
             span.num_bytes = transport.send(answer)
-        self._group.catch_up()
+        self.group.catch_up()
         # Before a swap the discriminator that comes must learn the next real half.
         self._learns_ahead = not is_followed
         self.path.when_free(self._learn_ahead)
@@ -134,24 +117,23 @@ class MDGANHost(HostPart):
         """Learns the next real halves, while the server learns."""
         learns, self._learns_ahead = self._learns_ahead, False
         if learns:
-            self._group.learn_real_halves()
+            self.group.learn_real_halves()
 
     def _swap(self, order: Message, transport: HostTransport) -> None:
         messages.check_moves(order)
-        with self._tracer.span("swap") as span:
+        with self.tracer.span("swap") as span:
             before = _swap_bytes(transport)
-            swapped = host_swaps.carry_out(
-                order, self.learners, transport.exchange, self.path, self._answered
-            )
-            self._tracer.reach("swapped")
+            given = order, self.workers, transport.exchange, self.path, self._answered
+            swapped = host_swaps.carry_out(*given)
+            self.tracer.reach("swapped")
             slow = transport.slow_givers
             transport.send(messages.swapped(order.iteration, *swapped, slow_givers=slow))
             span.num_bytes = _swap_bytes(transport) - before
-        self._group.learn_real_halves()
+        self.group.learn_real_halves()
 
     def _hand_over_copy(self, order: Message, transport: HostTransport) -> None:
         rank, taker = int(order.fields["worker"]), int(order.fields["taker"])
-        state = self.learners[rank].state()
+        state = self.workers[rank].state()
         copy = {name: tensor for name, tensor in state.items() if name.startswith(COPIED)}
         answer = engine_messages.state(order.iteration, {rank: copy}, "copy", taker)
         if (parcel := self.path.parcel(taker, answer)) is not None:

@@ -21,7 +21,7 @@ from mdgan.engine.stages.contract import HostPath
 from mdgan.families.mdgan.messages import DISCRIMINATORS
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
-from mdgan.gan.model_state import digest_of, part_of
+from mdgan.gan.model_state import State, digest_of, part_of
 from mdgan.gan.optimizers import SLOW
 from mdgan.messages import Message, of_workers
 from mdgan.transport.base import Lost, Tickets
@@ -49,8 +49,6 @@ Exchange = Callable[
     Mapping[int, Message | Lost],
 ]
 """`HostTransport.exchange`."""
-
-State = Mapping[str, Tensor]
 
 
 class Answered(NamedTuple):
@@ -176,9 +174,8 @@ def _check_weights(worker: Worker, own: State, given: State) -> None:
         for name in own.keys() & given.keys() - buffers
         if name.startswith("model.") or name.endswith(f".{SLOW}")
     ]
-    for name, before, now in zip(
-        weights, _sizes(own, weights), _sizes(given, weights), strict=True
-    ):
+    both = zip(weights, _sizes(own, weights), _sizes(given, weights), strict=True)
+    for name, before, now in both:
         least = _UNLEARNT if own[name].dim() > 1 else _UNLEARNT_BIAS
         most, least_now = (least + before) * _WEIGHTS, (least + before) / _WEIGHTS
         if math.isfinite(before) and not least_now <= least + now <= most:

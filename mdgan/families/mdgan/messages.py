@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.host_keys import NotMasked
-from mdgan.families.mdgan.algorithm import Assignment
+from mdgan.families.mdgan.algorithm import Assignment, Assignments
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.labels import Samples
@@ -81,18 +81,13 @@ def batches(
         chosen = generated[list(used)]
         labels = {} if chosen.labels is None else {_LABELS: chosen.labels}
         encoded[used] = {**under("batches.", codec.encode(chosen.images)), **labels}
-    return Message(
-        BATCHES,
-        iteration,
-        fields={
-            "judge": {str(n): position[judge] for n, (judge, _) in assignment.items()},
-            "train": {str(n): position[train] for n, (_, train) in assignment.items()},
-            "swap_follows": swap_follows,
-            "last": last,
-            **(more or {}),
-        },
-        tensors=encoded[used],
-    )
+    fields = {
+        "judge": {str(n): position[judge] for n, (judge, _) in assignment.items()},
+        "train": {str(n): position[train] for n, (_, train) in assignment.items()},
+        "swap_follows": swap_follows,
+        "last": last,
+    }
+    return Message(BATCHES, iteration, {**fields, **(more or {})}, encoded[used])
 
 
 def read_batches(
@@ -128,7 +123,7 @@ def read_batches(
 
 def asked_by_sum(
     generated: Samples,
-    assignment: Mapping[int, Assignment],
+    assignment: Assignments,
     groups: Mapping[int, int],
     *,
     train_on_all: bool = False,
@@ -204,13 +199,10 @@ def swapped(
     Not in `taken` are workers whose partner was lost, and those that `refused` what they got and
     keep their own. `slow` givers kept this host waiting.
     """
-    return Message(
-        SWAPPED,
-        iteration,
-        fields={
-            "given": {str(worker): digest for worker, digest in given.items()},
-            "taken": {str(worker): digest for worker, digest in taken.items()},
-            "refused": sorted(refused),
-            "slow": sorted(slow_givers),
-        },
-    )
+    fields = {
+        "given": {str(worker): digest for worker, digest in given.items()},
+        "taken": {str(worker): digest for worker, digest in taken.items()},
+        "refused": sorted(refused),
+        "slow": sorted(slow_givers),
+    }
+    return Message(SWAPPED, iteration, fields)

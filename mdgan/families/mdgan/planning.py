@@ -3,14 +3,8 @@
 from collections.abc import Sequence
 from math import inf, prod
 
+from mdgan.engine import message_sizes as sizes
 from mdgan.engine.answers import LEAST_TO_SUM
-from mdgan.engine.message_sizes import (
-    MessageSizes,
-    names_bytes,
-    shares_bytes,
-    small_bytes,
-    state_bytes,
-)
 from mdgan.families import contract
 from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.settings import MDGANSettings
@@ -27,12 +21,12 @@ _FLOAT_BYTES = 4
 class MDGANPlanning(contract.Builder[MDGANSettings]):
     """The half of the builder that builds nothing."""
 
-    def message_sizes(self, settings: MDGANSettings, models: Models) -> MessageSizes:
+    def message_sizes(self, settings: MDGANSettings, models: Models) -> sizes.MessageSizes:
         """Batches and feedback to the byte, discriminators with all that moves with them."""
         batch_bytes = 4 * settings.training.batch_size * prod(models.shape)
         label_bytes = _LABEL_BYTES * settings.training.batch_size
         is_secure = settings.secure.secure_aggregation
-        shares = shares_bytes(settings.num_workers, is_secure=is_secure)
+        shares = sizes.shares_bytes(settings.num_workers, is_secure=is_secure)
         outputs = _OUTPUT_BYTES * settings.training.batch_size
         # A masked sum is int64.
         answer_bytes = (1 + is_secure) * batch_bytes + outputs + shares + 64
@@ -40,27 +34,24 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         for_all = settings.num_fakes * (prod(models.shape) + scale_bytes + _LABEL_BYTES)
 
         def generated(count: int) -> int:
-            return (
-                for_all
-                if settings.batches.trains_on_all
-                else 2 * count * (batch_bytes + label_bytes)
-            )
+            # Each uses two at most, unless all use the same.
+            own = 2 * count * (batch_bytes + label_bytes)
+            return for_all if settings.batches.trains_on_all else own
 
         network = build_model(models.discriminator, 0), settings.training.policy("discriminator")
-        states = state_bytes(network)
-        return MessageSizes(
+        states = sizes.state_bytes(network)
+        return sizes.MessageSizes(
             states,
             lambda count: {
                 messages.FEEDBACK: count * answer_bytes + (8 << 10),
-                messages.SWAPPED: small_bytes(count),
+                messages.SWAPPED: sizes.small_bytes(count),
             },
             lambda count: {
-                # Each uses two at most, unless all use the same.
-                messages.BATCHES: generated(count) + small_bytes(count) + shares,
-                messages.SWAP: _ADDRESSES_BYTES + small_bytes(count),
+                messages.BATCHES: generated(count) + sizes.small_bytes(count) + shares,
+                messages.SWAP: _ADDRESSES_BYTES + sizes.small_bytes(count),
             },
-            lambda count: {messages.DISCRIMINATORS: count * states + small_bytes(0)},
-            names_bytes(network),
+            lambda count: {messages.DISCRIMINATORS: count * states + sizes.small_bytes(0)},
+            sizes.names_bytes(network),
             shares_bytes=shares,
         )
 
@@ -108,16 +99,12 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         self, settings: MDGANSettings, models: Models, class_counts: contract.ClassCounts
     ) -> list[tuple[str, str]]:
         """κ, how often discriminators are swapped, and what a swap is."""
-        every = swap_every(
-            settings, contract.mean_size(class_counts), class_counts, num_weights_of(models)
-        )
+        mean_size = contract.mean_size(class_counts)
+        every = swap_every(settings, mean_size, class_counts, num_weights_of(models))
         return [
             ("κ", str(settings.batches.kappa_for(settings.num_sharing))),
             ("swap", f"every {every} iterations: {settings.swaps.swap}" if every else "never"),
-            (
-                "a step",
-                f"on {settings.num_reals} real and {settings.num_fakes} generated samples",
-            ),
+            ("a step", f"on {settings.num_reals} real and {settings.num_fakes} generated samples"),
         ]
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
@@ -19,7 +20,7 @@ from mdgan.families.mdgan.suspects import Suspects
 from mdgan.families.mdgan.swaps import ServerSwaps, are_uneven, interval_for, shares, swap_every
 from mdgan.families.mdgan.variants.holders import Holders
 from mdgan.gan.labels import Samples, label_counts
-from mdgan.gan.model_state import part_of, under
+from mdgan.gan.model_state import State, part_of, under
 from mdgan.records.values import count
 
 _log = logging.getLogger(__name__)
@@ -62,27 +63,22 @@ Iteration = Callable[[int, "MDGANServer", Engine], Advance | None]
 """Takes the number of an iteration; returns None if no answer could be used."""
 
 
+@dataclass(eq=False)
 class MDGANServer(ServerPart):
     """The server's side of Algorithm 1 (Hardy et al. 2019), with server-drawn swaps."""
 
     copied = COPIED
-    path: ServerPath
 
-    def __init__(
-        self,
-        learner: GeneratorLearner,
-        settings: MDGANSettings,
-        path: ServerPath,
-        num_weights: int = 0,
-        iteration: Iteration = server_iteration,
-    ) -> None:
-        self.form, self.path = path.form, path
-        self.device = learner.device
-        self.learner = learner
+    learner: GeneratorLearner
+    settings: MDGANSettings
+    path: ServerPath = field()
+    num_weights: int = 0
+    iteration: Iteration = server_iteration
+
+    def __post_init__(self) -> None:
+        settings, path = self.settings, self.path
+        self.form, self.device = path.form, self.learner.device
         self.aggregation = Aggregation(settings.aggregation)
-        self._settings = settings
-        self._iteration = iteration
-        self._num_weights = num_weights
         self._images = image_codec(settings)
         self._holders = Holders(settings.participation, settings.training.seed)
         self._swaps = ServerSwaps(settings.swaps.swap, settings.training.seed)
@@ -92,12 +88,11 @@ class MDGANServer(ServerPart):
 
     @property
     def generator(self) -> nn.Module:
-        """G."""
         return self.learner.model
 
     def begin_with(
-        self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
-    ) -> Mapping[int, Mapping[str, Tensor]]:
+        self, generator: State, discriminators: Mapping[int, State]
+    ) -> Mapping[int, State]:
         """Every worker begins with its own discriminator, or with the first if it has none."""
         super().begin_with(generator, discriminators)
         if discriminators and self.path.hides_answers:
@@ -107,7 +102,7 @@ class MDGANServer(ServerPart):
         if not discriminators or self.path.hides_answers:
             return {}
         first = discriminators[min(discriminators)]
-        workers = range(1, self._settings.num_workers + 1)
+        workers = range(1, self.settings.num_workers + 1)
         return {n: under(COPIED, discriminators.get(n, first)) for n in workers}
 
     def begin(self, engine: Engine) -> None:
@@ -116,19 +111,17 @@ class MDGANServer(ServerPart):
         counts = [known["classes"] for known in engine.peers.holdings().values()]
         size = engine.peers.mean_shard_size
         if not self._swap_every:
-            self._swap_every = swap_every(self._settings, size, counts, self._num_weights)
-        usual = swap_every(self._settings, size)
-        _log.info("%s", in_words(self._settings, self._swap_every, usual))
+            self._swap_every = swap_every(self.settings, size, counts, self.num_weights)
+        usual = swap_every(self.settings, size)
+        _log.info("%s", in_words(self.settings, self._swap_every, usual))
         # No claim of a few hosts makes all differ: each counts the same.
-        often = self._swap_every <= interval_for(self._num_weights)
+        often = self._swap_every <= interval_for(self.num_weights)
         self._swaps.agree = often or not are_uneven([*map(shares, counts)])
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
-        """One global iteration."""
-        return self._iteration(done + 1, self, engine)
+        return self.iteration(done + 1, self, engine)
 
     def handlers(self) -> Mapping[str, ServerHandler]:
-        """See `ServerPart`."""
         return {SWAPPED: self._swaps.note}
 
     def on_lost(self, engine: Engine) -> None:
@@ -146,7 +139,6 @@ class MDGANServer(ServerPart):
         self._swap_every = 0 if _RHYTHM.intersection(changed) else progress["swap_every"]
 
     def state(self) -> dict[str, Tensor]:
-        """See `ServerPart`."""
         return {
             **self.learner.state(),
             **under(_AGGREGATION, self.aggregation.record.state()),
@@ -156,7 +148,6 @@ class MDGANServer(ServerPart):
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `ServerPart`."""
         others = (_AGGREGATION, _HOLDERS, _HANDOVERS, _OPPOSITION)
         self.learner.load_state({n: t for n, t in state.items() if not n.startswith(others)})
         self.aggregation.record.load_state(part_of(state, _AGGREGATION))
@@ -193,7 +184,7 @@ class MDGANServer(ServerPart):
 
         Classes are generated as often as workers hold them, if the user wants that.
         """
-        batches, prior = self._settings.batches, self._settings.training.label_prior
+        batches, prior = self.settings.batches, self.settings.training.label_prior
         kappa = batches.kappa_for(len(workers_of(hosts)))
         if self.learner.label_counts is not None and prior == "data":
             held = engine.held_classes()
@@ -220,11 +211,11 @@ class MDGANServer(ServerPart):
                 generated,
                 {worker: assignment[worker] for worker in asked.hosts[host]},
                 swap_follows=self.swap_follows(i),
-                last=i == self._settings.training.iterations,
+                last=i == self.settings.training.iterations,
                 codec=self._images,
                 encoded=encoded,
                 more=asked.fields,
-                train_on_all=self._settings.batches.trains_on_all,
+                train_on_all=self.settings.batches.trains_on_all,
             ),
         )
         return asked
@@ -247,17 +238,10 @@ class MDGANServer(ServerPart):
             outputs=answers.beside.get(OUTPUTS),
         )
 
-    def score(
-        self, i: int, sent: Sent, answers: Answers, engine: Engine
-    ) -> Mapping[str, Mapping[int, float]]:
-        """Scores workers by their answers, and drops the answers of attackers."""
-        follows = self.swap_follows(i)
-        return self.suspects.score(sent, answers, engine, swap_follows=follows)
-
     def swap_follows(self, i: int) -> bool:
         """Whether discriminators are swapped after iteration i; not after the last one."""
         due = self._swap_every > 0 and i % self._swap_every == 0
-        return due and i != self._settings.training.iterations
+        return due and i != self.settings.training.iterations
 
     def swap(self, i: int, engine: Engine) -> None:
         """Has discriminators swapped after iteration i."""
@@ -268,6 +252,6 @@ class MDGANServer(ServerPart):
 
     def pauses_after(self, i: int, engine: Engine) -> bool:
         """Whether all workers must have answered before the iteration after i."""
-        if self.swap_follows(i) or i == self._settings.training.iterations or engine.stop_asked:
+        if self.swap_follows(i) or i == self.settings.training.iterations or engine.stop_asked:
             return True
         return engine.checkpoint_due(i - 1, i)

@@ -1,5 +1,6 @@
 """The settings of MD-GAN, and its entry in the registry."""
 
+import re
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -7,12 +8,12 @@ from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.engine.stages.cut import MOST_USUAL
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, updates_setting
-from mdgan.families.mdgan.aggregation_form import AggregationRule, parse_aggregation
 from mdgan.families.mdgan.batches import BatchRule
-from mdgan.families.mdgan.shown import SHOWN
+from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, number_above_0, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, WireForm, wire_kind
 from mdgan.privacy.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
 from mdgan.privacy.settings import PrivacySettings
+from mdgan.records.declared import WorkerNumbers
 from mdgan.settings import declare
 from mdgan.settings.excludes import Condition, table
 
@@ -25,6 +26,33 @@ _MANY_SAMPLES = 64
 """From as many in a step a discriminator learns well, where several judge a generator."""
 LEAST_SAMPLES = 4  # with fewer samples in a batch there are too few pairs of them to compare
 _ONES_OWN = 2
+GUILTY = 8.0
+"""The score from which on a worker is taken for what it looks like, in standard deviations."""
+AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
+_FORGIVING = re.compile(r"f2u|f2a(?::[0-9.eE+-]+)?")
+
+
+class AggregationRule(RobustRule):
+    """A rule, and its parameter: F of trimmed-mean and krum, C of clip, λ of f2a; 0 for others."""
+
+    def __str__(self) -> str:
+        return self.name if self == ("f2a", 1.0) else super().__str__()
+
+    @property
+    def needs_verdicts(self) -> bool:
+        """Whether workers must also send their logits of every sample."""
+        return self.name in ("f2u", "f2a")
+
+
+def parse_aggregation(text: str) -> AggregationRule:
+    """Reads an `--aggregation` value, or raises `ValueError`."""
+    if not _FORGIVING.fullmatch(text):
+        return AggregationRule(*parse_robust_rule(text, AGGREGATION_FORMS))
+    name, has_number, given = text.partition(":")
+    if not has_number:
+        return AggregationRule(name, float(name == "f2a"))
+    otherwise = "LAMBDA must be a number above 0; at 0 it is mean"
+    return AggregationRule(name, number_above_0(given, otherwise))
 
 
 class SwapSettings(declare.Settings):
@@ -232,12 +260,10 @@ class MDGANSettings(RunSettings):
 
     @property
     def num_reals(self) -> int:
-        """See `RunSettings`."""
         return self.batches.own_samples
 
     @property
     def num_fakes(self) -> int:
-        """See `RunSettings`."""
         return self.batches.num_fakes(self.num_sharing)
 
 
@@ -265,6 +291,36 @@ class _MDGAN(Algorithm[MDGANSettings]):
         return Algorithm.phases(extended, settings)
 
 
+_SHOWN = (
+    WorkerNumbers(
+        key="staleness",
+        title="How old answers were",
+        label="steps old",
+        caption="How many steps the generator took between making a worker's batches and using "
+        "its answer (--updates arrival): the means over logged iterations.",
+    ),
+    WorkerNumbers(
+        key="opposing",
+        title="Feedback against that of the others",
+        label="score",
+        caption="How sure it is of each worker that its feedback opposes that of the others, in "
+        "standard deviations; dashed: from here on it does not count.",
+        alarm=GUILTY,
+        alarming="opposing",
+    ),
+    WorkerNumbers(
+        key="riding",
+        title="Free riders",
+        label="score",
+        caption="How sure it is of each worker that it answers without training, in standard "
+        "deviations; dashed: from here on it counts as a free rider.",
+        column="free rider",
+        alarm=GUILTY,
+        alarming="free rider",
+    ),
+)
+"""What is recorded of workers beside their losses."""
+
 MDGAN = _MDGAN(
     NAME,
     "one generator at the server, a discriminator at every worker",
@@ -273,5 +329,5 @@ MDGAN = _MDGAN(
     of_models=frozenset(("swap", "swap_interval", "swap_epochs")),
     server_phases=("generate", "send", "wait", "aggregate", "step"),
     host_phases=("receive", "real-half", "fake-half", "local-step", "feedback", "send"),
-    shown=SHOWN,
+    shown=_SHOWN,
 )

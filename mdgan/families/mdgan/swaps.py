@@ -150,10 +150,8 @@ class ServerSwaps:
         self._waited_for: dict[int, dict[int, str]] = {}  # giver → who waited, and its identity
         self._num_failed = 0
 
-    def order(
-        self, iteration: int, engine: Engine, holders: Collection[int] | None = None
-    ) -> Moves:
-        """Draws a swap among the workers that are free, and tells their hosts.
+    def order(self, i: int, engine: Engine, holders: Collection[int] | None = None) -> Moves:
+        """Draws a swap after iteration i among the workers that are free, and tells their hosts.
 
         Only `holders`, if given, have a discriminator to give. A worker whose last answer could not
         be used gives nothing: what it has may be broken. It is not to blame for what it is given.
@@ -173,14 +171,14 @@ class ServerSwaps:
         engine.peers.strikes.excuse(moves.values())
         self.num_swaps += 1
         record = _SwapRecord(moves, {n: host_of[n] for n in workers}, means=self._form == MEANS)
-        self._records[iteration] = record
+        self._records[i] = record
         pairs = sorted({(host_of[giver], host_of[taker]) for giver, taker in moves.items()})
-        tickets = engine.transport.order_exchange(iteration, pairs)
+        tickets = engine.transport.order_exchange(i, pairs)
         engine.peers.tell_keys(free)
         for host, carried in free.items():
             share = {g: t for g, t in moves.items() if g in carried or t in carried}
             order = messages.swap(
-                *(iteration, host, share, host_of, addresses, tickets),
+                *(i, host, share, host_of, addresses, tickets),
                 means=record.means,
                 agree=self.agree,
             )

@@ -45,12 +45,10 @@ class Worker(WorkerSide):
         }
 
     def end_local_step(self, fake_loss: Tensor) -> Tensor:
-        """See `DiscriminatorLearner`."""
         self._before_real_half = {}
         return super().end_local_step(fake_loss)
 
     def drop_real_half(self) -> None:
-        """See `DiscriminatorLearner`."""
         self._before_real_half = {}
         super().drop_real_half()
 

@@ -44,9 +44,8 @@ class _Moments(Builder[MomentsSettings]):
         )
         features = _features(settings, models).to(needs.device)
         form = _form(features)
-        is_secure = settings.secure.secure_aggregation
         path = ServerPath(form)
-        if is_secure:
+        if settings.secure.secure_aggregation:
             path = ServerMask(form, is_once=True, sharing=settings.noise_sharing())
         return MomentsServer(learner, features, path, settings.training.batch_size)
 

@@ -28,7 +28,6 @@ from mdgan.transport.host_end import HostTransport
 ASK = "MOMENTS"  # server → host: tell the sums
 _AT_ONCE = 256
 _ALONE = 32  # the sum of one in so many samples is made alone, to see what it adds
-_NO_LOSSES = torch.zeros(2)
 
 
 @dataclass(frozen=True)
@@ -68,19 +67,15 @@ class SumTeller(NothingKept):
         told = noisy(total, noise, self.budget.key("moments"))
         told = told if self.part != 1 else told.float()
         if canaries is not None:
-            most = _longest(self.features, self._pieces(), self._unit_of_sample)
-            canaries.measured(longest=most)
+            units, own = self.budget.units, torch.arange(len(self.shard))
+            unit_of_sample = own if units is None else units.unit_of_sample
+            canaries.measured(longest=_longest(self.features, self._pieces(), unit_of_sample))
             canaries.watch(told.flatten().double(), sums.flatten())
             canaries.taken()
         self.budget.advance()
         if question:
             self.budget.keep(question, told)
         return told
-
-    @property
-    def _unit_of_sample(self) -> Tensor:
-        units = None if self.budget is None else self.budget.units
-        return torch.arange(len(self.shard)) if units is None else units.unit_of_sample
 
     def _pieces(self) -> Iterator[tuple[Samples, Tensor]]:
         """All samples that can be read, and their weights: under noise those of a unit share 1."""
@@ -118,11 +113,9 @@ class MomentsHost(HostPart):
 
     @property
     def learners(self) -> Mapping[int, SumTeller]:
-        """By rank."""
         return self._tellers
 
     def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
         return {ASK: self._tell_sums}
 
     def tell(self) -> dict[str, Any]:
@@ -145,21 +138,11 @@ class MomentsHost(HostPart):
             with self._needs.tracer.of_worker(rank)("embed"):
                 sums[rank] = replace(self._tellers[rank], part=parts.get(rank, 1.0)).tell()
         with self._needs.tracer.span("send") as span:
-            answer = self.path.pack(
-                Leaving(
-                    question,
-                    sums,
-                    dict.fromkeys(sums, _NO_LOSSES),
-                    dict.fromkeys(sums, 0),
-                    about=lambda: {0: self._digest(question)},
-                )
-            )
+            said = f"moments {self._identity} {_least_noise(question)!r}"
+            about = sha256(said.encode()).digest()
+            answer = self.path.pack(Leaving.in_one_sum(question, sums, about))
             ending.tell(question.iteration, transport.send)
             span.num_bytes = transport.send(answer)
-
-    def _digest(self, question: Message) -> bytes:
-        said = f"moments {self._identity} {_least_noise(question)!r}"
-        return sha256(said.encode()).digest()
 
     def _parts_of_noise(self, question: Message) -> dict[int, float]:
         """By rank; all of this host together add what one of M sharers adds.

@@ -42,7 +42,6 @@ class MomentsServer(ServerPart):
 
     @property
     def generator(self) -> nn.Module:
-        """G."""
         return self.learner.model
 
     def begin(self, engine: Engine) -> None:
@@ -109,8 +108,7 @@ class MomentsServer(ServerPart):
     def _learn_of(self, told: Mapping[str, Tensor]) -> None:
         self._told = dict(told)
         number, variance = max(1, int(told["samples"])), float(told["variance"])
-        embedding = Embedding.of(told["sums"].cpu(), number, variance)
-        self._embedding = embedding.to(self.device)
+        self._embedding = Embedding.of(told["sums"].cpu(), number, variance).to(self.device)
 
     def go_on(self, _progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
         """Refuses other features than those whose sums were told."""
@@ -129,8 +127,7 @@ class MomentsServer(ServerPart):
         told = part_of(state, _TOLD)
         if told and told["sums"].shape != self.features.shape:
             raise RuntimeError("the state has sums of other features")
-        own = {name: t for name, t in state.items() if not name.startswith(_TOLD)}
-        self.learner.load_state(own)
+        self.learner.load_state({n: t for n, t in state.items() if not n.startswith(_TOLD)})
         if told:
             self._learn_of(told)
 

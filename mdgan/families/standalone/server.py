@@ -31,16 +31,13 @@ class StandaloneServer(ServerPart):
 
     @property
     def generator(self) -> nn.Module:
-        """G."""
         return self._gan.generator
 
-    def holdings(self, engine: Engine) -> Mapping[str, Any]:
+    def holdings(self, _engine: Engine) -> Mapping[str, Any]:
         """All data, as if one worker held it."""
-        del engine
         return {"1": {"samples": sum(self._class_counts), "classes": self._class_counts}}
 
     def advance(self, done: int, engine: Engine) -> Advance:
-        """One iteration."""
         engine.poll()
         engine.at(done + 1)
         self._gan.at(done + 1)
@@ -56,14 +53,10 @@ class StandaloneServer(ServerPart):
 
 class _Standalone(Builder[StandaloneSettings]):
     def server(self, needs: ServerNeeds[StandaloneSettings]) -> StandaloneServer:
-        """Both models and all data."""
         settings, models, device = needs.settings, needs.models, needs.device
         ((rank, shard),) = needs.shards.items()
         gan = make_local_gan(
-            rank,
-            models,
-            settings.training,
-            shard,
+            *(rank, models, settings.training, shard),
             kappa=resolve_kappa(settings.kappa, 1),
             noise=generator_for(settings.training.seed, "noise"),
             random_state=RandomState(derive_seed(settings.training.seed, "server"), device),
@@ -71,16 +64,12 @@ class _Standalone(Builder[StandaloneSettings]):
         )
         return StandaloneServer(gan, shard.class_counts())
 
-    def message_sizes(self, settings: StandaloneSettings, models: Models) -> MessageSizes:
-        """No messages travel."""
-        del settings, models
+    def message_sizes(self, _settings: StandaloneSettings, _models: Models) -> MessageSizes:
         return MessageSizes(0, lambda _: {}, lambda _: {})
 
     def describe(
-        self, settings: StandaloneSettings, models: Models, class_counts: ClassCounts
+        self, settings: StandaloneSettings, _models: Models, _class_counts: ClassCounts
     ) -> list[tuple[str, str]]:
-        """κ."""
-        del models, class_counts
         return [("κ", str(resolve_kappa(settings.kappa, 1)))]
 
 

@@ -24,6 +24,7 @@ from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.encoding import ServerEncoding
 from mdgan.engine.server.loop import Server
 from mdgan.engine.server.peers import Peers
+from mdgan.engine.server.running_engine import RunningEngine
 from mdgan.engine.server.scoring import ScorerLink
 from mdgan.engine.settings import RunSettings
 from mdgan.observe.run_observer import Launched, Rhythm, RunObserver
@@ -198,11 +199,11 @@ class Stage:
             self.checkpoints, self.settings, config, self.fence, self.peers, manifest
         )
         trainer = Trainer(part)
-        self.server = Server(
+        self.engine = RunningEngine(
             *(trainer, self.settings, self.peers, self.saving),
             *(scorer or ScorerLink(), self.timeouts, ServerEncoding(PICTURES, self.run)),
         )
-        self.engine = self.server.engine
+        self.server = Server(self.engine)
         if manifest is not None:
             stored = manifest.files[SERVER_FILES]
             trainer.load_state(read_state(self.checkpoints.folder_of(manifest.iteration), stored))

@@ -14,6 +14,7 @@ from mdgan import messages
 from mdgan.engine.server.collecting import Deadline
 from mdgan.engine.settings import DeadlineRule
 from mdgan.messages import Kind
+from mdgan.timeouts import Timeouts
 from tests.claims.registry import claim
 from tests.toy_family import ANSWER, ASK
 from tests.unit.engine.hand_clock import HandClock
@@ -32,8 +33,11 @@ DEADLINE = 0.1
 
 
 def test_without_a_limit_the_server_waits_for_every_worker() -> None:
-    given = Deadline(DeadlineRule(1.5, 0.0), 0.5)
-    deadline, factor = Deadline(None, 0.1), Deadline(DeadlineRule(0.0, 3.0), 0.5)
+    given = Deadline(DeadlineRule(1.5, 0.0), 0.5, Timeouts())
+    deadline, factor = (
+        Deadline(None, 0.1, Timeouts()),
+        Deadline(DeadlineRule(0.0, 3.0), 0.5, Timeouts()),
+    )
     assert factor.limit_seconds() == inf, "it knows nothing yet"
     for each in (deadline, given):
         each.times.append(100.0)
@@ -44,14 +48,14 @@ def test_without_a_limit_the_server_waits_for_every_worker() -> None:
 
 @given(st.lists(st.floats(0.001, 100), min_size=1, max_size=60), st.floats(0.5, 9))
 def test_a_factor_is_of_the_median(times: list[float], factor: float) -> None:
-    deadline = Deadline(DeadlineRule(0.0, factor), 0.5)
+    deadline = Deadline(DeadlineRule(0.0, factor), 0.5, Timeouts())
     for answer_seconds in times:
         deadline.times.append(answer_seconds)
     assert deadline.limit_seconds() == pytest.approx(factor * median(times))
 
 
 def test_what_is_long_past_is_forgotten() -> None:
-    deadline = Deadline(DeadlineRule(0.0, 2.0), 0.5)
+    deadline = Deadline(DeadlineRule(0.0, 2.0), 0.5, Timeouts())
     for answer_seconds in 1000 * [100.0] + 1000 * [1.0]:
         deadline.times.append(answer_seconds)
     assert deadline.limit_seconds() == 2.0
@@ -71,8 +75,8 @@ def test_what_is_long_past_is_forgotten() -> None:
     ],
 )
 def test_the_quorum_is_of_those_who_live(quorum: float, num_live: int, least: int) -> None:
-    assert Deadline(DeadlineRule(1.0, 0.0), quorum).least(num_live) == least
-    assert Deadline(DeadlineRule(0.0, 2.0), quorum).least(num_live) == least
+    assert Deadline(DeadlineRule(1.0, 0.0), quorum, Timeouts()).least(num_live) == least
+    assert Deadline(DeadlineRule(0.0, 2.0), quorum, Timeouts()).least(num_live) == least
 
 
 def test_a_late_answer_is_discarded_and_its_worker_takes_part_again(stage: MakeStage) -> None:

@@ -29,7 +29,6 @@ class GeneratorAhead(GeneratorLearner):
         return self.without_graph(samples)
 
     def next_graph(self, *, keep: bool) -> Graph:
-        """See `GeneratorLearner`."""
         assert self._graphs, "feedback comes after generate()"
         return self._graphs[0] if keep else self._graphs.popleft()
 
@@ -42,7 +41,6 @@ class GeneratorAhead(GeneratorLearner):
         self._graphs.appendleft(graph)
 
     def forget(self) -> None:
-        """See `GeneratorLearner`."""
         self._graphs.clear()
 
 
@@ -68,5 +66,4 @@ class Ahead:
         if server.pauses_after(i - 1, engine):
             return None
         hosts = engine.peers.free(besides=i - 1)
-        enough = engine.is_enough(hosts)
-        return ask(i, server, server.judges(hosts), engine) if enough else None
+        return ask(i, server, server.judges(hosts), engine) if engine.is_enough(hosts) else None

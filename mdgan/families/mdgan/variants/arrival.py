@@ -101,12 +101,8 @@ class ByArrival:
         learner = _learner(server)
         for worker in sorted(answers.singles):
             question = self._open.pop(worker)
-            used.append(
-                _Used(
-                    *(worker, answers.singles[worker], answers.losses[worker]),
-                    self._num_steps - question.num_steps,
-                )
-            )
+            staleness = self._num_steps - question.num_steps
+            used.append(_Used(worker, answers.singles[worker], answers.losses[worker], staleness))
             if worker in self._left_out:
                 continue
             learner.put_first(question.graph)
@@ -114,7 +110,7 @@ class ByArrival:
                 feedback, sent = {worker: answers.singles[worker]}, question.sent
                 learner.backward(mean_feedback(feedback, sent.assignment, sent.plan.generated))
             with engine.span("step"):
-                learner.at(i, rate_scale(used[-1].staleness))
+                learner.at(i, rate_scale(staleness))
                 learner.step()
             self._num_steps += 1
 

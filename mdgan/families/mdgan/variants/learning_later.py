@@ -33,7 +33,6 @@ class LearningLater(OneByOne):
         return answers
 
     def catch_up(self) -> None:
-        """Every worker that has answered learns."""
         put_off, self._put_off = self._put_off, {}
         for rank, fake in put_off.items():
             self.workers[rank].learn(fake, self.stage_of(rank))

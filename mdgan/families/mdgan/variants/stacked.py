@@ -1,45 +1,39 @@
 """`--vectorize`: all workers of a process compute at once."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
 from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerAnswers
-from mdgan.gan.discriminator_learner import Stage, unobserved
+from mdgan.families.mdgan.worker import OneByOne, WorkerAnswers
 from mdgan.gan.labels import Samples
 from mdgan.gan.stacked_learners import StackedLearners
 
 
+@dataclass(eq=False, kw_only=True)
 class StackedWorkers(OneByOne):
     """Computes for all workers at once what `OneByOne` computes for one after another.
 
     What differs is in `StackedLearners`. Raises `CannotStack`, and leaves workers as they are.
     """
 
-    def __init__(
-        self,
-        workers: Mapping[int, Worker],
-        sample_shape: Sequence[int],
-        stage_of: Callable[[int], Stage] = lambda _rank: unobserved,
-        *,
-        train_on_all: bool = False,
-    ) -> None:
-        super().__init__(workers, stage_of, train_on_all=train_on_all)
-        self._row = {rank: row for row, rank in enumerate(workers)}
-        self._learners = StackedLearners([*workers.values()], [*map(stage_of, workers)])
-        self._learners.rehearse(sample_shape)
+    sample_shape: Sequence[int]
+
+    def __post_init__(self) -> None:
+        workers, stages = [*self.workers.values()], [*map(self.stage_of, self.workers)]
+        self._row = {rank: row for row, rank in enumerate(self.workers)}
+        self._learners = StackedLearners(workers, stages)
+        self._learners.rehearse(self.sample_shape)
         self._learners.adopt()
 
     def learn_real_halves(self) -> None:
-        """See `OneByOne`."""
         for worker in self.workers.values():
             if not worker.has_real_half:
                 worker.remember()
         self._learners.learn_real_halves([*self._row.values()])
 
     def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
-        """See `OneByOne`."""
         ranks = sorted(assignment, key=self._row.__getitem__)
         rows = [self._row[rank] for rank in ranks]
         fake = Samples.stacked([self.fake(generated, assignment[rank]) for rank in ranks])

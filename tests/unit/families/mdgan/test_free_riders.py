@@ -11,7 +11,7 @@ from torch import Tensor
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.free_riders import Evidence, FreeRiders
 from mdgan.families.mdgan.handovers import Handovers
-from mdgan.families.mdgan.shown import GUILTY
+from mdgan.families.mdgan.settings import GUILTY
 from mdgan.families.mdgan.swaps import Moves, draw_swap
 from tests.claims.registry import claim
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.opposition import Opposition
-from mdgan.families.mdgan.shown import GUILTY
+from mdgan.families.mdgan.settings import GUILTY
 from mdgan.gan.exact_sum import PartialSum
 from tests.claims.registry import claim
 

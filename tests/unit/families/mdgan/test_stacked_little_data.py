@@ -40,7 +40,7 @@ def test_it_computes_what_workers_one_by_one_compute(
     singly, together = (make_workers(build, STACKED[name]) for _ in range(2))
     groups: list[tuple[Workers, OneByOne]] = [
         (singly, OneByOne(singly)),
-        (together, StackedWorkers(together, small.SHAPE)),
+        (together, StackedWorkers(together, sample_shape=small.SHAPE)),
     ]
     for iteration in range(4):
         ranks = {1: (4, 8), 3: (8,)}.get(iteration, RANKS)
@@ -62,7 +62,7 @@ def test_spectral_norm_goes_one_by_one() -> None:
 
     workers = make_workers(build, Case(list))
     with pytest.raises(CannotStack, match="out="):
-        StackedWorkers(workers, small.SHAPE)
+        StackedWorkers(workers, sample_shape=small.SHAPE)
 
 
 @pytest.mark.parametrize("kind", conditional.KINDS)
@@ -75,7 +75,7 @@ def test_conditional_discriminators_are_stacked(kind: str, name: str) -> None:
         {rank: undisturbed(conditional.make_worker(made, rank, penalties)) for rank in RANKS}
         for _ in range(2)
     )
-    groups: list[OneByOne] = [OneByOne(singly), StackedWorkers(together, small.SHAPE)]
+    groups: list[OneByOne] = [OneByOne(singly), StackedWorkers(together, sample_shape=small.SHAPE)]
     for iteration in range(6):  # every answer tells what was learnt before
         generated, assignment = asked(iteration)
         labels = [conditional.samples(10 * iteration + place).labels for place in range(3)]

@@ -70,7 +70,10 @@ def both(
 ) -> list[tuple[Workers, OneByOne]]:
     """Equal workers twice: one by one, and all at once."""
     singly, together = (make_workers(build, local_steps, policy) for _ in range(2))
-    return [(singly, OneByOne(singly)), (together, StackedWorkers(together, small.SHAPE))]
+    return [
+        (singly, OneByOne(singly)),
+        (together, StackedWorkers(together, sample_shape=small.SHAPE)),
+    ]
 
 
 def asked(iteration: int, ranks: tuple[int, ...] = RANKS) -> tuple[Samples, dict[int, Assignment]]:
@@ -165,7 +168,7 @@ def test_optimizers_that_keep_all_by_parameter_step_at_once(name: str) -> None:
 def test_other_optimizers_step_one_discriminator_at_a_time(name: str) -> None:
     workers = make_workers(dense, policy=Policy(name))
     with pytest.raises(CannotStack, match="steps one model at a time"):
-        StackedWorkers(workers, small.SHAPE)
+        StackedWorkers(workers, sample_shape=small.SHAPE)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1024.0])
@@ -175,7 +178,7 @@ def test_one_workers_overflow_is_its_own(scale: float) -> None:
     workers = [make_workers(dense), make_workers(dense)]
     for worker in (*workers[0].values(), *workers[1].values()):
         worker.rules = replace(worker.rules, loss_scale=scale)
-    groups = OneByOne(workers[0]), StackedWorkers(workers[1], small.SHAPE)
+    groups = OneByOne(workers[0]), StackedWorkers(workers[1], sample_shape=small.SHAPE)
     generated, assignment = asked(0)
     images = torch.cat([generated.images, torch.full_like(generated[:1].images, torch.inf)])
     assignment[4] = Assignment(judge=1, train=3)
@@ -193,7 +196,7 @@ def test_one_workers_overflow_is_its_own(scale: float) -> None:
 def test_workers_are_whole_between_two_calls() -> None:
     workers = make_workers(small.make_model)
     before, digests = states(workers), [w.discriminator.digest() for w in workers.values()]
-    group = StackedWorkers(workers, small.SHAPE)
+    group = StackedWorkers(workers, sample_shape=small.SHAPE)
     assert [worker.discriminator.digest() for worker in workers.values()] == digests
     assert all(small.same_bits(states(workers)[name], tensor) for name, tensor in before.items())
     group.learn_real_halves()
@@ -208,7 +211,7 @@ def test_workers_are_whole_between_two_calls() -> None:
     for rank, worker in other.items():
         state = {n.split(".", 1)[1]: t for n, t in kept.items() if n.startswith(f"{rank}.")}
         assert worker.load_state(state)
-    resumed = named(StackedWorkers(other, small.SHAPE).answer(*asked(1)))
+    resumed = named(StackedWorkers(other, sample_shape=small.SHAPE).answer(*asked(1)))
     went_on = named(group.answer(*asked(1)))
     assert all(small.same_bits(resumed[name], tensor) for name, tensor in went_on.items())
     assert not torch.equal(first.feedbacks[3], went_on["feedback 3"])
@@ -218,7 +221,7 @@ def test_every_workers_dropout_has_masks_of_its_own() -> None:
     workers = {rank: small.make_worker(1) for rank in RANKS}
     torch.manual_seed(1)
     outside = torch.get_rng_state()
-    group = StackedWorkers(workers, small.SHAPE)
+    group = StackedWorkers(workers, sample_shape=small.SHAPE)
     generated, _ = asked(0)
     answers = [
         group.answer(Samples(generated.images), dict.fromkeys(RANKS, Assignment(0, 1)))
@@ -244,7 +247,7 @@ def test_every_asked_worker_is_seen_in_every_stage() -> None:
 
         return stage
 
-    group = StackedWorkers(make_workers(dense), small.SHAPE, stage_of)  # type: ignore[arg-type]
+    group = StackedWorkers(make_workers(dense), stage_of, sample_shape=small.SHAPE)  # type: ignore[arg-type]
     assert not seen
     group.answer(*asked(0, (8, 4)))
     names = ("real half", "fake half", "local step", "feedback")
@@ -290,7 +293,7 @@ def test_models_that_cannot_be_stacked_are_left_alone(
 ) -> None:
     workers, reference = make_workers(build), make_workers(build)
     with pytest.raises(CannotStack, match=why):
-        StackedWorkers(workers, small.SHAPE)
+        StackedWorkers(workers, sample_shape=small.SHAPE)
     got, wanted = (named(OneByOne(own).answer(*asked(0))) for own in (workers, reference))
     assert all(small.same_bits(got[name], tensor) for name, tensor in wanted.items())
     got, wanted = states(workers), states(reference)
@@ -329,7 +332,7 @@ def test_workers_that_differ_cannot_be_stacked(change: Callable[[Worker], None],
     workers = make_workers(dense)
     change(workers[7])
     with pytest.raises(CannotStack, match=why):
-        StackedWorkers(workers, small.SHAPE)
+        StackedWorkers(workers, sample_shape=small.SHAPE)
 
 
 def test_models_that_compute_in_16_bits_are_stacked_too() -> None:

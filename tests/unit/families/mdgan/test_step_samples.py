@@ -110,7 +110,7 @@ def test_all_at_once_is_as_one_after_another(change: Callable[[Worker], None]) -
                 module.p = 0.0
     groups = (
         OneByOne(singly, train_on_all=True),
-        StackedWorkers(together, small.SHAPE, train_on_all=True),
+        StackedWorkers(together, sample_shape=small.SHAPE, train_on_all=True),
     )
     for iteration in range(3):
         one, other = (group.answer(generated(iteration), ASSIGNED) for group in groups)

@@ -1,4 +1,4 @@
-"""The server of hosts that add up gradients among themselves: one member of their group.
+"""Hosts that add up gradients among themselves, with the server as one member of their group.
 
 Hosts first tell how long the gradients are that they have found. So the server refuses what no mean
 can use, as it does in a star, and knows that all are ready: then a sum takes as long as its bytes.
@@ -7,22 +7,27 @@ networks, so nothing is lost with any host. What a broken group leaves undone, t
 once more, and adds up itself: the bits are the same.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from mdgan.engine.answers import Answers
-from mdgan.engine.parts import ServerHandler
+from mdgan.engine.parts import HostHandler, ServerHandler
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.collective import Collective, Counted
-from mdgan.families.data_parallel.messages import DONE, MEMBER, NORMS, TrainQuestion
-from mdgan.families.data_parallel.replica import ReferenceReplica
+from mdgan.families.data_parallel.messages import TrainQuestion
+from mdgan.families.data_parallel.replica import ReferenceReplica, Replica
+from mdgan.families.data_parallel.step import Reduction
 from mdgan.families.data_parallel.vectors import DISCRIMINATOR, GENERATOR
+from mdgan.gan.optimizer_settings import Policy
 from mdgan.messages import Message
+from mdgan.observe.tracer import Tracer
+from mdgan.transport.host_end import HostTransport
 
 _LEAST_HOSTS = 2  # what a single host has found is the mean
 
@@ -30,7 +35,7 @@ _LEAST_HOSTS = 2  # what a single host has found is the mean
 class DirectServer:
     """The server's part in the group, which is built anew when hosts come or go."""
 
-    forms = (*NORMS.values(), DONE)  # how hosts answer
+    forms = (*messages.NORMS.values(), messages.DONE)  # how hosts answer
 
     def __init__(self, replica: ReferenceReplica) -> None:
         self._replica = replica
@@ -42,7 +47,7 @@ class DirectServer:
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """By kind of message, what takes it in."""
-        return {MEMBER: self._hear}
+        return {messages.MEMBER: self._hear}
 
     def stands(self, hosts: Hosts) -> bool:
         """Whether these hosts, and no others, are members, and none has been lost."""
@@ -105,7 +110,8 @@ class DirectServer:
             self.drop()
             engine.note("the hosts' group broke: the server adds up what they have found")
             return None
-        message = messages.step(i, rates, torch.get_num_threads())
+        told = {"rates": dict(rates), "threads": torch.get_num_threads()}
+        message = Message(messages.STEP, i, told)
         for host in self._members:
             engine.tell(host, message)
         return mean
@@ -127,13 +133,17 @@ class DirectServer:
         own = self._collective = Collective(0, size, engine.transport.own_address)
         ranks = {host: rank for rank, host in enumerate(sorted(hosts), start=1)}
         self._told = {}
-        if not self._ask(i, hosts, lambda host: messages.join(i, ranks[host], size), engine):
+
+        def join(host: int) -> Message:
+            return Message(messages.JOIN, i, {"rank": ranks[host], "size": size})
+
+        if not self._ask(i, hosts, join, engine):
             return "not all hosts can listen for others"
         steps = messages.arithmetic(self._replica.device)
         if others := sorted({other for _, other in self._told.values()} - {steps}):
             return f"hosts would step otherwise than the server ({steps}): {others[0]:.99}"
         places = [own.place, *(self._told[host][0] for host in ranks if host in self._told)]
-        message = messages.connect(i, places)
+        message = Message(messages.CONNECT, i, {"places": [place.hex() for place in places]})
         if not self._ask(i, hosts, lambda _: message, engine, lambda: own.connect(places)):
             return "not all hosts can connect with each other"
         self._is_new = True
@@ -151,7 +161,7 @@ class DirectServer:
         """Asks hosts, does the server's share meanwhile; whether all that live could do theirs."""
         engine.ask(i, hosts, question)
         well = meanwhile()
-        answers = engine.collect(i, hosts, form=DONE, again=True)
+        answers = engine.collect(i, hosts, form=messages.DONE, again=True)
         return well and all(float(told) == 1.0 for told in answers.singles.values())
 
     def _hear(self, _engine: Engine, host: int, message: Message) -> None:
@@ -163,3 +173,98 @@ def kept(question: TrainQuestion, workers: Sequence[int]) -> TrainQuestion:
     """Asks some workers for the gradients that they have kept."""
     shares = {n: question.shares[n] for n in workers}
     return replace(question, shares=shares, is_direct=False, is_again=True)
+
+
+@dataclass(eq=False)
+class DirectHost:
+    """A host as a member of the group.
+
+    The networks of its first worker have optimizers, and the other workers follow them.
+    """
+
+    replicas: Mapping[int, Replica]  # by worker, at least one
+    policies: Mapping[str, Policy]  # how each network is optimized
+    device: torch.device
+    tracer: Tracer
+
+    def __post_init__(self) -> None:
+        first, *self._others = self.replicas.values()
+        self._own = ReferenceReplica(first.models, self.policies)
+        self._collective: Collective | None = None
+        self._reduction: Reduction | None = None
+        self._mean: Tensor | None = None
+        self.found: Mapping[int, Tensor] = {}  # these gradients, until they have been used
+        # With the gradients that were found last, by worker, float32 [2].
+        self.losses: Mapping[int, Tensor] = {}
+
+    def handlers(self) -> Mapping[str, HostHandler]:
+        """By kind of message, what carries it out."""
+        return {
+            messages.JOIN: self._join,
+            messages.CONNECT: self._connect,
+            messages.ADD_UP: self._add_up,
+            messages.STEP: self._step,
+        }
+
+    def begin(self, question: TrainQuestion) -> None:
+        """Takes over what the optimizers keep, if it comes with a question."""
+        for name, moments in question.moments.items():
+            self._own.load_moments(name, moments)
+
+    def keep(
+        self, reduction: Reduction, found: Mapping[int, Tensor], losses: Mapping[int, Tensor]
+    ) -> None:
+        """Keeps what the host's workers have found, until the server says what becomes of it."""
+        self._reduction, self.found, self.losses, self._mean = reduction, found, losses, None
+
+    def close(self) -> None:
+        """Leaves the group."""
+        if self._collective is not None:
+            self._collective.close()
+
+    def _join(self, message: Message, transport: HostTransport) -> None:
+        rank, size = int(message.fields["rank"]), int(message.fields["size"])
+        self.close()
+        self._collective = Collective(rank, size, transport.own_address)
+        place = self._collective.place
+        transport.send(messages.member(message.iteration, place, messages.arithmetic(self.device)))
+        transport.send(messages.done(message.iteration, list(self.replicas), well=bool(place)))
+
+    def _connect(self, message: Message, transport: HostTransport) -> None:
+        places = [bytes.fromhex(place) for place in message.fields["places"]]
+        well = self._collective is not None and self._collective.connect(places)
+        transport.send(messages.done(message.iteration, list(self.replicas), well=well))
+
+    def _add_up(self, message: Message, transport: HostTransport) -> None:
+        if self._collective is not None and self._reduction is not None:
+            with self.tracer.span("aggregate"):
+                like = self._own.vector(self._reduction)
+                counted = messages.read_add_up(message)
+                self._mean = self._collective.mean(like, counted, self.found)
+        well = self._mean is not None
+        transport.send(messages.done(message.iteration, list(self.replicas), well=well))
+
+    def _step(self, message: Message, _transport: HostTransport) -> None:
+        reduction, mean = self._reduction, self._mean
+        if reduction is None or mean is None:
+            raise ValueError("told to step without a mean")
+        self.found, self._mean = {}, None
+        rates = {name: float(rate) for name, rate in message.fields["rates"].items()}
+        with self.tracer.span("step"), _threads(int(message.fields["threads"])):
+            self._own.at(message.iteration, rates)
+            self._own.step(reduction, mean)
+        changed = {name: self._own.weights(name) for name in reduction.changed if self._others}
+        for replica in self._others:
+            replica.take_over(changed)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    if count != before:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if count != before:
+            torch.set_num_threads(before)
