@@ -21,7 +21,7 @@ from mdgan.plan.phases import (
 )
 from mdgan.plan.prediction import Costs, Question, StepTraffic
 from mdgan.plan.short_run import PlayedRole, play
-from mdgan.records.placements import Placed
+from mdgan.records.rows import Placed
 
 _log = logging.getLogger(__name__)
 

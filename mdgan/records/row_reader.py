@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mdgan.errors import BadInput
-from mdgan.records.placements import PLACEMENT
-from mdgan.records.rows import json_object
+from mdgan.records.rows import PLACEMENT, json_object
 from mdgan.storage.budget import most_decoded
 from mdgan.storage.foreign_file import MOST_RECORDS_BYTES, lines_of
 

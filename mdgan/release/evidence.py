@@ -24,15 +24,19 @@ from mdgan.records.audit import Audit
 from mdgan.records.happenings import happening
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_figures import (
+    NO_ATTACKS,
+    NO_WORDS,
     attestations,
     last_scores,
     of_audit,
     of_scores,
     of_signatures,
+    rounded,
+    rounded_audit,
+    rounded_scores,
     spent,
 )
 from mdgan.records.release_policy import SECTIONS, Rule, rules_in
-from mdgan.records.rounded import NO_ATTACKS, NO_WORDS, rounded, rounded_audit, rounded_scores
 from mdgan.records.rows import Count, ScoresRow, Seconds
 from mdgan.records.values import said_list
 from mdgan.samples.contract import SampleKind

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdgan.samples.contract import HeldOut, Verdict
-from mdgan.samples.table.rows import Rows
+from mdgan.samples.table.rows import Rows, texts_of
 from mdgan.samples.table.schema import AnyColumn, Scaled, ScaledColumn, column_kind
 from mdgan.samples.table.spread import Spread, options_of
-from mdgan.samples.table.writing import texts_of
 
 if TYPE_CHECKING:
     from mdgan.samples.table.kind import TableKind

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from mdgan.errors import BadInput
 from mdgan.inspect.chrome_trace import chrome_trace
 from mdgan.records.happenings import Happening
-from mdgan.records.placements import Place, Placed, Trained
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
 from mdgan.records.roles import is_alone, leader
-from mdgan.records.rows import Losses, RecordedRow, ScoresRow, Swap
+from mdgan.records.rows import Losses, Place, Placed, RecordedRow, ScoresRow, Swap, Trained
 from mdgan.records.run_tail import METRICS, News, RunTail
 from tests.unit.observe.fake_run import FakeRun
 
