@@ -115,14 +115,8 @@ Method = Callable[[Sequence[Mechanism], float, float, int, int, int], float]
 """From mechanisms, δ, a doubt and numbers of canaries, guesses and right ones to a bound on ε."""
 
 
-def _any(
-    _mechanisms: Sequence[Mechanism],
-    delta: float,
-    doubt: float,
-    canaries: int,
-    guesses: int,
-    right: int,
-) -> float:
+def _any(_mechanisms: Sequence[Mechanism], delta: float, doubt: float, *numbers: int) -> float:
+    canaries, guesses, right = numbers
     return epsilon_at_least(canaries, guesses, right, delta, doubt)
 
 
@@ -131,14 +125,10 @@ def _trade_off(mechanisms: Sequence[Mechanism], delta: float, doubt: float, *num
 
 
 def _independent(
-    mechanisms: Sequence[Mechanism],
-    delta: float,
-    doubt: float,
-    _canaries: int,
-    guesses: int,
-    right: int,
+    mechanisms: Sequence[Mechanism], delta: float, doubt: float, *numbers: int
 ) -> float:
-    return _epsilon(mechanisms, delta, lambda tried: right_alone(tried, guesses, right) <= doubt)
+    _, *guesses_and_right = numbers
+    return _epsilon(mechanisms, delta, lambda x: right_alone(x, *guesses_and_right) <= doubt)
 
 
 def _epsilon(

@@ -16,6 +16,7 @@ from typing import Any
 from mdgan.errors import BadInput
 from mdgan.records.happenings import JOINED, LEFT, LOST, RESUMED, SHUT_OUT, happening
 from mdgan.records.recorded_run import RecordedRun, Trace
+from mdgan.records.roles import SCORER, first_worker
 from mdgan.records.values import number_in
 from mdgan.storage.whole_file import write_output
 
@@ -73,10 +74,8 @@ def chrome_trace(run: RecordedRun) -> dict[str, Any]:
 
 def _order(trace: Trace) -> tuple[int, int, str]:
     """First the role that owns the generator, then hosts by their first worker, then the scorer."""
-    kind, _, number = trace.role.partition("-")
-    if kind == "host" and number.isdigit():
-        return 1, int(number), trace.role
-    return 2 * (kind == "scorer"), 0, trace.role
+    first = first_worker(trace.role)
+    return 1 if first else 2 * (trace.role == SCORER), first, trace.role
 
 
 def _named(kind: str, name: str, process: int, thread: int, place: int) -> Iterator[_Event]:

@@ -12,7 +12,6 @@ from mdgan.samples.table.schema import (
     NumberColumn,
     ScaledColumn,
     YesNoColumn,
-    column_kind,
     read_schema,
 )
 
@@ -77,7 +76,7 @@ def schema_in_words(path: Path) -> str:
     """A table of a schema's columns, and the hash by which sites know that theirs are the same."""
     schema = read_schema(path)
     rows = [
-        (c.name, column_kind(c), _values_of(c), "may be missing" if c.may_be_missing else "")
+        (c.name, c.kind, _values_of(c), "may be missing" if c.may_be_missing else "")
         for c in schema.columns
     ]
     if schema.person:

@@ -71,8 +71,10 @@ def figures_of(recorded: RecordedRun, answers: Sequence[Attestation]) -> dict[st
 def measured(recorded: RecordedRun) -> dict[str, float]:
     """Those that scores and audit have measured."""
     scores, audit = last_scores(recorded), recorded.audit
-    found = {} if scores is None else of_scores(rounded_scores(scores))
-    return {**found, **({} if audit is None else of_audit(rounded_audit(audit)))}
+    return {
+        **of_scores(scores and rounded_scores(scores)),
+        **of_audit(audit and rounded_audit(audit)),
+    }
 
 
 def default_verdicts(recorded: RecordedRun) -> list[RuleVerdict]:
@@ -126,18 +128,12 @@ def of_audit(audit: Audit | None) -> dict[str, float]:
         return found
     attacks = [copying.membership for copying in audit.generator]
     found["audit_auc"] = max(attack.auc for attack in attacks)
-    shares = [share for attack in attacks if (share := _found_at(attack, 0.01)) is not None]
-    if shares:
+    if shares := [one.share for attack in attacks for one in attack.found if one.alarms == 0.01]:
         found["audit_tpr_at_1e-2"] = max(shares)
     found["closest_record_ratio"] = min(copying.ratio for copying in audit.generator)
-    copied = [copying.copied for copying in audit.generator if copying.copied is not None]
-    if copied:
+    if copied := [each.copied for each in audit.generator if each.copied is not None]:
         found["copied_share"] = max(copied)
     return found
-
-
-def _found_at(attack: Separation, alarms: float) -> float | None:
-    return next((each.share for each in attack.found if each.alarms == alarms), None)
 
 
 def rounded(value: Any) -> Any:

@@ -179,14 +179,14 @@ SLOTS = PageSection("slots", "Clients in slots", (
 COST = PageSection("cost", "Time, bytes and memory", (
     Entry("timeline", "Timeline", (
         View(
-            name="ten {unit}s", paper="7.10", of=timeline.ten, draw=timeline.timelines,
+            name="ten {unit}s", paper="7.10", of=timeline.timelines(timeline.ten),
             missing=NO_TRACE,
             caption="What every role did in ten typical {unit}s in a row. The palest grey is "
             "idle time, the darker one waiting for others; hatched operations use the network.",
             of_rounds="A worker that does not take part in a round is idle.",
         ),
         View(
-            name="one {unit}", paper="7.11", of=timeline.one, draw=timeline.timelines,
+            name="one {unit}", paper="7.11", of=timeline.timelines(timeline.one),
             caption="One typical {unit} out of these ten.",
         ),
     ), counted=True),
@@ -275,36 +275,35 @@ AUDIT = PageSection("audit", "What insiders learn", (
     Entry("audit", "What insiders learn", (
         View(
             name="who was trained on: discriminators", of=audits.by_discriminators,
-            draw=audits.roc,
             caption="The attacker has a discriminator, as the next worker in a swap does, and "
             "takes samples with high logits for those of its last worker. The share of these that "
             "it finds, against the share of held-out samples that it takes for some. Dashed: "
             "guessing.",
         ),
         View(
-            name="generator", of=audits.by_generator, draw=audits.roc,
+            name="generator", of=audits.by_generator,
             caption="The attacker has the generator alone, and takes the samples that lie nearest "
             "to generated ones for those that were trained on.",
         ),
         View(
-            name="copies", of=audits.of_copies, draw=audits.copies,
+            name="copies", of=audits.copies,
             caption="Above, the generated samples that come nearest to one that was trained on, "
             "beside held-out ones; then that one; below, the nearest held-out one. These are real "
             "samples: think before you pass this page on.",
         ),
         View(
-            name="an update", of=audits.of_answers("update"), draw=audits.answers,
+            name="an update", of=audits.of_answers("update"),
             caption="Above, samples of real batches; below, what comes nearest among the images "
             "that explain the gradient of a discriminator on the batch (Zhu et al. 2019). Of large "
             "batches, the eight samples that came out best.",
         ),
         View(
-            name="a feedback", of=audits.of_answers("feedback"), draw=audits.answers,
+            name="a feedback", of=audits.of_answers("feedback"),
             caption="The same from feedback, by a host that knows the discriminator as it was "
             "before it learnt from the batch.",
         ),
         View(
-            name="ε from below", of=audits.of_bound, draw=audits.from_below,
+            name="ε from below", of=audits.from_below,
             caption="Secret coins included canaries among the samples, or not. An attacker that "
             "sees all that workers released, and knows all but the coins, guesses them; so many "
             "right guesses rule out every smaller ε (Steinke, Nasr and Jagielski 2023; Mahloujifar "

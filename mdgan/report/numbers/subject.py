@@ -233,11 +233,6 @@ def differing_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in names if len({_as_text(config.get(name)) for config in configs}) > 1]
 
 
-def a(unit: str) -> str:
-    """The unit with its article."""
-    return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
-
-
 def _as_text(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 

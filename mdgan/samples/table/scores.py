@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mdgan.samples.contract import HeldOut, Verdict
 from mdgan.samples.table.rows import Rows, texts_of
-from mdgan.samples.table.schema import AnyColumn, Scaled, ScaledColumn, column_kind
+from mdgan.samples.table.schema import AnyColumn, Scaled, ScaledColumn
 from mdgan.samples.table.spread import Spread, options_of
 
 if TYPE_CHECKING:
@@ -290,8 +290,8 @@ def shown_shape(column: AnyColumn, spread: Spread, made: Floats) -> Shown:
         ticks = [names[place] for place in usual]
         shares = _shares(spread.options)[usual], _shares(options)[usual]
     real_bars, made_bars = ([round(float(x), 5) for x in part] for part in shares)
-    kind = column_kind(column)
-    return {"name": column.name, "kind": kind, "ticks": ticks, "real": real_bars, "made": made_bars}
+    name, kind = column.name, column.kind
+    return {"name": name, "kind": kind, "ticks": ticks, "real": real_bars, "made": made_bars}
 
 
 def _figures(columns: list[Shown], made: Rows, real: Rows | None) -> dict[str, Any]:
