@@ -7,7 +7,7 @@ valued (Medical) Time Series Generation with Recurrent Conditional GANs", sectio
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -258,21 +258,7 @@ _CLASSIFIERS = {"tstr_lr": area_of_lr, "tstr_gb": area_of_gb}
 # For the report.
 
 
-class Shown(TypedDict):
-    """A column as the report draws it.
-
-    Attributes:
-        real, made: the share of rows in each bar.
-    """
-
-    name: str
-    kind: str  # number, category or another, as in the schema
-    ticks: list[str]  # of a column of numbers the edges of bars, else the names of bars
-    real: list[float]
-    made: list[float]
-
-
-def shown_shape(column: AnyColumn, spread: Spread, made: Floats) -> Shown:
+def shown_shape(column: AnyColumn, spread: Spread, made: Floats) -> dict[str, Any]:
     """A column as the report draws it: bars of about equal width, or the most usual categories."""
     if isinstance(column, ScaledColumn):
         at, real = _distribution(column, spread)
@@ -290,11 +276,11 @@ def shown_shape(column: AnyColumn, spread: Spread, made: Floats) -> Shown:
         ticks = [names[place] for place in usual]
         shares = _shares(spread.options)[usual], _shares(options)[usual]
     real_bars, made_bars = ([round(float(x), 5) for x in part] for part in shares)
-    name, kind = column.name, column.kind
-    return {"name": name, "kind": kind, "ticks": ticks, "real": real_bars, "made": made_bars}
+    bars = {"real": real_bars, "made": made_bars}
+    return {"name": column.name, "kind": column.kind, "ticks": ticks, **bars}
 
 
-def _figures(columns: list[Shown], made: Rows, real: Rows | None) -> dict[str, Any]:
+def _figures(columns: list[dict[str, Any]], made: Rows, real: Rows | None) -> dict[str, Any]:
     places = [
         place
         for place, column in enumerate(made.schema.columns)
