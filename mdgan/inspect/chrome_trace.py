@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from mdgan.errors import BadInput
-from mdgan.records.happenings import JOINED, LEFT, LOST, RESUMED, SHUT_OUT, happening
+from mdgan.records.happenings import JOINED, LEFT, LOST, RESUMED, SHUT_OUT, Happening
 from mdgan.records.recorded_run import RecordedRun, Trace
 from mdgan.records.roles import SCORER, first_worker
+from mdgan.records.rows import typed
 from mdgan.records.values import number_in
 from mdgan.storage.whole_file import write_output
 
@@ -120,11 +121,12 @@ def _instants(run: RecordedRun) -> Iterator[_Event]:
     """Swaps, ends of rounds, and workers that came or went, at the first process."""
     rounds = count(1)
     for event in run.events:
-        name, found = event.get("event"), happening(event)
+        name = str(event.get("event"))
         if name == "round":
             name = f"round {next(rounds)}" + (" aborted" if event.get("aborted") is True else "")
-        elif found is not None and found.kind in _NAMES:
-            name = _NAMES[found.kind].format(", ".join(map(str, found.workers)))
+        elif name in _NAMES:
+            workers = typed(event, Happening).workers
+            name = _NAMES[name].format(", ".join(map(str, workers)))
         elif name != "swap":
             continue
         seconds = number_in(event, "seconds")

@@ -22,7 +22,7 @@ from mdgan.launch.privacy import FEATURES, tells
 from mdgan.privacy.attestation import Attestation, rounded_up
 from mdgan.records import release_figures
 from mdgan.records.audit import Audit
-from mdgan.records.happenings import happening
+from mdgan.records.happenings import Happening
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_policy import SECTIONS, Rule, rules_in
 from mdgan.records.rows import Count, ScoresRow, Seconds
@@ -234,8 +234,7 @@ def _signed(
 
 
 def _held(recorded: RecordedRun) -> int:
-    seen = [each for row in recorded.events if (each := happening(row)) is not None]
-    held = {n: holding for each in seen for n, holding in each.holdings.items()}
+    held = {n: own for row in recorded.of(Happening) for n, own in row.holdings.items()}
     return sum(each.samples or sum(each.classes) for each in held.values())
 
 

@@ -16,9 +16,8 @@ from mdgan.records.release_policy import decide, default_text, policy_text, rule
 from mdgan.records.rows import json_object
 from mdgan.records.values import said
 from mdgan.release import signing
-from mdgan.release.contents import POLICY_FILE, described, made_files
+from mdgan.release.contents import POLICY_FILE, PROGRAM_FILE, described, made_files
 from mdgan.release.evidence import EVIDENCE_FILE, FORM, RunEvidence, kind_in_policies, versions
-from mdgan.release.exported import PROGRAM_FILE
 from mdgan.release.signed import Check, Signatures, Trust
 from mdgan.release.source import GENERATOR_FILE, Source, source_of_bundle
 from mdgan.storage.budget import check_decoded

@@ -1,4 +1,7 @@
-"""All figures of the report, in their order: a new figure is one more entry here."""
+"""All figures of the report, in their order: a new figure is one more entry here.
+
+Below them stands what the headings of tables mean where they do not say it.
+"""
 
 from mdgan.families import registry
 from mdgan.records.score_names import SCORE_NAMES
@@ -242,3 +245,51 @@ AUDIT = PageSection("audit", "What insiders learn", (
 # fmt: on
 
 SECTIONS = (SAMPLES, QUALITY, ROUNDS, SLOTS, COST, WORKERS, AUDIT)
+
+_CURVE = "a client of x batches takes a·x + b·log(x) + d seconds"
+
+HEADINGS = {
+    **dict.fromkeys(("a [s]", "b [s]", "d [s]"), _CURVE),
+    "score": "FID, KID: less is better; all other scores: more is better",
+    "time": "of training, up to the iteration",
+    "value": "with ±: the standard deviation over parts of the samples",
+    "predicted to be of it": "the share of generated samples that the classifier takes for it",
+    "of class 0, 1, …": "how many samples of each class the worker holds, in this order",
+    "generator": "the generator's loss: the mean over workers",
+    "discriminators, mean": "the discriminators' loss: the mean over workers and local steps",
+    "answered": "iterations or rounds with an answer of this worker in time",
+    "late": "answers that came after the others had been used without them",
+    "refused": "answers that were broken, too large or not finite",
+    "lost": "how often the connection to it ended",
+    "together": "the sum of the row",
+    "at first": "memory of the process when it was first measured",
+    "most": "the greatest that was measured",
+    "mean wait": "how long training waited for a batch of pictures that was not read yet",
+    "pictures ahead": "how many pictures are read before they are needed",
+    "cores busy": "how many cores the process used in the mean",
+    "between operators": "time of the process in which no operator of torch ran",
+    "batches": "how many batches the clients of the slot trained on",
+    "predicted": "by the times of rounds before",
+    "idle": "the share of the round in which the slot did not train",
+    "idle, mean": "the share of a round in which the slot did not train",
+    "error, median": "of the predicted seconds, as a share of those measured",
+    "within 10 %": "clients whose prediction was that close",
+    "residual, median": "what the fitted curve leaves unexplained",
+    "held out": "samples that no worker trains on, among which neighbours are looked for",
+    "distance, generated to real": "median distance of features to the nearest real sample",
+    "real to real": "the same from real samples",
+    "AUC": "0.5: the attack guesses; 1: it tells every sample that was trained on",
+    "±": "the standard error of the AUC",
+    "nearer to one trained on": "of generated samples; 50 % if nothing is copied",
+    "AUC of its samples": "0.5: the answer does not tell which samples were in the batch",
+    "AUC of the shard, blind": "the same for an attacker who has not seen the answer",
+    "PSNR [dB]": "of samples rebuilt from the answer: the more, the more alike",
+    "SSIM": "likeness of rebuilt samples: 1 if they are the same",
+    "ε at least": "a smaller ε would not explain how many guesses are right",
+    "ε stated": "what the run's accountant says was spent",
+    "KL [nats] after round 1": "divergence of the classes seen so far from those of all data",
+    "most usual": "the value, or the range of values, that most real rows have",
+    "differing": "half the sum of all differences of shares: 0 % is the same, 100 % disjoint",
+    "weight, mean": "the share of the average that the worker's model had",
+}
+"""What readers see who point at a heading."""

@@ -10,11 +10,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image, ImageDraw
-from torch import Tensor
+from torch import Tensor, nn
 from torchvision.transforms.functional import to_pil_image
 from torchvision.utils import make_grid
 
 from mdgan.errors import BadInput
+from mdgan.gan.labels import num_classes_of
+from mdgan.gan.sampling import draw_samples
 from mdgan.samples.contract import SampleKind, Shape, Writer, npz_of
 from mdgan.samples.pictures.reading import float_to_pixels, pixels_to_float
 from mdgan.settings.declare import suggest
@@ -29,6 +31,8 @@ _INKS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (86, 180, 
 """Okabe and Ito's colours, in turn."""
 _COLOURS = 3
 _EMPTY = -0.75
+_NUM_SAMPLES = 64
+_MOST_ROWS, _OF_A_CLASS = 16, 10
 
 
 class Tensors(SampleKind):
@@ -185,3 +189,22 @@ def kind_named(name: str) -> SampleKind:
         known = (*own, *installed(SAMPLES))
         raise BadInput(f"{name}: must be one of {', '.join(known)}{suggest(name, known)}")
     return load(SAMPLES, name, SampleKind)  # type: ignore[type-abstract] # an object of a subclass
+
+
+def usual_picture(
+    kind: SampleKind, generator: nn.Module, z_dim: int, seed: int
+) -> tuple[bytes | None, int]:
+    """A PNG file of samples, and how many are in it; None if such samples cannot be seen.
+
+    These are 64, or 10 of each class if G is conditional; of more than 16 classes 16 are shown.
+    """
+    if not kind.is_seen:
+        return None, 0
+    num_classes = num_classes_of(generator)
+    if num_classes is None:
+        return kind.png(draw_samples(generator, _NUM_SAMPLES, z_dim, seed)), _NUM_SAMPLES
+    num_rows = min(num_classes, _MOST_ROWS)
+    classes = torch.arange(num_rows) * num_classes // num_rows
+    labels = classes.repeat_interleave(_OF_A_CLASS)
+    samples = draw_samples(generator, len(labels), z_dim, seed, labels)
+    return kind.class_png(samples, labels), len(labels)
