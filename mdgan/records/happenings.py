@@ -33,7 +33,6 @@ class Happening(RecordedRow, frozen=True):
     held: dict[Rank, Holding] = field(name="holdings", default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises ValueError if it happened to no worker."""
         if not self.workers and self.kind not in (BEGAN, RESUMED):
             raise ValueError("it names no worker")
 

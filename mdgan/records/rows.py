@@ -189,7 +189,6 @@ class RoundRow(RecordedRow, frozen=True):
     aborted: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError unless every worker that took part has a weight."""
         if len(self.shares) != len(self.took_part):
             raise ValueError("as many weights as workers")
 
@@ -293,7 +292,6 @@ class InSlot(Struct, frozen=True, kw_only=True, dict=True):
     predicted: list[Seconds | None] = []
 
     def __post_init__(self) -> None:
-        """Raises ValueError unless all lists belong to the same clients."""
         lengths = {len(each) for each in (self.clients, self.batches, self.begin, self.seconds)}
         if len(lengths) > 1 or len(self.predicted) not in (0, *lengths):
             raise ValueError("as many numbers as clients")

@@ -18,7 +18,7 @@ from mdgan.records.values import said
 from mdgan.release import signing
 from mdgan.release.contents import POLICY_FILE, PROGRAM_FILE, described, made_files
 from mdgan.release.evidence import EVIDENCE_FILE, FORM, RunEvidence, kind_in_policies, versions
-from mdgan.release.signed import Check, Signatures, Trust
+from mdgan.release.signing import Check, Signatures, Trust
 from mdgan.release.source import GENERATOR_FILE, Source, source_of_bundle
 from mdgan.storage.budget import check_decoded
 from mdgan.storage.foreign_file import read_whole

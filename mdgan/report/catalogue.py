@@ -3,6 +3,8 @@
 Below them stands what the headings of tables mean where they do not say it.
 """
 
+from typing import Any
+
 from mdgan.families import registry
 from mdgan.records.score_names import SCORE_NAMES
 from mdgan.report.figures import (
@@ -25,6 +27,11 @@ from mdgan.report.numbers.subject import Subject
 NO_SCORES = "no scores are recorded (mdgan evaluate adds some)"
 NO_HOLDINGS = "no worker told how many samples of each class it holds"
 NO_TRACE = "no trace of a complete {unit} is there yet"
+
+
+def _single(name: str, title: str, *, counted: bool = False, **view: Any) -> Entry:
+    """A figure that is looked at in one way."""
+    return Entry(name, title, (View(**view),), counted)
 
 
 # Laid out by hand as a table: name and title, then the views: what is drawn, the words.
@@ -121,26 +128,18 @@ ROUNDS = PageSection("rounds", "Rounds", (
 ))
 
 SLOTS = PageSection("slots", "Clients in slots", (
-    Entry("placement", "Who trained where in a round", (
-        View(of=slots.by_batches,
-            caption="The clients that each slot trained in a typical round, one after another: the "
-            "stronger the colour, the more batches. Grey: the slot had nothing to do."),
-    )),
-    Entry("predictions", "Predicted seconds", (
-        View(of=slots.predictions,
-            caption="How long clients took against what was predicted, and the curve "
-            "a·x + b·log(x) + d of seconds by batches x, as fitted last to each kind of slot (Sani "
-            "et al. 2024, equation 3), with what it leaves."),
-    )),
-    Entry("idle", "Idle slots", (
-        View(of=slots.idle_slots,
-            caption="The share of each round in which a slot trained no client."),
-    )),
-    Entry("concurrency", "How many slots", (
-        View(of=slots.numbers_of_slots,
-            caption="Slots that each host used while it searched for the best number, and the "
-            "batches that it trained a second."),
-    )),
+    _single("placement", "Who trained where in a round", of=slots.by_batches,
+        caption="The clients that each slot trained in a typical round, one after another: the "
+        "stronger the colour, the more batches. Grey: the slot had nothing to do."),
+    _single("predictions", "Predicted seconds", of=slots.predictions,
+        caption="How long clients took against what was predicted, and the curve "
+        "a·x + b·log(x) + d of seconds by batches x, as fitted last to each kind of slot (Sani "
+        "et al. 2024, equation 3), with what it leaves."),
+    _single("idle", "Idle slots", of=slots.idle_slots,
+        caption="The share of each round in which a slot trained no client."),
+    _single("concurrency", "How many slots", of=slots.numbers_of_slots,
+        caption="Slots that each host used while it searched for the best number, and the "
+        "batches that it trained a second."),
 ))
 
 COST = PageSection("cost", "Time, bytes and memory", (
@@ -168,50 +167,38 @@ COST = PageSection("cost", "Time, bytes and memory", (
             of=costs.time_spent(in_outliers=True), draw=costs.operations,
             caption="What was done in the {unit}s that took unusually long."),
     ), counted=True),
-    Entry("bytes", "Bytes {a_unit}", (
-        View(paper="7.3, 7.4", fits=Subject.has_workers,
-            of=costs.bytes_moved, missing="no bytes are counted yet", draw=costs.moved_bytes,
-            caption="What the server, and a worker in the mean, send and receive in an average "
-            "{unit}, by kind of message.",
-            of_rounds="All rounds count, whether a worker took part or not."),
-    ), counted=True),
-    Entry("memory", "Memory by process", (
-        View(of=costs.memory,
-            caption="What each process held in memory while it was looked at, about once a second. "
-            "What several processes share counts for each of them."),
-    )),
-    Entry("fetching", "Waiting for data", (
-        View(of=costs.fetching,
-            caption="How long training waited for a batch of pictures, and what read them ahead: "
-            "threads and buffer grow while it waits, and shrink afterwards."),
-    )),
-    Entry("operators", "What the processor does", (
-        View(of=costs.operators,
-            caption="Shares of the time of the profiled {unit}s (--profile) by kind of operator. "
-            "Between operators: Python, messages, records. On a GPU its own time counts. Where all "
-            "roles share a process, the first row is of all of them. As figures 4 and 10 of Shi et "
-            "al. (2024)."),
-    )),
+    _single("bytes", "Bytes {a_unit}", paper="7.3, 7.4", fits=Subject.has_workers,
+        of=costs.bytes_moved, missing="no bytes are counted yet", draw=costs.moved_bytes,
+        caption="What the server, and a worker in the mean, send and receive in an average "
+        "{unit}, by kind of message.",
+        of_rounds="All rounds count, whether a worker took part or not.", counted=True),
+    _single("memory", "Memory by process", of=costs.memory,
+        caption="What each process held in memory while it was looked at, about once a second. "
+        "What several processes share counts for each of them."),
+    _single("fetching", "Waiting for data", of=costs.fetching,
+        caption="How long training waited for a batch of pictures, and what read them ahead: "
+        "threads and buffer grow while it waits, and shrink afterwards."),
+    _single("operators", "What the processor does", of=costs.operators,
+        caption="Shares of the time of the profiled {unit}s (--profile) by kind of operator. "
+        "Between operators: Python, messages, records. On a GPU its own time counts. Where all "
+        "roles share a process, the first row is of all of them. As figures 4 and 10 of Shi et "
+        "al. (2024)."),
 ))
 
 WORKERS = PageSection("workers", "Workers and swaps", (
-    Entry("attendance", "Who took part", (
-        View(fits=Subject.has_workers,
-            of=workers.who_took_part,
-            caption="When each worker was there. Late: the server went on without its answer; "
-            "refused: the answer could not be used; each as high as its share of the iterations.",
-            of_rounds="In rounds, a worker that is not asked misses nothing."),
-    )),
+    _single("attendance", "Who took part", fits=Subject.has_workers,
+        of=workers.who_took_part,
+        caption="When each worker was there. Late: the server went on without its answer; "
+        "refused: the answer could not be used; each as high as its share of the iterations.",
+        of_rounds="In rounds, a worker that is not asked misses nothing."),
     Entry("by-worker", "Worker by worker", tuple(
         View(name=numbers.title, fits=Subject.has_workers, caption=numbers.caption,
             of=losses.numbers_of(numbers))
         for numbers in registry.shown()
     )),
-    Entry("swaps", "Swaps", (
-        View(fits=Subject.can_swap,
-            of=workers.who_gave_to_whom, missing="no swap has taken place",
-            caption="How often each worker's discriminator went to each other worker."),
-    )),
+    _single("swaps", "Swaps", fits=Subject.can_swap,
+        of=workers.who_gave_to_whom, missing="no swap has taken place",
+        caption="How often each worker's discriminator went to each other worker."),
 ))
 
 AUDIT = PageSection("audit", "What insiders learn", (

@@ -41,7 +41,6 @@ class Tensors(SampleKind):
     name: ClassVar[str] = "tensors"
 
     def why_not(self, shape: Shape) -> str:
-        """Any shape will do."""
         del shape
         return ""
 
@@ -54,7 +53,6 @@ class SeenTensors(Tensors):
     sizes: ClassVar[tuple[str, ...]]  # what each size of a sample is
 
     def why_not(self, shape: Shape) -> str:
-        """They have so many sizes."""
         number = {2: "two", 3: "three", 4: "four"}[len(self.sizes)]
         why = f"{self.name} have {number} sizes, ({', '.join(self.sizes)})"
         return "" if len(shape) == len(self.sizes) else why
@@ -68,11 +66,9 @@ class SeenTensors(Tensors):
         return {**super().writers(), ".png": lambda samples, _: self.png(samples)}
 
     def png(self, samples: Tensor, columns: int | None = None) -> bytes:
-        """A grid of pictures."""
         return grid_png(self.pictures(samples), columns)
 
     def class_png(self, samples: Tensor, labels: Tensor) -> bytes:
-        """A grid with a row for each class."""
         return class_grid_png(self.pictures(samples), labels)
 
 
@@ -83,7 +79,6 @@ class Pictures(SeenTensors):
     sizes: ClassVar[tuple[str, ...]] = ("channels", "height", "width")
 
     def pictures(self, samples: Tensor) -> Tensor:
-        """They are."""
         return samples
 
     def contents(self, samples: Tensor) -> list[bytes]:

@@ -42,7 +42,6 @@ class Problem(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        """In a line."""
         where = f", row {self.row}" if self.row else ""
         column = f", column {self.column}" if self.column else ""
         return f"{self.file}{where}{column}: {self.why}"
