@@ -7,13 +7,7 @@ from pathlib import Path
 from mdgan.observe.text_table import text_table
 from mdgan.samples.table.kind import TableKind
 from mdgan.samples.table.reading import Problem, read_rows
-from mdgan.samples.table.schema import (
-    AnyColumn,
-    NumberColumn,
-    ScaledColumn,
-    YesNoColumn,
-    read_schema,
-)
+from mdgan.samples.table.schema import AnyColumn, NumberColumn, ScaledColumn, read_schema
 
 _MOST_TOLD = 5  # problems of a column that are told one by one
 _MOST_CHOICES = 8
@@ -87,9 +81,9 @@ def schema_in_words(path: Path) -> str:
 
 
 def _values_of(column: AnyColumn) -> str:
-    if isinstance(column, YesNoColumn):
-        return f"{column.no} / {column.yes}"
     if not isinstance(column, ScaledColumn):
+        if column.kind == "yes_no":
+            return " / ".join(column.choices)
         shown = ", ".join(column.choices[:_MOST_CHOICES])
         more = len(column.choices) - _MOST_CHOICES
         return f"{shown} and {more:,} more" if more > 0 else shown
