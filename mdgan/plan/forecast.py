@@ -22,8 +22,7 @@ from mdgan.launch.models import tried_models
 from mdgan.launch.ranks import LocalRanks, local_ranks
 from mdgan.launch.settings import LaunchSettings
 from mdgan.observe.progress import duration
-from mdgan.plan.beside_fl_gan import beside_fl_gan
-from mdgan.plan.expectations import expectations
+from mdgan.plan.expectations import beside_fl_gan, expectations
 from mdgan.plan.layout import Layout, Link, Machines, Workers, consecutive, shared_out
 from mdgan.plan.measurement import Measured, Measurement
 from mdgan.plan.phases import MESSAGES, Seconds
