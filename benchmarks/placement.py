@@ -27,10 +27,9 @@ from scipy.optimize import nnls
 
 from benchmarks.training import ends_with_this, memory, server_cpu_seconds
 from mdgan.families.federated.placement import Point, curve_at, fit_curve
-from mdgan.records.placements import Placed
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.roles import SERVER
-from mdgan.records.rows import RoundRow
+from mdgan.records.rows import Placed, RoundRow
 
 UNFITTED = 2
 """The first rounds, which `lb` places as `rr` does; they warm up, too."""

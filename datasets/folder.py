@@ -24,7 +24,7 @@ from mdgan.data.dataset_file import PreparedData
 from mdgan.data.settings import DataSettings
 from mdgan.errors import BadInput
 from mdgan.models import dcgan
-from mdgan.samples.pictures.kind import PICTURES
+from mdgan.samples.kinds import PICTURES
 
 Shape = tuple[int, int, int]
 

@@ -11,18 +11,8 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
-from mdgan.audit.inversion import (
-    Attacked,
-    Evidence,
-    Explains,
-    alignment,
-    feedback_of,
-    likeness,
-    mean_ssim,
-    of_feedback,
-    of_update,
-    reconstruct,
-)
+from mdgan.audit import inversion
+from mdgan.audit.inversion import Attacked, Evidence, Explains
 from mdgan.audit.separation import separate
 from mdgan.audit.target import FEWEST_HELD_OUT, Target
 from mdgan.data.shard import Shard
@@ -76,7 +66,8 @@ class ReplayedWorker:
         # Whose discriminator, samples and random numbers it has; 0 for the discriminator of the
         # server, with the samples of the first worker.
         self.worker = worker or next(iter(target.holdings))
-        self._shard = _RememberingShard(*target.shard_of(self.worker))
+        random = generator_for(settings.training.seed, "shard", self.worker)
+        self._shard = _RememberingShard(*target.holdings[self.worker], random)
         self.learner = make_discriminator_learner(
             DiscriminatorLearner,
             worker,
@@ -143,7 +134,7 @@ class ReplayedWorker:
             loss = rules.loss(rules.generator_loss, verdict, judged.labels)
             (feedback,) = torch.autograd.grad(loss, images)
         learner.discriminator.load_state(before)
-        of_old = feedback_of(self.attacked(), judged)
+        of_old = inversion.feedback_of(self.attacked(), judged)
         return Answer(self._shard.drawn, [feedback - of_old]), feedback
 
 
@@ -163,7 +154,7 @@ def invert_all(
     for size in sizes:
         tell(f"inverting updates of batches of {size}")
         answers = [played.update(size) for _ in range(played.num_answers(size))]
-        yield _attack(UPDATE, played, of_update(played.attacked()), answers, seed, steps)
+        yield _attack(UPDATE, played, inversion.of_update(played.attacked()), answers, seed, steps)
     if FEEDBACK not in registry.algorithm(target.settings.algorithm).host_phases:
         left_out[FEEDBACK] = f"workers of {target.settings.algorithm} send none"
         return
@@ -188,7 +179,7 @@ def _of_feedback(
     fake = _generated(target, num_fakes, derive_seed(seed, "fake"))
     both = [played.feedback(size, judged, fake) for _ in range(played.num_answers(size))]
     rate = target.settings.training.policy("discriminator").learning_rate
-    explain = of_feedback(played.attacked(), fake, judged, rate)
+    explain = inversion.of_feedback(played.attacked(), fake, judged, rate)
     found, shown = _attack(FEEDBACK, played, explain, [answer for answer, _ in both], seed, steps)
     toward = torch.stack([feedback for _, feedback in both]).mean(0)
     own = target.samples_of(played.worker)
@@ -209,24 +200,24 @@ def _attack(
     own, other = look_up(explain, answers, strangers)
     originals, made, psnr, control = [], [], [], []
     for answer in answers[: max(1, _LEAST_INVERTED // size)]:
-        images = reconstruct(explain, answer.seen, answer.real, random, steps)
-        of_each, places = likeness(answer.real.images, images)
+        images = inversion.reconstruct(explain, answer.seen, answer.real, random, steps)
+        of_each, places = inversion.likeness(answer.real.images, images)
         psnr.append(of_each)
-        control.append(likeness(strangers.images[:size], images)[0])
+        control.append(inversion.likeness(strangers.images[:size], images)[0])
         originals.append(answer.real.images)
         made.append(images[places])
     before, after, of_all = torch.cat(originals), torch.cat(made), torch.cat(psnr)
     shown = of_all.argsort(descending=True, stable=True)[:_SHOWN]
-    inversion = Inversion(
+    found = Inversion(
         answer=kind,
         batch_size=size,
         found=separate(own, other),
         psnr=float(of_all.mean()),
-        ssim=mean_ssim(before, after),
+        ssim=inversion.mean_ssim(before, after),
         best_psnr=float(of_all.max()),
         control_psnr=float(torch.cat(control).mean()),
     )
-    return inversion, torch.cat([before[shown], after[shown]])
+    return found, torch.cat([before[shown], after[shown]])
 
 
 def look_up(
@@ -234,14 +225,14 @@ def look_up(
 ) -> tuple[Tensor, Tensor]:
     """How each sample aligns with its batch's answer, and those of no batch with all answers."""
     own = [
-        alignment(explain(answer.real[place : place + 1]), answer.seen)
+        inversion.alignment(explain(answer.real[place : place + 1]), answer.seen)
         for answer in answers
         for place in range(len(answer.real))
     ]
     strange = []
     for place in range(len(strangers)):
         one = explain(strangers[place : place + 1])
-        strange += [alignment(one, answer.seen) for answer in answers]
+        strange += [inversion.alignment(one, answer.seen) for answer in answers]
     return torch.stack(own).detach(), torch.stack(strange).detach()
 
 

@@ -15,18 +15,11 @@ import torch
 from msgspec.structs import replace
 
 from mdgan.audit.direct import flaws_of
+from mdgan.privacy import one_run
 from mdgan.privacy.accountant import PrivacyCharge, joined
 from mdgan.privacy.canaries import CANARIES, read_watched
 from mdgan.privacy.direct import Seen
-from mdgan.privacy.one_run import (
-    CONFIDENCE,
-    SURELY,
-    Mechanism,
-    TradeOff,
-    noise_share,
-    right_alone,
-    trade_off,
-)
+from mdgan.privacy.one_run import Mechanism, TradeOff
 from mdgan.records.audit import Bound
 
 GRADIENTS, SAMPLES = "gradients", "samples"
@@ -57,7 +50,7 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
 
 
 def epsilon_at_least(
-    canaries: int, guesses: int, right: int, delta: float, doubt: float = 1 - CONFIDENCE
+    canaries: int, guesses: int, right: int, delta: float, doubt: float = 1 - one_run.CONFIDENCE
 ) -> float:
     """The largest ε that guesses rule out, but for the probability `doubt`; 0 if they do none."""
     from scipy.optimize import brentq  # takes a second to import
@@ -92,8 +85,8 @@ def bound(
             doubt = (1 - confidence) / len(methods)
             return method(mechanisms, delta, doubt, canaries, guesses, number)  # noqa: B023 # called at once
 
-        surely = max(surely, epsilon(SURELY, right))
-        ceiling = max(ceiling, epsilon(CONFIDENCE, guesses))
+        surely = max(surely, epsilon(one_run.SURELY, right))
+        ceiling = max(ceiling, epsilon(one_run.CONFIDENCE, guesses))
         found.append(
             Bound(
                 kind=game.kind,
@@ -101,8 +94,8 @@ def bound(
                 guesses=guesses,
                 right=right,
                 delta=delta,
-                confidence=CONFIDENCE,
-                epsilon=epsilon(CONFIDENCE, right),
+                confidence=one_run.CONFIDENCE,
+                epsilon=epsilon(one_run.CONFIDENCE, right),
                 stated=stated,
                 method=_METHODS[method],
             )
@@ -115,14 +108,8 @@ Method = Callable[[Sequence[Mechanism], float, float, int, int, int], float]
 """From mechanisms, δ, a doubt and numbers of canaries, guesses and right ones to a bound on ε."""
 
 
-def _any(
-    _mechanisms: Sequence[Mechanism],
-    delta: float,
-    doubt: float,
-    canaries: int,
-    guesses: int,
-    right: int,
-) -> float:
+def _any(_mechanisms: Sequence[Mechanism], delta: float, doubt: float, *numbers: int) -> float:
+    canaries, guesses, right = numbers
     return epsilon_at_least(canaries, guesses, right, delta, doubt)
 
 
@@ -131,22 +118,20 @@ def _trade_off(mechanisms: Sequence[Mechanism], delta: float, doubt: float, *num
 
 
 def _independent(
-    mechanisms: Sequence[Mechanism],
-    delta: float,
-    doubt: float,
-    _canaries: int,
-    guesses: int,
-    right: int,
+    mechanisms: Sequence[Mechanism], delta: float, doubt: float, *numbers: int
 ) -> float:
-    return _epsilon(mechanisms, delta, lambda tried: right_alone(tried, guesses, right) <= doubt)
+    _, *guesses_and_right = numbers
+    return _epsilon(
+        mechanisms, delta, lambda x: one_run.right_alone(x, *guesses_and_right) <= doubt
+    )
 
 
 def _epsilon(
     mechanisms: Sequence[Mechanism], delta: float, is_out: Callable[[TradeOff], bool]
 ) -> float:
     """ε of the largest noise, of those that are a share of what is stated, that is ruled out."""
-    share = noise_share(mechanisms, is_out)
-    return 0.0 if isinf(share) else trade_off(mechanisms, share).epsilon(delta)
+    share = one_run.noise_share(mechanisms, is_out)
+    return 0.0 if isinf(share) else one_run.trade_off(mechanisms, share).epsilon(delta)
 
 
 _METHODS: dict[Method, str] = {
@@ -188,7 +173,7 @@ def bound_of_run(run: Path, delta: float, stated: float) -> Bound | None:
     known = sorted(mechanisms) if is_whole else []
     whole = bound(games, delta, stated, known)
     flaws = flaws_of(seen)
-    if known and (cost := trade_off(known).epsilon(delta)) > stated * _NEAR + _NEAR - 1:
+    if known and (cost := one_run.trade_off(known).epsilon(delta)) > stated * _NEAR + _NEAR - 1:
         flaws.insert(0, f"its noise and its steps have ε = {cost:.3g}, as they are stated")
     every = [one for each in seen.values() for one in each]
     share = min((one.share for one in every), default=None)

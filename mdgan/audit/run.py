@@ -102,7 +102,6 @@ def _extractor(
 
 
 def _bound(path: Path, target: Target, left_out: dict[str, str]) -> Bound | None:
-    """What canaries say of ε, if the run had some."""
     settings = target.settings
     if settings.privacy.dp_delta is None:
         return None
@@ -142,7 +141,6 @@ def _attack_generator(
     seed: int,
     left_out: dict[str, str],
 ) -> tuple[list[Copying], dict[str, bytes]]:
-    """Attacks by distances, and the picture of the most suspicious samples."""
     trained = target.trained
     _tell(f"drawing {num_samples:,} samples")
     labels = trained.labels(num_samples)

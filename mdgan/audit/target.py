@@ -14,7 +14,6 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.gan.labels import Samples
-from mdgan.gan.randomness import generator_for
 from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch.beginning import State, discriminator_in
 from mdgan.launch.holdings import Holdings, read_data
@@ -57,10 +56,6 @@ class Target:
         for source, indices in self.holdings.values():
             for part in torch.split(indices, _MOST_OF_A_SHARD):
                 yield Readable(source, part).images(torch.arange(len(part)))
-
-    def shard_of(self, worker: int) -> tuple[Partitioner, Tensor, torch.Generator]:
-        """What a `Shard` of a worker is made of, as at the beginning of training."""
-        return *self.holdings[worker], generator_for(self.settings.training.seed, "shard", worker)
 
 
 def load_target(path: Path, changes: Mapping[str, str]) -> Target:

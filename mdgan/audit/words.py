@@ -11,7 +11,14 @@ _HEADINGS = (*("attack", "against samples of", "members / non-members", "AUC", "
 def audit_in_words(found: Audit) -> str:
     """Tables of an audit, without a last line break."""
     at = "" if found.checkpoint is None else f", discriminators of iteration {found.checkpoint}"
-    lines = [_loud(found.bound)] if found.bound and found.bound.contradicts else []
+    lines = []
+    if found.bound and found.bound.contradicts:
+        right, guesses = found.bound.right, found.bound.guesses
+        guessed = f"An attacker guessed {right:,} of {guesses:,} canaries right. "
+        lines.append(
+            f"THE STATED ε IS WRONG: {found.bound}. {'' if found.bound.flaws else guessed}"
+            "Do not pass on what this run made of private data"
+        )
     lines += [
         f"generator of iteration {found.iteration}{at}; AUC 0.5 is guessing, 1 is certainty",
         text_table(_membership(found), _HEADINGS, right=(3, 4, 5, 6), indent=2),
@@ -43,14 +50,6 @@ def _bound(bound: Bound) -> list[str]:
         longest = f"; a sample adds {bound.longest:.3g} C at most" if bound.longest else ""
         lines.append(f"directly: the noise is {bound.noise:.4g} of what is stated{longest}")
     return lines
-
-
-def _loud(bound: Bound) -> str:
-    guessed = f"An attacker guessed {bound.right:,} of {bound.guesses:,} canaries right. "
-    return (
-        f"THE STATED ε IS WRONG: {bound}. {'' if bound.flaws else guessed}"
-        "Do not pass on what this run made of private data"
-    )
 
 
 def _membership(found: Audit) -> list[tuple[str, ...]]:

@@ -18,10 +18,10 @@ from mdgan.chaos.schedule import ChaosEvent
 from mdgan.errors import BadInput
 from mdgan.launch.faults import SERVER, FaultFolder, RoleProcess, Strike, as_variables
 from mdgan.records.happenings import RESUMED, Happening
+from mdgan.records.row_reader import METRICS, RunTail
 from mdgan.records.rows import Swap
 from mdgan.records.run_directory import ENDED, RunDirectory
 from mdgan.records.run_state import RunState
-from mdgan.records.run_tail import METRICS, RunTail
 
 _log = logging.getLogger(__name__)
 

@@ -64,8 +64,7 @@ def release(
     `mdgan verify` checks a bundle.
     """
     prepare_environment(many_processes=True)
-    from mdgan.release.bundle import Wanted, release_run
-    from mdgan.release.links import links_of
+    from mdgan.release.bundle import Wanted, links_of, release_run
 
     given = {name: value for name, value in changes.items() if value is not None}
     wanted = Wanted(samples, not no_generator, policy, purpose or "", given)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mdgan.gan.build import Models
     from mdgan.observe.tracer import Tracer
     from mdgan.privacy.budget import Budget, ClientsAccount
-    from mdgan.records.placements import Placed
+    from mdgan.records.rows import Placed
     from mdgan.samples.contract import SampleKind
 
 S = TypeVar("S", bound=RunSettings)

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from mdgan.errors import BadInput
-from mdgan.records.happenings import JOINED, LEFT, LOST, RESUMED, SHUT_OUT, happening
+from mdgan.records.happenings import JOINED, LEFT, LOST, RESUMED, SHUT_OUT, Happening
 from mdgan.records.recorded_run import RecordedRun, Trace
+from mdgan.records.roles import SCORER, first_worker
+from mdgan.records.rows import typed
 from mdgan.records.values import number_in
 from mdgan.storage.whole_file import write_output
 
@@ -73,10 +75,8 @@ def chrome_trace(run: RecordedRun) -> dict[str, Any]:
 
 def _order(trace: Trace) -> tuple[int, int, str]:
     """First the role that owns the generator, then hosts by their first worker, then the scorer."""
-    kind, _, number = trace.role.partition("-")
-    if kind == "host" and number.isdigit():
-        return 1, int(number), trace.role
-    return 2 * (kind == "scorer"), 0, trace.role
+    first = first_worker(trace.role)
+    return 1 if first else 2 * (trace.role == SCORER), first, trace.role
 
 
 def _named(kind: str, name: str, process: int, thread: int, place: int) -> Iterator[_Event]:
@@ -121,11 +121,12 @@ def _instants(run: RecordedRun) -> Iterator[_Event]:
     """Swaps, ends of rounds, and workers that came or went, at the first process."""
     rounds = count(1)
     for event in run.events:
-        name, found = event.get("event"), happening(event)
+        name = str(event.get("event"))
         if name == "round":
             name = f"round {next(rounds)}" + (" aborted" if event.get("aborted") is True else "")
-        elif found is not None and found.kind in _NAMES:
-            name = _NAMES[found.kind].format(", ".join(map(str, found.workers)))
+        elif name in _NAMES:
+            workers = typed(event, Happening).workers
+            name = _NAMES[name].format(", ".join(map(str, workers)))
         elif name != "swap":
             continue
         seconds = number_in(event, "seconds")

@@ -59,13 +59,17 @@ def evaluate_run(
         "seed": settings.training.seed if seed is None else seed,
         "held": trained.held() if settings.training.label_prior == "data" else (),
     }
+    source = trained.held_out(settings)
     if trained.dataset.kind.judges:  # on the CPU
-        source = trained.held_out(settings)
         judge = trained.dataset.kind.judge(None if source is None else chosen.all_of(source))
         judged = judge_generator(trained.generator, judge, **drawn)
         found = judged_record(judged, num_samples)
     else:
-        found = _scored(trained, settings, changes, drawn, device)
+        extractor = extractor_of(trained, settings, changes).to(device)
+        held_out = None if source is None else chosen.features_of(source, extractor)
+        real = _real(trained, settings, changes, extractor, held_out)
+        generator = trained.generator.to(device)
+        found = score_generator(generator, extractor, real, held_out, **drawn).as_record()
     record = {
         "event": "scores",
         "iteration": trained.iteration,
@@ -80,22 +84,6 @@ def evaluate_run(
     except OSError as error:
         _log.warning("warning: %s: not recorded there (%s)", path, error.strerror)
     return record
-
-
-def _scored(
-    trained: TrainedRun,
-    settings: RunSettings,
-    changes: Mapping[str, str],
-    drawn: Mapping[str, Any],
-    device: torch.device,
-) -> dict[str, Any]:
-    """Scores by the features of a network."""
-    extractor = extractor_of(trained, settings, changes).to(device)
-    source = trained.held_out(settings)
-    held_out = None if source is None else chosen.features_of(source, extractor)
-    real = _real(trained, settings, changes, extractor, held_out)
-    generator = trained.generator.to(device)
-    return score_generator(generator, extractor, real, held_out, **drawn).as_record()
 
 
 def _unlike_training(path: Path, record: Mapping[str, Any], *, raw: bool) -> list[str]:
@@ -169,8 +157,19 @@ def _real(
 
 def scores_in_words(record: Mapping[str, Any]) -> str:
     """A table of the scores in a record, without a last line break."""
-    if "extractor" not in record:
-        return _rows_in_words(record)
+    of_rows = "extractor" not in record
+    lines, rows = _of_rows(record) if of_rows else _of_features(record)
+    lines.append(text_table(rows, right=(1,), indent=2))
+    names = SCORE_NAMES if of_rows else None
+    lines += [f"  {line}" for line in said_left_out(record["left_out"], names)]
+    lines += [f"  warning: {warning}" for warning in record["warnings"]]
+    return "\n".join(lines)
+
+
+Rows = list[tuple[str, str, str]]
+
+
+def _of_features(record: Mapping[str, Any]) -> tuple[list[str], Rows]:
     scores, extractor = record["scores"], record["extractor"]
     real = record.get("real", {})
     accuracy = extractor.get("accuracy")
@@ -194,13 +193,10 @@ def scores_in_words(record: Mapping[str, Any]) -> str:
         ("right class", _number(scores.get("label_accuracy"), 3), "share; " + _worst(record)),
         ("intra FID", _number(scores.get("intra_fid")), "mean of the FIDs of classes"),
     ]  # fmt: skip
-    lines.append(text_table([row for row in rows if row[1] != "-"], right=(1,), indent=2))
-    lines += [f"  {line}" for line in said_left_out(record["left_out"])]
-    lines += [f"  warning: {warning}" for warning in record["warnings"]]
-    return "\n".join(lines)
+    return lines, [row for row in rows if row[1] != "-"]
 
 
-def _rows_in_words(record: Mapping[str, Any]) -> str:
+def _of_rows(record: Mapping[str, Any]) -> tuple[list[str], Rows]:
     scores, real = record["scores"], record["real"]
     held_out = record["n_held_out"]
     against = f" and {held_out:,} held-out ones" if held_out else ""
@@ -213,9 +209,7 @@ def _rows_in_words(record: Mapping[str, Any]) -> str:
          f"real rows {_number(real[name], 3)}" if name in real else "")
         for name in SCORE_NAMES if name in scores
     ]  # fmt: skip
-    lines.append(text_table(rows, right=(1,), indent=2))
-    lines += [f"  {line}" for line in said_left_out(record["left_out"], SCORE_NAMES)]
-    return "\n".join([*lines, *(f"  warning: {one}" for one in record["warnings"])])
+    return lines, rows
 
 
 def _number(value: float | None, digits: int = 2) -> str:

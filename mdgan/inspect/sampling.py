@@ -10,7 +10,7 @@ from mdgan.errors import BadInput
 from mdgan.gan.randomness import derive_seed
 from mdgan.gan.sampling import draw_samples
 from mdgan.inspect.trained import TrainedRun, load_trained
-from mdgan.samples.shown import usual_picture
+from mdgan.samples.kinds import usual_picture
 from mdgan.storage.whole_file import write_output
 
 _NUM_SAMPLES = 64

@@ -15,21 +15,8 @@ from numpy.typing import NDArray
 
 from mdgan.errors import BadInput, printable
 from mdgan.inspect.table_facts import ColumnFacts, facts_of_table, formulas, num_equal_rows
-from mdgan.samples.table.schema import (
-    LARGEST_WHOLE,
-    MOST_CATEGORIES,
-    MOST_COMMON,
-    AnyColumn,
-    CategoryColumn,
-    DateColumn,
-    NumberColumn,
-    Schema,
-    TimeColumn,
-    WholeColumn,
-    YesNoColumn,
-    problems_of,
-    written_alike,
-)
+from mdgan.samples.table import schema
+from mdgan.samples.table.schema import AnyColumn, Schema
 
 FEW = 10  # fewer rows than these could tell of the people in them
 
@@ -115,8 +102,8 @@ def draft(path: Path) -> Draft:
             left_out.append(f"{fact.name}: {why}")
     if not columns:
         raise BadInput(f"{path}: no column is left for a schema: {'; '.join(left_out)}")
-    schema = Schema(columns=tuple(columns), person=person or UNSET)
-    for problem in problems_of(schema):  # such as too many columns
+    drafted = Schema(columns=tuple(columns), person=person or UNSET)
+    for problem in schema.problems_of(drafted):  # such as too many columns
         raise BadInput(f"{path}: no schema can hold it: {problem}")
     num_rows = facts[0].num_values + facts[0].missing.total()
     warnings = [f"{', '.join(names)}: {line}" for line, names in told_of.items()]
@@ -126,7 +113,7 @@ def draft(path: Path) -> Draft:
             f"{_rows(equal)} equal others; with differential privacy equal rows count as one person"
             ': say "rows_are_independent": true if they are of different people'
         )
-    return Draft(schema, num_rows, left_out, [*whose, *warnings])
+    return Draft(drafted, num_rows, left_out, [*whose, *warnings])
 
 
 def _column(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
@@ -166,13 +153,13 @@ def _names_persons(facts: ColumnFacts) -> bool:
     return repeats and len(facts.texts) >= least
 
 
-def _yes_no(facts: ColumnFacts) -> YesNoColumn | None:
+def _yes_no(facts: ColumnFacts) -> schema.YesNoColumn | None:
     # Programs that have only floats for numbers with gaps write 1 as 1.0.
     texts = {text.removesuffix(".0") for text in facts.texts}
     for no, yes in _YES_NO:
         if {text.casefold() for text in texts} == {no, yes} and len(texts) == 2:
             spelt = {text.casefold(): text for text in texts}
-            return YesNoColumn(
+            return schema.YesNoColumn(
                 name=facts.name, may_be_missing=bool(facts.missing), no=spelt[no], yes=spelt[yes]
             )
     return None
@@ -183,7 +170,7 @@ def _yes_no(facts: ColumnFacts) -> YesNoColumn | None:
 
 def _of_numbers(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
     values, counts = facts.numbers.together()
-    if max(abs(values[0]), abs(values[-1])) > LARGEST_WHOLE:
+    if max(abs(values[0]), abs(values[-1])) > schema.LARGEST_WHOLE:
         raise _LeftOut("has numbers so large that digits are lost, like a key")
     is_whole = facts.decimals <= 0
     decimals = 0 if is_whole else _decimals(facts.decimals, float(values[-1] - values[0]))
@@ -206,8 +193,8 @@ def _of_numbers(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
     told += _gaps(values, counts, low, high)
     scale = _scale(facts, values, counts, (low, high), is_exact=is_whole)
     if is_whole:
-        return WholeColumn(low=int(low), high=int(high), **scale), told
-    return NumberColumn(low=low, high=high, decimals=decimals, **scale), told
+        return schema.WholeColumn(low=int(low), high=int(high), **scale), told
+    return schema.NumberColumn(low=low, high=high, decimals=decimals, **scale), told
 
 
 def _of_moments(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
@@ -225,10 +212,10 @@ def _of_moments(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
     if facts.has_times:
         bounds = (0.0, (high - low).total_seconds())
         scale = _scale(facts, values, counts, bounds, is_exact=True)
-        return TimeColumn(low=low.isoformat(), high=high.isoformat(), **scale), told
+        return schema.TimeColumn(low=low.isoformat(), high=high.isoformat(), **scale), told
     values, bounds = values / 86_400, (0.0, float((high - low).days))
     scale = _scale(facts, values, counts, bounds, is_exact=True)
-    return DateColumn(low=f"{low:%Y-%m-%d}", high=f"{high:%Y-%m-%d}", **scale), told
+    return schema.DateColumn(low=f"{low:%Y-%m-%d}", high=f"{high:%Y-%m-%d}", **scale), told
 
 
 def _scale(
@@ -262,7 +249,7 @@ def _common(values: Floats, counts: Counts, *, has_cells: bool) -> tuple[float, 
     if has_cells and len(values) > _FEW_VALUES:
         least = max(least, _ABOVE_AVERAGE * total / len(values))
     places = np.flatnonzero(counts >= least)
-    most = places[np.argsort(-counts[places], kind="stable")][:MOST_COMMON]
+    most = places[np.argsort(-counts[places], kind="stable")][: schema.MOST_COMMON]
     return tuple(sorted(set(values[most].tolist())))
 
 
@@ -277,7 +264,7 @@ def _round_bounds(low: float, high: float, decimals: int) -> tuple[float, float]
     step = Decimal(10) ** max(floor(log10(high - low)), -decimals)
     least = floor(Decimal(low) / step) * step
     most = ceil(Decimal(high) / step) * step
-    return max(float(least), -LARGEST_WHOLE), min(float(most), LARGEST_WHOLE)
+    return max(float(least), -schema.LARGEST_WHOLE), min(float(most), schema.LARGEST_WHOLE)
 
 
 def _gaps(values: Floats, counts: Counts, low: float, high: float) -> Iterable[str]:
@@ -314,8 +301,10 @@ def _far_ends(values: Floats, counts: Counts, room: float) -> Iterable[tuple[int
 
 def _of_texts(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
     num_rows, num_texts = facts.num_values, len(facts.texts)
-    if facts.has_more_texts or num_texts > MOST_CATEGORIES:
-        raise _LeftOut(f"has more than {MOST_CATEGORIES:,} different texts: names, keys or prose")
+    if facts.has_more_texts or num_texts > schema.MOST_CATEGORIES:
+        raise _LeftOut(
+            f"has more than {schema.MOST_CATEGORIES:,} different texts: names, keys or prose"
+        )
     for what, count in (("numbers", facts.num_numbers), ("dates", facts.num_moments)):
         if num_texts > 5 * FEW and count >= 0.9 * num_rows and not facts.is_coded:
             raise _LeftOut(
@@ -334,9 +323,9 @@ def _of_texts(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
         raise _LeftOut("has long texts: prose")
     if strange := [text for text in facts.texts if not text.isprintable()]:
         raise _LeftOut(f"has characters that cannot be printed, in {_shown(strange[0])!r}")
-    if alike := written_alike(sorted(facts.texts)):
+    if alike := schema.written_alike(sorted(facts.texts)):
         raise _LeftOut(f"has {_shown(alike)}, which would be written alike as CSV")
-    column = CategoryColumn(
+    column = schema.CategoryColumn(
         name=facts.name, may_be_missing=bool(facts.missing), categories=tuple(sorted(facts.texts))
     )
     return column, [*_rare(facts), *_spellings(facts), *_words_as_missing(facts)]

@@ -7,14 +7,7 @@ from pathlib import Path
 from mdgan.observe.text_table import text_table
 from mdgan.samples.table.kind import TableKind
 from mdgan.samples.table.reading import Problem, read_rows
-from mdgan.samples.table.schema import (
-    AnyColumn,
-    NumberColumn,
-    ScaledColumn,
-    YesNoColumn,
-    column_kind,
-    read_schema,
-)
+from mdgan.samples.table.schema import AnyColumn, NumberColumn, ScaledColumn, read_schema
 
 _MOST_TOLD = 5  # problems of a column that are told one by one
 _MOST_CHOICES = 8
@@ -77,7 +70,7 @@ def schema_in_words(path: Path) -> str:
     """A table of a schema's columns, and the hash by which sites know that theirs are the same."""
     schema = read_schema(path)
     rows = [
-        (c.name, column_kind(c), _values_of(c), "may be missing" if c.may_be_missing else "")
+        (c.name, c.kind, _values_of(c), "may be missing" if c.may_be_missing else "")
         for c in schema.columns
     ]
     if schema.person:
@@ -88,9 +81,9 @@ def schema_in_words(path: Path) -> str:
 
 
 def _values_of(column: AnyColumn) -> str:
-    if isinstance(column, YesNoColumn):
-        return f"{column.no} / {column.yes}"
     if not isinstance(column, ScaledColumn):
+        if column.kind == "yes_no":
+            return " / ".join(column.choices)
         shown = ", ".join(column.choices[:_MOST_CHOICES])
         more = len(column.choices) - _MOST_CHOICES
         return f"{shown} and {more:,} more" if more > 0 else shown

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from mdgan.interface.child import Audience
 from mdgan.interface.run import OWN_SCORES, Run
+from mdgan.records.row_reader import METRICS, RunTail
 from mdgan.records.rows import Losses, ScoresRow, typed
 from mdgan.records.run_directory import RunDirectory
-from mdgan.records.run_tail import METRICS, RunTail
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -218,8 +218,7 @@ class Run:
         Returns:
             What the rules say: `is_fit`, `verdicts`, and `path` of the bundle.
         """
-        from mdgan.release.bundle import Wanted, release_run
-        from mdgan.release.links import links_of
+        from mdgan.release.bundle import Wanted, links_of, release_run
 
         given = plain(files)
         links = links_of(self.path, given.pop("credentials", None), given.pop("revoked", None))

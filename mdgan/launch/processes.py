@@ -46,7 +46,7 @@ from mdgan.launch.requirements import least_parties, least_sharers
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.metrics.chosen import own_file
 from mdgan.observe.profiler import Profiler
-from mdgan.observe.teller import Teller
+from mdgan.observe.progress import Teller
 from mdgan.observe.tracer import Tracer, traced_every
 from mdgan.privacy.spending import Spending
 from mdgan.settings.machine import num_cores

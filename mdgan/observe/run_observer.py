@@ -331,15 +331,10 @@ class RunObserver:
         scores, epsilon = self._state.scores, self._state.epsilon
         remarks = [in_short(scores[-1].scores)] if scores else []
         remarks += [f"ε {max(epsilon.values()):.2f}"] if epsilon else []
-        self._progress.remark = " | ".join(
-            filter(None, [*remarks, *([self._finding.name] if self._finding else [])])
-        )
+        remarks += [self._finding.name] if self._finding else []
+        self._progress.remark = " | ".join(filter(None, remarks))
 
     def write_status(self, state: str, iteration: int) -> None:
         """Records how far the run is."""
-        far = {"state": state, "iteration": iteration}
-
-        def write() -> None:
-            self._run.write_status({**self._launched.status, **far, "seconds": self.seconds()})
-
-        self._write(write)
+        told = {**self._launched.status, "state": state, "iteration": iteration}
+        self._write(lambda: self._run.write_status({**told, "seconds": self.seconds()}))

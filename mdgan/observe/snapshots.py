@@ -13,8 +13,7 @@ from mdgan.observe.tracer import Tracer
 from mdgan.observe.trackers import Trackers
 from mdgan.records.run_directory import AVERAGE_FILE, GENERATOR_FILE, RunDirectory
 from mdgan.samples.contract import SampleKind
-from mdgan.samples.pictures.kind import PICTURES
-from mdgan.samples.shown import usual_picture
+from mdgan.samples.kinds import PICTURES, usual_picture
 
 
 class Sampled(NamedTuple):

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
 from queue import Full, Queue
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mdgan.errors import BadInput
 from mdgan.records.rows import Losses, RecordedRow, ScoresRow
@@ -146,19 +146,12 @@ def _picture(png: bytes) -> "Image":
         return picture.convert("RGB")
 
 
-class _Offer(NamedTuple):
-    """A tracker, and the package that it needs, which has the tracker's name as an extra."""
-
-    make: Callable[[Path, Mapping[str, Any]], Tracker]
-    package: str
-
-
-TRACKERS = {
-    "tensorboard": _Offer(_TensorBoard, "tensorboard"),
-    "wandb": _Offer(_WandB, "wandb"),
-    "mlflow": _Offer(_MLflow, "mlflow"),
+TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], Tracker]] = {
+    "tensorboard": _TensorBoard,
+    "wandb": _WandB,
+    "mlflow": _MLflow,
 }
-"""All trackers, by the names of `--tracker`."""
+"""All trackers, by the names of `--tracker`, of the package that each needs, and of its extra."""
 
 
 class TrackerNames(tuple[str, ...]):
@@ -180,10 +173,9 @@ class TrackerNames(tuple[str, ...]):
 def check_trackers(names: Iterable[str]) -> None:
     """Raises BadInput if the package of a tracker is missing; imports and creates nothing."""
     for name in names:
-        if find_spec(TRACKERS[name].package) is None:
-            package = TRACKERS[name].package
+        if find_spec(name) is None:
             way_out = f"pip install 'mdgan[{name}]'"
-            raise BadInput(f"--tracker {name}: needs the {package} package: {way_out}")
+            raise BadInput(f"--tracker {name}: needs the {name} package: {way_out}")
 
 
 class Trackers:
@@ -253,7 +245,7 @@ class _TrackerThread:
 
     def _work(self, run: Path, settings: Mapping[str, Any]) -> None:
         try:
-            tracker = TRACKERS[self._name].make(run, settings)
+            tracker = TRACKERS[self._name](run, settings)
             while (what := self._waiting.get()) is not None and not self._over:
                 what(tracker)
         except Exception as error:  # of any of these packages

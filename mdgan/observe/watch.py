@@ -14,10 +14,10 @@ from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
 from mdgan.records.happenings import LEFT, LOST, SHUT_OUT
 from mdgan.records.recorded_run import Trace, TrafficCount
 from mdgan.records.roles import SERVER, first_worker, leader
+from mdgan.records.row_reader import METRICS, RunTail
 from mdgan.records.rows import Losses
 from mdgan.records.run_directory import ENDED, RunDirectory
 from mdgan.records.run_state import Pace, RunState, WorkerState
-from mdgan.records.run_tail import METRICS, RunTail
 from mdgan.records.values import number_in
 
 _WAITING = ("receive", "wait")

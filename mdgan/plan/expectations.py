@@ -1,29 +1,33 @@
-"""What quality to expect under differential privacy, by what was measured on digits.
+"""What `mdgan plan` tells without a measurement here: what FL-GAN would cost, and some quality.
 
-The figures are those of `python -m benchmarks.private_quality`, in docs/quality.md. What a worker
-tells once has noise that follows from ε, δ and the number of samples: with as much noise in a mean,
-quality is as measured, whatever these are. Noise in every step was measured with some hundreds of
-samples a worker.
+Costs follow from the formulas of Hardy et al. (2019). Quality under differential privacy was
+measured on digits by `python -m benchmarks.private_quality`; its figures are in docs/quality.md.
+What a worker tells once has noise that follows from ε, δ and the number of samples: with as much
+noise in a mean, quality is as measured, whatever these are. Noise in every step was measured with
+some hundreds of samples a worker.
 """
 
 from collections.abc import Sequence
-from math import exp, log, sqrt
+from math import exp, log, prod, sqrt
 
 import numpy as np
 
 from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
+from mdgan.gan.build import Models, num_parameters
 from mdgan.privacy.accountant import noise_for
+from mdgan.records.values import brief_size
 
 _OF_MEANS = ((3.2e-4, 0.66), (8.5e-4, 1.2), (1.7e-3, 2.4), (2.2e-3, 4.0), (4.4e-3, 8.8))
 """The standard deviation of the noise in the mean of a feature, and FID."""
 _OF_STEPS = ((1.0, 56.0), (3.0, 49.0), (10.0, 21.0))  # ε, and FID with 360 samples a worker
 _FEW_SAMPLES = 2_000
+_FLOAT_BYTES = 4
+
+Line = tuple[str, str, str]
 
 
-def expectations(
-    settings: RunSettings, shard_size: int | None
-) -> list[tuple[str, Sequence[tuple[str, str, str]]]]:
+def expectations(settings: RunSettings, shard_size: int | None) -> list[tuple[str, Sequence[Line]]]:
     """A section of the page of `mdgan plan`; none without a bound on ε for samples."""
     privacy, heading = settings.privacy, "quality under differential privacy"
     if privacy.dp_epsilon is None or not privacy.hides_samples:
@@ -60,3 +64,46 @@ def _between(measured: Sequence[tuple[float, float]], where: float) -> str:
         return f"{'below' if better else 'above'} {said:g}"
     places, found = np.log(measured).T
     return f"about {exp(np.interp(log(where), places, found)):.2g}"
+
+
+def beside_fl_gan(
+    settings: RunSettings, models: Models, kappa: int, shard_size: float | None
+) -> list[tuple[str, Sequence[Line]]]:
+    """Sections of the page of `mdgan plan`: tables II and IV, and where the lines of figure 2 meet.
+
+    FL-GAN has the same b, and both act after an epoch (E = 1). Table II counts numbers, of an
+    iteration; table IV bytes of float32. Figure 2 compares what a node receives at once.
+
+    Args:
+        shard_size: m, samples of a worker; None if nobody knows.
+    """
+    b, n, d = settings.training.batch_size, settings.num_workers, prod(models.shape)
+    w, theta = num_parameters(models.generator()), num_parameters(models.discriminator())
+    both, m = w + theta, shard_size
+    served = b * (d * n + kappa * w)
+    averaged = "?" if m is None else f"{b * n * both / m:.3g}"
+    times = "?" if m is None else f"{settings.training.iterations * b / m:,.0f}"
+    size = {name: brief_size(_FLOAT_BYTES * x) for name, x in (("θ", theta), ("both", both))}
+    there, back = brief_size(_FLOAT_BYTES * 2 * b * d), brief_size(_FLOAT_BYTES * b * d)
+    per_iteration = f"{settings.training.iterations:,} times"
+    models_sent = f"FL-GAN: {size['both']}, |w| + |θ|, {times} times"
+    table_2 = [
+        ("server computes", f"{served:.3g}", f"b(dN + κ|w|); FL-GAN: {averaged}, bN(|w| + |θ|)/m"),
+        ("server holds", f"{served:.3g}", f"b(dN + κ|w|); FL-GAN: {n * both:.3g}, N(|w| + |θ|)"),
+        ("worker computes", f"{b * theta:.3g}", f"b|θ|; FL-GAN: {b * both:.3g}, b(|w| + |θ|)"),
+        ("worker holds", f"{theta:.3g}", f"|θ|; FL-GAN: {both:.3g}, |w| + |θ|"),
+    ]
+    table_4 = [
+        ("server to a worker", there, f"2bd, {per_iteration}; {models_sent}"),
+        ("worker to the server", back, f"bd, {per_iteration}; {models_sent}"),
+        ("worker to worker", size["θ"], f"|θ|, {times} times; FL-GAN: never"),
+    ]
+    figure_2 = [
+        ("a worker", f"b = {both / (2 * d):,.0f}", "2bd = |w| + |θ|"),
+        ("the server", f"b = {both / d:,.0f}", "bdN = N(|w| + |θ|)"),
+    ]
+    return [
+        ("numbers beside FL-GAN's, an iteration: table II", table_2),
+        ("bytes beside FL-GAN's: table IV", table_4),
+        ("receives more at once than in FL-GAN above: figure 2", figure_2),
+    ]

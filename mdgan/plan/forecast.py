@@ -22,13 +22,12 @@ from mdgan.launch.models import tried_models
 from mdgan.launch.ranks import LocalRanks, local_ranks
 from mdgan.launch.settings import LaunchSettings
 from mdgan.observe.progress import duration
-from mdgan.plan.beside_fl_gan import beside_fl_gan
-from mdgan.plan.expectations import expectations
+from mdgan.plan.expectations import beside_fl_gan, expectations
 from mdgan.plan.layout import Layout, Link, Machines, Workers, consecutive, shared_out
 from mdgan.plan.measurement import Measured, Measurement
 from mdgan.plan.phases import MESSAGES, Seconds
 from mdgan.plan.prediction import Forecast, Question
-from mdgan.records.values import brief_seconds, brief_size
+from mdgan.records.values import a, brief_seconds, brief_size
 from mdgan.settings.machine import num_cores
 
 _log = logging.getLogger(__name__)
@@ -49,11 +48,6 @@ class _Page(NamedTuple):
     question: Question
     measured: Measured
     more: Sequence[Section] = ()
-
-    @property
-    def a_step(self) -> str:
-        """An iteration, a round."""
-        return f"{'an' if self.unit[0] in 'aeiou' else 'a'} {self.unit}"
 
 
 def foretell(
@@ -244,9 +238,9 @@ def _in_words(page: _Page) -> str:
     """The page as lines, without a last line break."""
     forecast, planning = page.question.answer(), page.question.planning
     sections: list[Section] = [
-        (page.a_step, list(_step(page, forecast))),
+        (a(page.unit), list(_step(page, forecast))),
         ("seconds of each", list(_stages(page))),
-        (f"bytes of {page.a_step}", _bytes(page)),
+        (f"bytes of {a(page.unit)}", _bytes(page)),
         *_exchange(page, forecast),
         ("memory, without the data", list(_memory(page))),
         *page.more,
@@ -358,4 +352,4 @@ def _bottleneck(page: _Page, forecast: Forecast) -> str:
         "link": ("the server's link, out and back,", forecast.out + forecast.back),
         "latency": ("latency", forecast.latency),
     }[forecast.bottleneck]
-    return f"bottleneck: {what} take {brief_seconds(seconds)} {page.a_step}"
+    return f"bottleneck: {what} take {brief_seconds(seconds)} {a(page.unit)}"

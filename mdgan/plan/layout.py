@@ -76,7 +76,6 @@ class Machines:
     slots: int | None = None  # of each of them; None for as many as here
 
     def __str__(self) -> str:
-        """How many there are of which name."""
         return f"{self.count}x {self.name}"
 
 

@@ -9,19 +9,12 @@ import psutil
 
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.families.contract import Algorithm, Planning
+from mdgan.plan import phases
 from mdgan.plan.layout import Layout, Link, consecutive
-from mdgan.plan.phases import (
-    MESSAGES,
-    HostStages,
-    Seconds,
-    host_stages,
-    per_worker,
-    stages,
-    step_seconds,
-)
+from mdgan.plan.phases import MESSAGES, HostStages, Seconds
 from mdgan.plan.prediction import Costs, Question, StepTraffic
 from mdgan.plan.short_run import PlayedRole, play
-from mdgan.records.placements import Placed
+from mdgan.records.rows import Placed
 
 _log = logging.getLogger(__name__)
 
@@ -158,7 +151,7 @@ class Measurement:
         nothing = (0.0,) * len(played.sizes)
         planning = replace(self.planning, overlaps=False, exchange=None)
         costs, traffic = measured.costs(played.sizes), StepTraffic(nothing, nothing)
-        took = step_seconds(played.server.charges, self.entry.server_phases[0])
+        took = phases.step_seconds(played.server.charges, self.entry.server_phases[0])
         return took / Question(few, Link(), costs, traffic, planning).answer().step
 
     @property
@@ -169,14 +162,18 @@ class Measurement:
         """What the server and a worker do, where they share cores if they will."""
         shared, first = self.layout.shared, self.entry.server_phases[0]
         clock, busy = (
-            of_server(stages([played.server.charges], first, busy=is_busy), 1 / len(played.sizes))
+            of_server(
+                phases.stages([played.server.charges], first, busy=is_busy), 1 / len(played.sizes)
+            )
             for is_busy in (False, shared)
         )
         workers = [
-            per_worker(role.charges, size)
+            phases.per_worker(role.charges, size)
             for size, role in zip(played.sizes, played.hosts, strict=True)
         ]
-        return Stages(clock, busy, host_stages(workers, busy=shared), self.planning.questions)
+        return Stages(
+            clock, busy, phases.host_stages(workers, busy=shared), self.planning.questions
+        )
 
 
 def hosts_to_play(asked: Sequence[int], carried: int, enough: int, most: int) -> list[int]:

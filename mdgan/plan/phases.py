@@ -57,7 +57,6 @@ class PhaseClock:
         self._since = self._busy_since = 0.0
 
     def __call__(self, phase: str, _iteration: int) -> None:
-        """A phase begins."""
         seconds, busy = time.perf_counter() - self._since, time.process_time() - self._busy_since
         if self._phase:
             self.charges.append(PhaseCharge(self._phase, seconds, busy))

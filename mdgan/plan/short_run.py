@@ -34,8 +34,8 @@ from mdgan.observe.tracer import OnPhase
 from mdgan.plan.layout import Layout
 from mdgan.plan.phases import PhaseCharge, PhaseClock
 from mdgan.privacy.contents import Contents
-from mdgan.records.placements import Placed
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
+from mdgan.records.rows import Placed
 from mdgan.samples.contract import Shape
 
 _ENDLESS = 10**9

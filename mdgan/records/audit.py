@@ -152,7 +152,6 @@ class Bound(Struct, frozen=True, kw_only=True):
         return 1e9 if self.flaws else surely
 
     def __str__(self) -> str:
-        """In a line."""
         could = "" if self.ceiling is None else f", at most {self.ceiling:.3g} could be shown"
         share = f"{100 * self.confidence:.0f} %"
         told = f"ε ≥ {self.epsilon:.2f} ({share}){could}, stated ≤ {self.stated:.3g}"

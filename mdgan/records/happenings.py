@@ -1,12 +1,11 @@
 """What a run records of workers that come, go or do not answer."""
 
-from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from mdgan.records.rows import Rank, RecordedRow, typed
+from mdgan.records.rows import Rank, RecordedRow
 
 BEGAN, RESUMED = "holdings", "resumed"
 JOINED, LEFT, LOST, SHUT_OUT = "joined", "left", "lost", "shut out"
@@ -34,7 +33,6 @@ class Happening(RecordedRow, frozen=True):
     held: dict[Rank, Holding] = field(name="holdings", default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises ValueError if it happened to no worker."""
         if not self.workers and self.kind not in (BEGAN, RESUMED):
             raise ValueError("it names no worker")
 
@@ -47,13 +45,3 @@ class Happening(RecordedRow, frozen=True):
     def holdings(self) -> dict[int, Holding]:
         """Worker → what it holds, if that was recorded."""
         return {**(self.named if isinstance(self.named, dict) else {}), **self.held}
-
-
-def happening(record: Mapping[str, Any]) -> Happening | None:
-    """What a row of `metrics.jsonl` says of workers; None if it says nothing or makes no sense."""
-    if record.get("event") not in KINDS:
-        return None
-    try:
-        return typed(record, Happening)
-    except ValueError:
-        return None

@@ -13,7 +13,7 @@ from mdgan.records.diagnosis import Finding, diagnose
 from mdgan.records.roles import first_worker
 from mdgan.records.row_reader import RowReader
 from mdgan.records.rows import Count, Kind, Losses, RoundRow, Seconds, typed
-from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory, Status
+from mdgan.records.run_directory import RunDirectory, Status
 from mdgan.records.run_state import RunState
 
 MOST_NAMES = 32
@@ -155,11 +155,6 @@ class RecordedRun:
         """Worker → how many samples of each class it holds, as recorded last."""
         workers = sorted(self.state.workers.items())
         return {n: worker.classes for n, worker in workers if worker.classes is not None}
-
-    @property
-    def neighbours(self) -> Path:
-        """The picture of samples and their nearest held-out ones, if there is one."""
-        return self.path / NEIGHBOURS_FILE
 
     @cached_property
     def audit(self) -> Audit | None:

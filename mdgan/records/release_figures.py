@@ -1,16 +1,33 @@
-"""The figures of a run that a policy decides by, from its records and its audit."""
+"""The figures of a run that a policy decides by, from its records and its audit.
+
+Those that follow from training data are as coarse as what they measure is known.
+"""
 
 from collections.abc import Iterable, Sequence
+from math import floor, log10
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from mdgan.credentials.permit import permit_of
 from mdgan.privacy.attestation import Attestation
-from mdgan.records.audit import Audit, Separation
+from mdgan.records.audit import Audit, Copying, Separation
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_policy import RuleVerdict, decide, default_text, rules_in
-from mdgan.records.rounded import rounded_audit, rounded_scores
 from mdgan.records.rows import ScoresRow, typed
 from mdgan.records.score_names import SCORE_NAMES
+
+_DIGITS = 2
+NO_WORDS: dict[str, Any] = {
+    **{"left_out": {}, "warnings": [], "class_histogram": [], "real_class_histogram": []},
+    **{"seconds": None, "extractor": None, "by_class": None},
+}
+"""What scores lack that strangers may read."""
+NO_ATTACKS: dict[str, Any] = {
+    **{"discriminators": [], "inversions": [], "left_out": {}, "extractor": "", "epsilon": {}}
+}
+"""What an audit lacks that strangers may read."""
 
 FLOOR = "floor"  # what real data get where generated samples get `fid`
 
@@ -54,8 +71,10 @@ def figures_of(recorded: RecordedRun, answers: Sequence[Attestation]) -> dict[st
 def measured(recorded: RecordedRun) -> dict[str, float]:
     """Those that scores and audit have measured."""
     scores, audit = last_scores(recorded), recorded.audit
-    found = {} if scores is None else of_scores(rounded_scores(scores))
-    return {**found, **({} if audit is None else of_audit(rounded_audit(audit)))}
+    return {
+        **of_scores(scores and rounded_scores(scores)),
+        **of_audit(audit and rounded_audit(audit)),
+    }
 
 
 def default_verdicts(recorded: RecordedRun) -> list[RuleVerdict]:
@@ -109,15 +128,54 @@ def of_audit(audit: Audit | None) -> dict[str, float]:
         return found
     attacks = [copying.membership for copying in audit.generator]
     found["audit_auc"] = max(attack.auc for attack in attacks)
-    shares = [share for attack in attacks if (share := _found_at(attack, 0.01)) is not None]
-    if shares:
+    if shares := [one.share for attack in attacks for one in attack.found if one.alarms == 0.01]:
         found["audit_tpr_at_1e-2"] = max(shares)
     found["closest_record_ratio"] = min(copying.ratio for copying in audit.generator)
-    copied = [copying.copied for copying in audit.generator if copying.copied is not None]
-    if copied:
+    if copied := [each.copied for each in audit.generator if each.copied is not None]:
         found["copied_share"] = max(copied)
     return found
 
 
-def _found_at(attack: Separation, alarms: float) -> float | None:
-    return next((each.share for each in attack.found if each.alarms == alarms), None)
+def rounded(value: Any) -> Any:
+    """A number with two digits, or all numbers in JSON values."""
+    if isinstance(value, list | tuple):
+        return [rounded(each) for each in value]
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value:
+        return value
+    places = _DIGITS - 1 - floor(log10(abs(value)))
+    return round(value, places)
+
+
+def rounded_scores(scores: ScoresRow) -> ScoresRow:
+    """Scores without words, which may name files, and without what else only the server needs."""
+    kept = {"iteration": scores.iteration, "n": scores.n, "n_held_out": scores.n_held_out}
+    plain = msgspec.to_builtins(replace(scores, **NO_WORDS), str_keys=True)
+    return msgspec.convert({**rounded(plain), **kept}, ScoresRow, str_keys=True)
+
+
+def rounded_audit(audit: Audit, *, has_dp: bool = False) -> Audit:
+    """What attacks on the generator found; what others found stays at home.
+
+    With `has_dp` only what canaries say is left: coins and noise decide that, and no noise covers
+    the rest, such as how long a sample's gradient is, and what was found of that.
+    """
+    attacks = [] if has_dp else [_rounded_attack(each) for each in audit.generator]
+    bound = audit.bound
+    if has_dp and bound is not None:
+        flaws = ["it does not do as it states; see the audit"] if bound.flaws else []
+        bound = replace(bound, longest=None, flaws=flaws)
+    return replace(audit, generator=attacks, bound=bound, **NO_ATTACKS)
+
+
+def _rounded_attack(attack: Copying) -> Copying:
+    found = attack.membership
+    plain = msgspec.to_builtins(replace(attack, membership=replace(found, curve=[])))
+    coarse = msgspec.convert(rounded(plain), Copying)
+    places = max(1, -floor(log10(found.error))) if found.error else _DIGITS
+    chance = None if found.chance is None else round(found.chance, places)
+    by_error: Separation = replace(
+        coarse.membership, auc=round(found.auc, places), chance=chance, error=rounded(found.error)
+    )
+    return replace(coarse, membership=by_error)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mdgan.records import happenings, rows
-from mdgan.records.placements import PLACEMENT, Placed
 
 COUNTED = ("answered", happenings.LATE, happenings.REFUSED, happenings.LOST)
 UNSAVED, UNSCORED = "unsaved", "unscored"
@@ -29,7 +28,7 @@ _KINDS: dict[str, type[rows.RecordedRow]] = {
     "attendance": rows.Attended,
     "fetching": rows.Fetching,
     "profile": rows.Profile,
-    PLACEMENT: Placed,
+    rows.PLACEMENT: rows.Placed,
     "epsilon": rows.Epsilon,
 }
 """Events by name; an event of another name, as a new family may write, is a `RecordedRow`."""

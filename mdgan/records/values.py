@@ -18,12 +18,9 @@ def number(value: Any) -> float | None:
         return None
 
 
-def number_in(record: Mapping[str, Any], *path: str) -> float | None:
-    """The finite number at the end of nested keys, or None."""
-    value: Any = record
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return number(value)
+def number_in(record: Mapping[str, Any], key: str) -> float | None:
+    """The finite number under a key, or None."""
+    return number(record.get(key))
 
 
 def passed(interval: int, before: int, now: int) -> bool:
@@ -123,6 +120,11 @@ def said_range(numbers: Sequence[int]) -> str:
 def count(amount: int, one: str, many: str | None = None) -> str:
     """`1 swap`, `2,000 swaps`."""
     return f"{amount:,} {one if amount == 1 else many or one + 's'}"
+
+
+def a(unit: str) -> str:
+    """A unit with its article: `an iteration`, `a round`."""
+    return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
 
 
 def said_left_out(left_out: Mapping[str, str], names: Mapping[str, str] | None = None) -> list[str]:

@@ -11,10 +11,11 @@ import msgspec
 from mdgan.audit.run import audit_run
 from mdgan.errors import BadInput, reason_of, writing
 from mdgan.inspect.trained import TrainedRun, load_trained
-from mdgan.launch.settings import LinkSettings, read_identity
+from mdgan.launch.settings import LaunchSettings, LinkSettings, read_identity, without_other_guards
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_figures import figures_of, measured
 from mdgan.records.release_policy import RuleVerdict, decide, policy_text
+from mdgan.records.run_directory import RunDirectory
 from mdgan.release.contents import POLICY_FILE, described, made_files
 from mdgan.release.evidence import EVIDENCE_FILE, RunEvidence, evidence_of
 from mdgan.release.signing import REVOKED_FILE, document, seal
@@ -51,6 +52,14 @@ class Released:
     def is_fit(self) -> bool:
         """Whether every rule is met."""
         return all(verdict.met for verdict in self.verdicts)
+
+
+def links_of(run: Path, credentials: str | None, revoked: str | None) -> LinkSettings:
+    """The links of a run's server, with the files that the user names in place of its own."""
+    given = {"credentials": credentials, "revoked": revoked}
+    changes = {name: value for name, value in given.items() if value is not None}
+    settings = without_other_guards(changes, RunDirectory.open(run).read_config())
+    return LaunchSettings.read({**settings, **changes}).links
 
 
 def release_run(

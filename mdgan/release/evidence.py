@@ -20,19 +20,11 @@ from mdgan.gan.model_state import digest_of
 from mdgan.inspect.trained import TrainedRun
 from mdgan.launch.privacy import FEATURES, tells
 from mdgan.privacy.attestation import Attestation, rounded_up
+from mdgan.records import release_figures
 from mdgan.records.audit import Audit
-from mdgan.records.happenings import happening
+from mdgan.records.happenings import Happening
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.release_figures import (
-    attestations,
-    last_scores,
-    of_audit,
-    of_scores,
-    of_signatures,
-    spent,
-)
 from mdgan.records.release_policy import SECTIONS, Rule, rules_in
-from mdgan.records.rounded import NO_ATTACKS, NO_WORDS, rounded, rounded_audit, rounded_scores
 from mdgan.records.rows import Count, ScoresRow, Seconds
 from mdgan.records.values import said_list
 from mdgan.samples.contract import SampleKind
@@ -108,12 +100,12 @@ class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def measured(self) -> dict[str, float]:
         """The figures that only the server has measured."""
-        return {**of_scores(self.scores), **of_audit(self.audit)}
+        return {**release_figures.of_scores(self.scores), **release_figures.of_audit(self.audit)}
 
     @property
     def figures(self) -> dict[str, float]:
         """What policies decide by; no signature is checked."""
-        signed = of_signatures(self.attestations)
+        signed = release_figures.of_signatures(self.attestations)
         return {**self.measured, **self.privacy(self.epsilon), **signed}
 
     def misfit(self) -> str:
@@ -121,10 +113,10 @@ class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
         scores, audit = self.scores, self.audit
         if self.versions.keys() - versions().keys() or max(map(len, self.versions.values())) > 40:
             return "versions"
-        if scores is not None and scores != replace(scores, **NO_WORDS):
+        if scores is not None and scores != replace(scores, **release_figures.NO_WORDS):
             return "scores"
         if audit is not None and (
-            audit != replace(audit, **NO_ATTACKS)
+            audit != replace(audit, **release_figures.NO_ATTACKS)
             or any(each.membership.curve for each in audit.generator)
             or (self.has_dp and audit.generator)
         ):
@@ -161,7 +153,7 @@ def evidence_of(
     learnt = "" if counts is None else digest_of({"counts": counts})
     terms, answers = _signed(trained, recorded, digest, learnt)
     has_dp = _settings_of(terms).privacy.keeps_ledger
-    scores = last_scores(recorded)
+    scores = release_figures.last_scores(recorded)
     if has_dp and tells(trained.settings()[0], FEATURES) and not trained.dataset.kind.judges:
         scores = None  # of sums over all samples, which no noise covers
     audit = recorded.audit
@@ -175,11 +167,11 @@ def evidence_of(
         terms=terms,
         generator=digest,
         learnt=learnt,
-        samples=None if has_dp else rounded(_held(recorded)),
+        samples=None if has_dp else release_figures.rounded(_held(recorded)),
         label_shares=_label_shares(trained),
-        epsilon={n: rounded_up(e) for n, e in spent(recorded, answers).items()},
-        scores=None if scores is None else rounded_scores(scores),
-        audit=None if audit is None else rounded_audit(audit, has_dp=has_dp),
+        epsilon={n: rounded_up(e) for n, e in release_figures.spent(recorded, answers).items()},
+        scores=None if scores is None else release_figures.rounded_scores(scores),
+        audit=None if audit is None else release_figures.rounded_audit(audit, has_dp=has_dp),
         attestations=answers,
         num_samples=num_samples,
         purpose=" ".join(purpose.split()),
@@ -229,7 +221,7 @@ def _signed(
     sha256 = {"dataset_sha256": trained.dataset.sha256, **trained.dataset.agreed}
     terms = {"version": version, **shared, **sha256}
     kept: list[Attestation] = []
-    for answer in reversed(attestations(recorded)):
+    for answer in reversed(release_figures.attestations(recorded)):
         said = answer.said()
         others = said.generator not in ("", generator) or said.learnt not in ("", learnt)
         if others or said.run != recorded.status.get("run_id"):
@@ -242,8 +234,7 @@ def _signed(
 
 
 def _held(recorded: RecordedRun) -> int:
-    seen = [each for row in recorded.events if (each := happening(row)) is not None]
-    held = {n: holding for each in seen for n, holding in each.holdings.items()}
+    held = {n: own for row in recorded.of(Happening) for n, own in row.holdings.items()}
     return sum(each.samples or sum(each.classes) for each in held.values())
 
 
@@ -254,4 +245,6 @@ def _label_shares(trained: TrainedRun) -> list[int]:
     if is_even or number is None or trained.dataset.kind.num_counts:
         return []
     counts = label_counts(number, trained.held()).tolist()
-    return [max(int(n > 0), round(rounded(_SHARES * n / sum(counts)))) for n in counts]
+    return [
+        max(int(n > 0), round(release_figures.rounded(_SHARES * n / sum(counts)))) for n in counts
+    ]

@@ -1,15 +1,28 @@
-"""Which files a bundle has, and who signed them: `manifest.json` and `signature.json`."""
+"""Which files a bundle has, who signed them, and what these signatures say of the run.
+
+That is `manifest.json`, `signature.json`, and the words of hosts on terms and generator.
+"""
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
-from mdgan.credentials.identity import Identity, sign
+from mdgan.credentials.identity import Identity, check_signed, sign
+from mdgan.credentials.pem import certificates_in, pem_of, read_file
+from mdgan.credentials.permit import Permit
+from mdgan.credentials.revocations import is_plain, read_list
+from mdgan.errors import BadInput, printable, reason_of
+from mdgan.privacy.attestation import Attestation
+from mdgan.records.release_figures import of_signatures
+from mdgan.records.values import said, said_list
+from mdgan.release.evidence import RunEvidence
 from mdgan.storage.foreign_file import open_regular, read_whole
 
 MANIFEST_FILE, SIGNATURE_FILE = "manifest.json", "signature.json"
@@ -17,6 +30,8 @@ REVOKED_FILE = "revoked.pem"
 _Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 _Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
 _MOST_FILE_BYTES = 1 << 36
+_SLACK = 1e-9
+_WORD = "the server's word"
 
 Document = TypeVar("Document", bound=Struct)
 
@@ -72,3 +87,198 @@ def digest_of_file(path: Path) -> str:
     """SHA-256 of a regular file; raises OSError."""
     with open_regular(path, _MOST_FILE_BYTES) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Check(NamedTuple):
+    """One line; `holds` is false if the bundle must not be trusted for it."""
+
+    holds: bool
+    line: str
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whom the reader believes, as files."""
+
+    authority: Path | None = None  # certificates of the authority
+    # Its list of revoked certificates, newer than the one in the bundle.
+    revoked: Path | None = None
+    policy: Path | None = None  # the reader's own; None for mdgan's
+    # A folder with dataset files that the reader has from elsewhere.
+    datasets_dir: str | None = None
+    # Whether a generator that no host has signed is taken on the server's word.
+    unsigned: bool = False
+
+    def takes_word(self, line: str) -> Check:
+        """What only the server says: it holds if the reader accepts that."""
+        return Check(self.unsigned, line + ("" if self.unsigned else "; --unsigned accepts that"))
+
+
+@dataclass
+class Signatures:
+    """The signatures of a bundle."""
+
+    bundle: Path
+    trust: Trust
+    evidence: RunEvidence
+    made: datetime  # when it was made, by its own account; certificates must have been valid then
+    # What hosts have signed of this run, these terms and counts, and no other generator, with keys
+    # that are not the server's.
+    counting: list[Attestation] = field(default_factory=list)
+    # Whether the server has signed the bundle, or there is no authority for that.
+    is_of_server: bool = False
+
+    def check(self) -> Iterator[Check]:
+        """Checks all of them; raises BadInput if the reader names no authority for them."""
+        try:
+            signature = read_document(self.bundle / SIGNATURE_FILE, Signature)
+        except (OSError, ValueError) as error:
+            yield Check(False, f"{SIGNATURE_FILE}: cannot be read ({reason_of(error)})")
+            return
+        answers = [answer for answer in self.evidence.attestations if answer.signature]
+        if self.trust.authority is None:
+            if signature.signature or answers:
+                raise BadInput(
+                    f"{self.bundle}: is signed; name the certificate of its authority with "
+                    "--authority FILE, which you have from elsewhere"
+                )
+            self.is_of_server = True
+            yield self._who_names_the_generator()
+            return
+        given = read_file(self.trust.authority, "name the authority's certificate")
+        trusted = certificates_in(self.trust.authority, given)
+        authorities, revoked = pem_of(*trusted), set[int]()
+        if self.trust.revoked is not None:
+            revoked |= {each.serial_number for each in read_list(self.trust.revoked, trusted)}
+        if (own_list := self.bundle / REVOKED_FILE).exists():
+            try:
+                revoked |= {each.serial_number for each in read_list(own_list, trusted)}
+                if not is_plain(own_list.read_bytes()):
+                    yield Check(False, f"{REVOKED_FILE}: has more in it than a list")
+            except BadInput as error:
+                yield Check(False, str(error))
+        server = ""
+        try:
+            permit = self._of_server(signature, authorities)
+            server, self.is_of_server = permit.fingerprint, True
+            yield _signed("server", permit, permit.refusal("server", []), revoked)
+        except ValueError as error:
+            yield Check(False, f"server: has not signed: {reason_of(error)}")
+        for answer in self.evidence.attestations:
+            yield self._of_host(answer, authorities, revoked, server)
+        ranks = [rank for answer in self.evidence.attestations for rank in answer.workers]
+        if len(set(ranks)) < len(ranks):
+            yield Check(False, "evidence: some rank(s) have two words in it")
+        yield self._who_names_the_generator()
+
+    def _of_server(self, signature: Signature, authorities: bytes) -> Permit:
+        """Who signed the manifest; raises ValueError if that does not count."""
+        chain, own = signature.chain.encode(), bytes.fromhex(signature.signature)
+        manifest = signed_bytes((self.bundle / MANIFEST_FILE).read_bytes())
+        permit = check_signed(authorities, manifest, chain, own, self.made)
+        if pem_of(*certificates_in(self.bundle / SIGNATURE_FILE, chain)) != chain:
+            raise ValueError("its certificate is not written as mdgan writes it")
+        return permit
+
+    def _of_host(
+        self, answer: Attestation, authorities: bytes, revoked: set[int], server: str
+    ) -> Check:
+        ranks = f"rank(s) {said_list(answer.workers)}"
+        if not answer.signature:
+            return Check(True, f"{ranks}: did not sign: {printable(answer.refusal, 300)}")
+        try:
+            permit, said_of = answer.check(authorities, self.made), answer.said()
+            if (
+                answer.refusal
+                or pem_of(*certificates_in(Path(), answer.chain.encode())) != answer.chain.encode()
+            ):
+                raise ValueError("it is not written as mdgan writes it")
+        except ValueError as error:
+            return Check(False, f"{ranks}: has not signed: {reason_of(error)}")
+        known = self.evidence
+        if permit.fingerprint == server:
+            return Check(True, f"{ranks}: signed with the server's own key, which does not count")
+        differing = {
+            "another run": said_of.run != known.run,
+            "other terms": said_of.terms != known.terms,
+            "another generator": said_of.generator not in ("", known.generator),
+            "another iteration": bool(said_of.generator) and said_of.iteration != known.iteration,
+            "other counts of all sites": said_of.learnt != known.learnt,
+        }
+        why_not = next((f"signed {what}" for what, differs in differing.items() if differs), None)
+        found = _signed(ranks, permit, why_not, revoked)
+        if found.holds:
+            self.counting.append(answer)
+        blank = found.holds and not said_of.generator
+        return Check(found.holds, found.line + ", the terms alone" * blank)
+
+    def _who_names_the_generator(self) -> Check:
+        if self.figures["signed_by"]:
+            return Check(True, "generator: hosts have signed which one it is")
+        what = f"which one it is, is {_WORD}"
+        if not self.counting:
+            what = f"all that this bundle says is {_WORD}"
+        return self.trust.takes_word(f"generator: no host has signed it: {what}")
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Those of a policy that signatures say."""
+        refused = [answer for answer in self.evidence.attestations if not answer.signature]
+        return of_signatures([*self.counting, *refused])
+
+    # What was spent.
+
+    def check_privacy(self) -> Iterator[Check]:
+        """Whether the evidence says of ε what hosts have signed."""
+        told, evidence, signed = self.evidence.epsilon, self.evidence, self._accounts()
+        if not evidence.has_dp:
+            if told:
+                yield Check(False, "evidence: tells an ε, and the terms have no noise")
+            yield Check(True, "privacy: the terms have no differential privacy")
+            return
+        for rank, epsilon in signed.items():
+            if abs(epsilon - told.get(rank, 0.0)) > _SLACK:
+                line = f"its account says ε = {said(epsilon)}, the evidence {said(told.get(rank))}"
+                yield Check(False, f"rank {rank}: {line}")
+        found = self.privacy()
+        about = f"ε = {said(found.get('epsilon'))} at most, δ = {found['delta']:g}"
+        if evidence.server_adds_noise:
+            why = "with --dp-unit client no host signs an account"
+            yield Check(True, f"privacy: {about}: {_WORD} alone, as {why}")
+        elif not self.counting:
+            yield Check(True, f"privacy: {about}: {_WORD}")
+        elif silent := [rank for rank in evidence.accounts if rank not in signed]:
+            ranks = f"rank(s) {said_list(silent)}"
+            yield Check(False, f"privacy: ε is not known: {ranks} have signed no account")
+        else:
+            yield Check(True, f"privacy: {about}, as all hosts have signed")
+
+    def _accounts(self) -> dict[int, float]:
+        """By rank, the largest ε that a host of it has signed."""
+        found: dict[int, float] = {}
+        for answer in self.counting:
+            for rank, epsilon in answer.epsilon.items():
+                found[rank] = max(epsilon, found.get(rank, 0.0))
+        return found
+
+    def privacy(self) -> dict[str, float]:
+        """ε and δ as hosts have signed, or where that is all there is, as the server says."""
+        is_word = self.evidence.server_adds_noise or not self.counting
+        return self.evidence.privacy(self.evidence.epsilon if is_word else self._accounts())
+
+    @property
+    def by_hosts(self) -> set[str]:
+        """The figures that are more than the server's word."""
+        found = set(self.figures)
+        if self.counting and not self.evidence.server_adds_noise:
+            found |= set(self.privacy())
+        return found
+
+
+def _signed(whose: str, permit: Permit, why_not: str | None, revoked: set[int]) -> Check:
+    by = f"{permit.name}, key {permit.fingerprint[:16]}…"
+    if permit.serial in revoked:
+        return Check(False, f"{whose}: signed by {by}, whose certificate is revoked")
+    if why_not:
+        return Check(False, f"{whose}: signed by {by}, but {why_not}")
+    return Check(True, f"{whose}: signed by {by}")

@@ -1,4 +1,9 @@
-"""All figures of the report, in their order: a new figure is one more entry here."""
+"""All figures of the report, in their order: a new figure is one more entry here.
+
+Below them stands what the headings of tables mean where they do not say it.
+"""
+
+from typing import Any
 
 from mdgan.families import registry
 from mdgan.records.score_names import SCORE_NAMES
@@ -24,47 +29,43 @@ NO_HOLDINGS = "no worker told how many samples of each class it holds"
 NO_TRACE = "no trace of a complete {unit} is there yet"
 
 
+def _single(name: str, title: str, *, counted: bool = False, **view: Any) -> Entry:
+    """A figure that is looked at in one way."""
+    return Entry(name, title, (View(**view),), counted)
+
+
 # Laid out by hand as a table: name and title, then the views: what is drawn, the words.
 # fmt: off
 SAMPLES = PageSection("samples", "Samples", (
     Entry("samples", "Samples", (
-        View(
-            name="over time", paper="7.12 to 7.16",
+        View(name="over time", paper="7.12 to 7.16",
             fits=Subject.is_seen, of=samples.samples_over_time, missing="no samples are saved yet",
-            caption="What the generator makes of the same noise as training goes on.",
-        ),
-        View(
-            name="nearest real samples", of=samples.nearest_real,
+            caption="What the generator makes of the same noise as training goes on."),
+        View(name="nearest real samples", of=samples.nearest_real,
             caption="Generated samples, and under each the held-out real sample whose features are "
             "nearest. Held-out samples are those that the server itself may read; no worker's "
-            "shard is looked at. A generator that copies comes much nearer than real samples do.",
-        ),
+            "shard is looked at. A generator that copies comes much nearer than real samples do."),
     )),
 ))
 
 QUALITY = PageSection("quality", "Quality", (
     Entry("scores", "Scores", (
         *(
-            GroupedView(
-                name=name, paper="7.8, E.6" if against is scores.ITERATIONS else "",
+            GroupedView(name=name, paper="7.8, E.6" if against is scores.ITERATIONS else "",
                 of=scores.curves("fid", "column_shapes", against=against),
                 draw=scores.scores(against),
                 missing=NO_SCORES if against is scores.ITERATIONS else "",
                 caption="FID: the Fréchet distance between generated and real features, lower is "
                 "better; dashed: what as many real samples get. Of rows of tables: how alike each "
-                "column spreads, 1 is best.",
-            )
+                "column spreads, 1 is best.")
             for name, against in scores.COSTS.items()
         ),
-        GroupedView(
-            name="by epsilon",
+        GroupedView(name="by epsilon",
             of=scores.curves("fid", "coverage", "column_shapes", against=scores.EPSILON),
             draw=scores.scores(scores.EPSILON),
             caption="The same, and coverage (how much of what is real is among the samples, higher "
-            "is better), by what differential privacy has spent up to then.",
-        ),
-        GroupedView(
-            name="all", paper="7.9, E.7", of=scores.curves(*SCORE_NAMES),
+            "is better), by what differential privacy has spent up to then."),
+        GroupedView(name="all", paper="7.9, E.7", of=scores.curves(*SCORE_NAMES),
             draw=scores.scores(columns=2),
             caption="Lower is better: FID, KID, class KL, intra FID. Higher is better: the "
             "inception score, how sure a classifier is of each sample and how varied they are; "
@@ -73,245 +74,209 @@ QUALITY = PageSection("quality", "Quality", (
             "data. The band of a single run is one standard deviation. Of rows of tables: column "
             "shapes and pair trends, 1 is best, and the AUC on real rows of a logistic regression "
             "(LR) and of gradient boosting (GB) that learnt from synthetic rows; the distance to "
-            "the closest record shall not be below that of real rows.",
-        ),
+            "the closest record shall not be below that of real rows."),
     )),
     Entry("columns", "Columns", (
-        View(
-            name="one by one", fits=Subject.has_columns,
+        View(name="one by one", fits=Subject.has_columns,
             of=columns.table_columns, missing=NO_SCORES,
             caption="How the values of each column spread in synthetic rows, and in the rows of "
             "all sites, of which the counts are known. Numbers stand in 24 bars of equal width, of "
-            "categories the 24 most usual.",
-        ),
-        View(
-            name="correlations", fits=Subject.has_columns,
+            "categories the 24 most usual."),
+        View(name="correlations", fits=Subject.has_columns,
             of=columns.table_correlations,
             caption="Pearson's correlation of all columns of numbers and of those with two values, "
-            "in synthetic and in held-out rows; the table has the pairs that differ most.",
-        ),
+            "in synthetic and in held-out rows; the table has the pairs that differ most."),
     )),
     Entry("classes", "Classes", (
-        View(
-            name="how often", fits=Subject.is_seen,
+        View(name="how often", fits=Subject.is_seen,
             missing="no scores of classes are recorded (mdgan evaluate adds some)",
             of=lambda subject: histograms(subject.run), draw=classes.class_histogram,
-            caption="How often each class is generated, against how often it occurs in real data.",
-        ),
-        View(
-            name="class by class", of=classes.class_by_class,
+            caption="How often each class is generated, against how often it occurs in real data."),
+        View(name="class by class", of=classes.class_by_class,
             caption="How many of the samples that were asked for of a class are predicted to be of "
-            "it, and the FID between them and the held-out real ones of it, lower is better.",
-        ),
-        View(
-            name="held by workers", fits=Subject.has_workers,
+            "it, and the FID between them and the held-out real ones of it, lower is better."),
+        View(name="held by workers", fits=Subject.has_workers,
             of=classes.worker_holdings, missing=NO_HOLDINGS,
-            caption="Samples by class and worker; they never leave it.",
-        ),
+            caption="Samples by class and worker; they never leave it."),
     )),
     Entry("losses", "Losses", (
-        View(
-            name="mean", of=losses.loss_series, draw=losses.losses,
+        View(name="mean", of=losses.loss_series, draw=losses.losses,
             missing="no iteration is recorded yet",
             caption="What the generator and the discriminators minimise; neither says how good "
-            "samples are.",
-        ),
-        View(
-            name="by worker", fits=Subject.has_workers,
+            "samples are."),
+        View(name="by worker", fits=Subject.has_workers,
             of=losses.losses_by_worker,
             caption="The same of every worker: one whose data differ, or whose discriminator wins, "
-            "stands apart.",
-        ),
+            "stands apart."),
     )),
 ))
 
 ROUNDS = PageSection("rounds", "Rounds", (
     Entry("rounds", "Rounds", (
-        GroupedView(
-            name="samples seen", fits=Subject.has_rounds,
+        GroupedView(name="samples seen", fits=Subject.has_rounds,
             of=workers.classes_seen, missing=NO_HOLDINGS, draw=workers.samples_seen,
             caption="Samples that the server has seen through the workers that took part, a sample "
             "as often as its worker did. Lines are means over the classes, bands reach from the "
             "least to the most seen one; diamonds: every class was seen 500 times. As figure 14 of "
-            "Guerraoui et al. (2020); the table has the KL divergence of their figure 10.",
-        ),
-        View(
-            name="who took part", fits=Subject.has_rounds,
+            "Guerraoui et al. (2020); the table has the KL divergence of their figure 10."),
+        View(name="who took part", fits=Subject.has_rounds,
             of=workers.who_was_asked,
             missing="no round tells who took part, as under differential privacy",
             caption="How often every worker was asked, and took part: its model came in time and "
-            "the round was not aborted.",
-        ),
+            "the round was not aborted."),
     )),
 ))
 
 SLOTS = PageSection("slots", "Clients in slots", (
-    Entry("placement", "Who trained where in a round", (
-        View(
-            of=slots.by_batches,
-            caption="The clients that each slot trained in a typical round, one after another: the "
-            "stronger the colour, the more batches. Grey: the slot had nothing to do.",
-        ),
-    )),
-    Entry("predictions", "Predicted seconds", (
-        View(
-            of=slots.predictions,
-            caption="How long clients took against what was predicted, and the curve "
-            "a·x + b·log(x) + d of seconds by batches x, as fitted last to each kind of slot (Sani "
-            "et al. 2024, equation 3), with what it leaves.",
-        ),
-    )),
-    Entry("idle", "Idle slots", (
-        View(
-            of=slots.idle_slots,
-            caption="The share of each round in which a slot trained no client.",
-        ),
-    )),
-    Entry("concurrency", "How many slots", (
-        View(
-            of=slots.numbers_of_slots,
-            caption="Slots that each host used while it searched for the best number, and the "
-            "batches that it trained a second.",
-        ),
-    )),
+    _single("placement", "Who trained where in a round", of=slots.by_batches,
+        caption="The clients that each slot trained in a typical round, one after another: the "
+        "stronger the colour, the more batches. Grey: the slot had nothing to do."),
+    _single("predictions", "Predicted seconds", of=slots.predictions,
+        caption="How long clients took against what was predicted, and the curve "
+        "a·x + b·log(x) + d of seconds by batches x, as fitted last to each kind of slot (Sani "
+        "et al. 2024, equation 3), with what it leaves."),
+    _single("idle", "Idle slots", of=slots.idle_slots,
+        caption="The share of each round in which a slot trained no client."),
+    _single("concurrency", "How many slots", of=slots.numbers_of_slots,
+        caption="Slots that each host used while it searched for the best number, and the "
+        "batches that it trained a second."),
 ))
 
 COST = PageSection("cost", "Time, bytes and memory", (
     Entry("timeline", "Timeline", (
-        View(
-            name="ten {unit}s", paper="7.10", of=timeline.ten, draw=timeline.timelines,
+        View(name="ten {unit}s", paper="7.10", of=timeline.timelines(timeline.ten),
             missing=NO_TRACE,
             caption="What every role did in ten typical {unit}s in a row. The palest grey is "
             "idle time, the darker one waiting for others; hatched operations use the network.",
-            of_rounds="A worker that does not take part in a round is idle.",
-        ),
-        View(
-            name="one {unit}", paper="7.11", of=timeline.one, draw=timeline.timelines,
-            caption="One typical {unit} out of these ten.",
-        ),
+            of_rounds="A worker that does not take part in a round is idle."),
+        View(name="one {unit}", paper="7.11", of=timeline.timelines(timeline.one),
+            caption="One typical {unit} out of these ten."),
     ), counted=True),
     Entry("duration", "{Unit} duration", (
-        View(
-            name="each", paper="7.1, 7.2, E.1 to E.3",
+        View(name="each", paper="7.1, 7.2, E.1 to E.3",
             of=lambda subject: subject.durations, draw=timeline.each, missing=NO_TRACE,
             caption="How long every {unit} took, from its first operation to its last; scoring and "
             f"checkpoints do not count. Crosses are outliers: {OUTLIERS_ARE}",
-            of_rounds="What an aborted round took counts to the one in its place.",
-        ),
-        View(
-            name="operations", paper="7.6, 7.7, E.5",
+            of_rounds="What an aborted round took counts to the one in its place."),
+        View(name="operations", paper="7.6, 7.7, E.5",
             of=costs.time_spent(), draw=costs.operations,
             caption="Mean time of each operation in {a_unit}, outliers left out; hatched: network. "
             "Receiving includes waiting for the server.",
-            of_rounds="Of workers only those that took part in a round count.",
-        ),
-        View(
-            name="operations in outliers", paper="8.1, 8.2",
+            of_rounds="Of workers only those that took part in a round count."),
+        View(name="operations in outliers", paper="8.1, 8.2",
             of=costs.time_spent(in_outliers=True), draw=costs.operations,
-            caption="What was done in the {unit}s that took unusually long.",
-        ),
+            caption="What was done in the {unit}s that took unusually long."),
     ), counted=True),
-    Entry("bytes", "Bytes {a_unit}", (
-        View(
-            paper="7.3, 7.4", fits=Subject.has_workers,
-            of=costs.bytes_moved, missing="no bytes are counted yet", draw=costs.moved_bytes,
-            caption="What the server, and a worker in the mean, send and receive in an average "
-            "{unit}, by kind of message.",
-            of_rounds="All rounds count, whether a worker took part or not.",
-        ),
-    ), counted=True),
-    Entry("memory", "Memory by process", (
-        View(
-            of=costs.memory,
-            caption="What each process held in memory while it was looked at, about once a second. "
-            "What several processes share counts for each of them.",
-        ),
-    )),
-    Entry("fetching", "Waiting for data", (
-        View(
-            of=costs.fetching,
-            caption="How long training waited for a batch of pictures, and what read them ahead: "
-            "threads and buffer grow while it waits, and shrink afterwards.",
-        ),
-    )),
-    Entry("operators", "What the processor does", (
-        View(
-            of=costs.operators,
-            caption="Shares of the time of the profiled {unit}s (--profile) by kind of operator. "
-            "Between operators: Python, messages, records. On a GPU its own time counts. Where all "
-            "roles share a process, the first row is of all of them. As figures 4 and 10 of Shi et "
-            "al. (2024).",
-        ),
-    )),
+    _single("bytes", "Bytes {a_unit}", paper="7.3, 7.4", fits=Subject.has_workers,
+        of=costs.bytes_moved, missing="no bytes are counted yet", draw=costs.moved_bytes,
+        caption="What the server, and a worker in the mean, send and receive in an average "
+        "{unit}, by kind of message.",
+        of_rounds="All rounds count, whether a worker took part or not.", counted=True),
+    _single("memory", "Memory by process", of=costs.memory,
+        caption="What each process held in memory while it was looked at, about once a second. "
+        "What several processes share counts for each of them."),
+    _single("fetching", "Waiting for data", of=costs.fetching,
+        caption="How long training waited for a batch of pictures, and what read them ahead: "
+        "threads and buffer grow while it waits, and shrink afterwards."),
+    _single("operators", "What the processor does", of=costs.operators,
+        caption="Shares of the time of the profiled {unit}s (--profile) by kind of operator. "
+        "Between operators: Python, messages, records. On a GPU its own time counts. Where all "
+        "roles share a process, the first row is of all of them. As figures 4 and 10 of Shi et "
+        "al. (2024)."),
 ))
 
 WORKERS = PageSection("workers", "Workers and swaps", (
-    Entry("attendance", "Who took part", (
-        View(
-            fits=Subject.has_workers,
-            of=workers.who_took_part,
-            caption="When each worker was there. Late: the server went on without its answer; "
-            "refused: the answer could not be used; each as high as its share of the iterations.",
-            of_rounds="In rounds, a worker that is not asked misses nothing.",
-        ),
-    )),
+    _single("attendance", "Who took part", fits=Subject.has_workers,
+        of=workers.who_took_part,
+        caption="When each worker was there. Late: the server went on without its answer; "
+        "refused: the answer could not be used; each as high as its share of the iterations.",
+        of_rounds="In rounds, a worker that is not asked misses nothing."),
     Entry("by-worker", "Worker by worker", tuple(
-        View(
-            name=numbers.title, fits=Subject.has_workers, caption=numbers.caption,
-            of=losses.numbers_of(numbers),
-        )
+        View(name=numbers.title, fits=Subject.has_workers, caption=numbers.caption,
+            of=losses.numbers_of(numbers))
         for numbers in registry.shown()
     )),
-    Entry("swaps", "Swaps", (
-        View(
-            fits=Subject.can_swap,
-            of=workers.who_gave_to_whom, missing="no swap has taken place",
-            caption="How often each worker's discriminator went to each other worker.",
-        ),
-    )),
+    _single("swaps", "Swaps", fits=Subject.can_swap,
+        of=workers.who_gave_to_whom, missing="no swap has taken place",
+        caption="How often each worker's discriminator went to each other worker."),
 ))
 
 AUDIT = PageSection("audit", "What insiders learn", (
     Entry("audit", "What insiders learn", (
-        View(
-            name="who was trained on: discriminators", of=audits.by_discriminators,
-            draw=audits.roc,
+        View(name="who was trained on: discriminators", of=audits.by_discriminators,
             caption="The attacker has a discriminator, as the next worker in a swap does, and "
             "takes samples with high logits for those of its last worker. The share of these that "
             "it finds, against the share of held-out samples that it takes for some. Dashed: "
-            "guessing.",
-        ),
-        View(
-            name="generator", of=audits.by_generator, draw=audits.roc,
+            "guessing."),
+        View(name="generator", of=audits.by_generator,
             caption="The attacker has the generator alone, and takes the samples that lie nearest "
-            "to generated ones for those that were trained on.",
-        ),
-        View(
-            name="copies", of=audits.of_copies, draw=audits.copies,
+            "to generated ones for those that were trained on."),
+        View(name="copies", of=audits.copies,
             caption="Above, the generated samples that come nearest to one that was trained on, "
             "beside held-out ones; then that one; below, the nearest held-out one. These are real "
-            "samples: think before you pass this page on.",
-        ),
-        View(
-            name="an update", of=audits.of_answers("update"), draw=audits.answers,
+            "samples: think before you pass this page on."),
+        View(name="an update", of=audits.of_answers("update"),
             caption="Above, samples of real batches; below, what comes nearest among the images "
             "that explain the gradient of a discriminator on the batch (Zhu et al. 2019). Of large "
-            "batches, the eight samples that came out best.",
-        ),
-        View(
-            name="a feedback", of=audits.of_answers("feedback"), draw=audits.answers,
+            "batches, the eight samples that came out best."),
+        View(name="a feedback", of=audits.of_answers("feedback"),
             caption="The same from feedback, by a host that knows the discriminator as it was "
-            "before it learnt from the batch.",
-        ),
-        View(
-            name="ε from below", of=audits.of_bound, draw=audits.from_below,
+            "before it learnt from the batch."),
+        View(name="ε from below", of=audits.from_below,
             caption="Secret coins included canaries among the samples, or not. An attacker that "
             "sees all that workers released, and knows all but the coins, guesses them; so many "
             "right guesses rule out every smaller ε (Steinke, Nasr and Jagielski 2023; Mahloujifar "
-            "et al. 2024). Workers also measured their noise, and what samples add.",
-        ),
+            "et al. 2024). Workers also measured their noise, and what samples add."),
     )),
 ))
 # fmt: on
 
 SECTIONS = (SAMPLES, QUALITY, ROUNDS, SLOTS, COST, WORKERS, AUDIT)
+
+_CURVE = "a client of x batches takes a·x + b·log(x) + d seconds"
+
+HEADINGS = {
+    **dict.fromkeys(("a [s]", "b [s]", "d [s]"), _CURVE),
+    "score": "FID, KID: less is better; all other scores: more is better",
+    "time": "of training, up to the iteration",
+    "value": "with ±: the standard deviation over parts of the samples",
+    "predicted to be of it": "the share of generated samples that the classifier takes for it",
+    "of class 0, 1, …": "how many samples of each class the worker holds, in this order",
+    "generator": "the generator's loss: the mean over workers",
+    "discriminators, mean": "the discriminators' loss: the mean over workers and local steps",
+    "answered": "iterations or rounds with an answer of this worker in time",
+    "late": "answers that came after the others had been used without them",
+    "refused": "answers that were broken, too large or not finite",
+    "lost": "how often the connection to it ended",
+    "together": "the sum of the row",
+    "at first": "memory of the process when it was first measured",
+    "most": "the greatest that was measured",
+    "mean wait": "how long training waited for a batch of pictures that was not read yet",
+    "pictures ahead": "how many pictures are read before they are needed",
+    "cores busy": "how many cores the process used in the mean",
+    "between operators": "time of the process in which no operator of torch ran",
+    "batches": "how many batches the clients of the slot trained on",
+    "predicted": "by the times of rounds before",
+    "idle": "the share of the round in which the slot did not train",
+    "idle, mean": "the share of a round in which the slot did not train",
+    "error, median": "of the predicted seconds, as a share of those measured",
+    "within 10 %": "clients whose prediction was that close",
+    "residual, median": "what the fitted curve leaves unexplained",
+    "held out": "samples that no worker trains on, among which neighbours are looked for",
+    "distance, generated to real": "median distance of features to the nearest real sample",
+    "real to real": "the same from real samples",
+    "AUC": "0.5: the attack guesses; 1: it tells every sample that was trained on",
+    "±": "the standard error of the AUC",
+    "nearer to one trained on": "of generated samples; 50 % if nothing is copied",
+    "AUC of its samples": "0.5: the answer does not tell which samples were in the batch",
+    "AUC of the shard, blind": "the same for an attacker who has not seen the answer",
+    "PSNR [dB]": "of samples rebuilt from the answer: the more, the more alike",
+    "SSIM": "likeness of rebuilt samples: 1 if they are the same",
+    "ε at least": "a smaller ε would not explain how many guesses are right",
+    "ε stated": "what the run's accountant says was spent",
+    "KL [nats] after round 1": "divergence of the classes seen so far from those of all data",
+    "most usual": "the value, or the range of values, that most real rows have",
+    "differing": "half the sum of all differences of shares: 0 % is the same, 100 % disjoint",
+    "weight, mean": "the share of the average that the worker's model had",
+}
+"""What readers see who point at a heading."""

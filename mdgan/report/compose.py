@@ -14,15 +14,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_figures import default_verdicts
 from mdgan.records.rows import presentable
-from mdgan.records.values import shown
-from mdgan.report.catalogue import SECTIONS
+from mdgan.records.values import a, shown
+from mdgan.report.catalogue import HEADINGS, SECTIONS
 from mdgan.report.figures.charts import styled
 from mdgan.report.figures.export import drawn_numbers, inline_svg, write_csv, write_files
 from mdgan.report.figures.picture import Entry, GroupedView, Picture, Table, View, by_run
 from mdgan.report.figures.samples import result
 from mdgan.report.glance import facts, measured, notices
-from mdgan.report.headings import HEADINGS
-from mdgan.report.numbers.subject import MOST_RUNS, Subject, a, differing_settings, groups, subjects
+from mdgan.report.numbers.subject import MOST_RUNS, Subject, differing_settings, groups, subjects
 from mdgan.report.palette import css_variables
 from mdgan.storage.whole_file import write_whole
 from mdgan.version import __version__

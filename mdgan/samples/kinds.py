@@ -1,12 +1,172 @@
-"""Kinds of samples by name, and which one a shape speaks of where a data set does not say."""
+"""Kinds of samples that are tensors: any, and pictures, series and volumes, which can be seen."""
+
+import io
+from abc import abstractmethod
+from collections.abc import Mapping
+from math import ceil, sqrt
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image, ImageDraw
+from torch import Tensor, nn
+from torchvision.transforms.functional import to_pil_image
+from torchvision.utils import make_grid
 
 from mdgan.errors import BadInput
-from mdgan.samples.contract import SampleKind, Shape
-from mdgan.samples.pictures.kind import PICTURES
-from mdgan.samples.tensors.kind import SERIES, TENSORS, VOLUMES
+from mdgan.gan.labels import num_classes_of
+from mdgan.gan.sampling import draw_samples
+from mdgan.samples.contract import SampleKind, Shape, Writer, npz_of
+from mdgan.samples.pictures.reading import float_to_pixels, pixels_to_float
 from mdgan.settings.declare import suggest
 from mdgan.settings.plugins import SAMPLES, installed, load
 
+_LEAST_SIDE_PIXELS = 48
+_BACKGROUND = 32
+_WIDTH, _HEIGHT = 160, 80
+_FINER = 2  # curves are drawn so many times as large, and shrunk, which smooths them
+_PAPER, _AXIS = (250, 250, 248), (205, 205, 200)
+_INKS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (86, 180, 233), (230, 159, 0))
+"""Okabe and Ito's colours, in turn."""
+_COLOURS = 3
+_EMPTY = -0.75
+_NUM_SAMPLES = 64
+_MOST_ROWS, _OF_A_CLASS = 16, 10
+
+
+class Tensors(SampleKind):
+    """Samples of any shape, which are written as arrays and not shown."""
+
+    name: ClassVar[str] = "tensors"
+
+    def why_not(self, shape: Shape) -> str:
+        del shape
+        return ""
+
+
+class SeenTensors(Tensors):
+    """Tensors of which pictures are made, to be seen."""
+
+    is_seen: ClassVar[bool] = True
+
+    sizes: ClassVar[tuple[str, ...]]  # what each size of a sample is
+
+    def why_not(self, shape: Shape) -> str:
+        number = {2: "two", 3: "three", 4: "four"}[len(self.sizes)]
+        why = f"{self.name} have {number} sizes, ({', '.join(self.sizes)})"
+        return "" if len(shape) == len(self.sizes) else why
+
+    @abstractmethod
+    def pictures(self, samples: Tensor) -> Tensor:
+        """A picture of each, float [n, 1 or 3, H, W] in [−1, 1]."""
+
+    def writers(self) -> Mapping[str, Writer]:
+        """Arrays, or a grid of pictures."""
+        return {**super().writers(), ".png": lambda samples, _: self.png(samples)}
+
+    def png(self, samples: Tensor, columns: int | None = None) -> bytes:
+        return grid_png(self.pictures(samples), columns)
+
+    def class_png(self, samples: Tensor, labels: Tensor) -> bytes:
+        return class_grid_png(self.pictures(samples), labels)
+
+
+class Pictures(SeenTensors):
+    """Pictures [C, H, W], of which two are the same if their pixels in 8 bits are."""
+
+    name: ClassVar[str] = "pictures"
+    sizes: ClassVar[tuple[str, ...]] = ("channels", "height", "width")
+
+    def pictures(self, samples: Tensor) -> Tensor:
+        return samples
+
+    def contents(self, samples: Tensor) -> list[bytes]:
+        """The pixels of each, uint8."""
+        return [picture.tobytes() for picture in float_to_pixels(samples).numpy()]
+
+    def writers(self) -> Mapping[str, Writer]:
+        """A grid, with a row for each class; or arrays."""
+        return {".png": self._written_png, ".npz": npz_of}
+
+    def _written_png(self, samples: Tensor, labels: Tensor | None) -> bytes:
+        if labels is None or bool((labels == labels[0]).all()):
+            return self.png(samples)
+        return self.class_png(samples, labels)
+
+
+class Series(SeenTensors):
+    """Series [C, T], such as an ECG of C leads, which are shown as curves, one for each channel."""
+
+    name: ClassVar[str] = "series"
+    sizes: ClassVar[tuple[str, ...]] = ("channels", "length")
+
+    def pictures(self, samples: Tensor) -> Tensor:
+        """Curves, [n, 3, 80, 160]."""
+        return torch.stack([_drawn(one) for one in samples])
+
+
+def _drawn(series: Tensor) -> Tensor:
+    width, height = _FINER * _WIDTH, _FINER * _HEIGHT
+    picture = Image.new("RGB", (width, height), _PAPER)
+    draw = ImageDraw.Draw(picture)
+    draw.line([(0, height / 2), (width, height / 2)], fill=_AXIS, width=_FINER)
+    length = series.shape[1]
+    x = [width * (step + 0.5) / length for step in range(length)]
+    for channel, values in enumerate(series.clamp(-1, 1)):
+        y = (height * (0.5 - 0.47 * values)).tolist()
+        ink = _INKS[channel % len(_INKS)]
+        draw.line(list(zip(x, y, strict=True)), fill=ink, width=_FINER, joint="curve")
+    small = picture.resize((_WIDTH, _HEIGHT), Image.Resampling.BOX)
+    return pixels_to_float(torch.from_numpy(np.array(small)).permute(2, 0, 1))
+
+
+class Volumes(SeenTensors):
+    """Volumes [C, D, H, W], such as a CT or MR scan, which are shown as their middle slices."""
+
+    name: ClassVar[str] = "volumes"
+    sizes: ClassVar[tuple[str, ...]] = ("channels", "depth", "height", "width")
+    most_scored: ClassVar[int] = 1000
+
+    def pictures(self, samples: Tensor) -> Tensor:
+        """Of each volume its middle slices along depth, height and width, side by side.
+
+        Of volumes with other than 1 or 3 channels, the first channel.
+        """
+        if samples.shape[1] not in (1, _COLOURS):
+            samples = samples[:, :1]
+        depth, height, width = (size // 2 for size in samples.shape[2:])
+        slices = [samples[:, :, depth], samples[:, :, :, height], samples[..., width]]
+        tallest = max(one.shape[-2] for one in slices)
+        padded = [F.pad(one, (0, 0, 0, tallest - one.shape[-2]), value=_EMPTY) for one in slices]
+        return torch.cat(padded, dim=-1)
+
+
+def grid_png(images: Tensor, columns: int | None = None) -> bytes:
+    """A grid of float [n, C, H, W] in [−1, 1] as PNG, small images enlarged without smoothing."""
+    factor = max(1, ceil(_LEAST_SIDE_PIXELS / max(images.shape[-2:])))
+    pixels = float_to_pixels(images)
+    pixels = pixels.repeat_interleave(factor, dim=-2).repeat_interleave(factor, dim=-1)
+    grid = make_grid(
+        pixels, nrow=columns or ceil(sqrt(len(images))), padding=2, pad_value=_BACKGROUND
+    )
+    buffer = io.BytesIO()
+    to_pil_image(grid).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def class_grid_png(images: Tensor, labels: Tensor) -> bytes:
+    """Draws a grid with a row for each class of `labels`, int64 [n], the lowest above."""
+    counts = torch.bincount(labels)
+    columns = int(counts.max())
+    empty = torch.full_like(images[:1], _BACKGROUND / 127.5 - 1).expand(columns, *images.shape[1:])
+    rows = [
+        torch.cat([images[labels == c], empty])[:columns] for c in range(len(counts)) if counts[c]
+    ]
+    return grid_png(torch.cat(rows), columns)
+
+
+TENSORS, SERIES, PICTURES, VOLUMES = Tensors(), Series(), Pictures(), Volumes()
 _KINDS: dict[int, SampleKind] = {2: SERIES, 3: PICTURES, 4: VOLUMES}
 
 
@@ -24,3 +184,22 @@ def kind_named(name: str) -> SampleKind:
         known = (*own, *installed(SAMPLES))
         raise BadInput(f"{name}: must be one of {', '.join(known)}{suggest(name, known)}")
     return load(SAMPLES, name, SampleKind)  # type: ignore[type-abstract] # an object of a subclass
+
+
+def usual_picture(
+    kind: SampleKind, generator: nn.Module, z_dim: int, seed: int
+) -> tuple[bytes | None, int]:
+    """A PNG file of samples, and how many are in it; None if such samples cannot be seen.
+
+    These are 64, or 10 of each class if G is conditional; of more than 16 classes 16 are shown.
+    """
+    if not kind.is_seen:
+        return None, 0
+    num_classes = num_classes_of(generator)
+    if num_classes is None:
+        return kind.png(draw_samples(generator, _NUM_SAMPLES, z_dim, seed)), _NUM_SAMPLES
+    num_rows = min(num_classes, _MOST_ROWS)
+    classes = torch.arange(num_rows) * num_classes // num_rows
+    labels = classes.repeat_interleave(_OF_A_CLASS)
+    samples = draw_samples(generator, len(labels), z_dim, seed, labels)
+    return kind.class_png(samples, labels), len(labels)

@@ -14,9 +14,8 @@ from mdgan.errors import BadInput
 from mdgan.inspect.schema_draft import draft
 from mdgan.report.figures.export import write_csv
 from mdgan.samples.table.reading import read_rows
-from mdgan.samples.table.rows import Rows
+from mdgan.samples.table.rows import Rows, csv_of
 from mdgan.samples.table.schema import CategoryColumn, NumberColumn, Schema, problems_of
-from mdgan.samples.table.writing import csv_of
 from mdgan.storage.csv_file import cell
 from tests.claims.registry import claim
 

@@ -26,7 +26,7 @@ MORE = """
 from torch import nn
 
 from mdgan.models.registry import Architecture
-from mdgan.samples.tensors.kind import Tensors
+from mdgan.samples.kinds import Tensors
 
 
 class Spectra(Tensors):

@@ -10,7 +10,7 @@ from mdgan.credentials.identity import OwnIdentity
 from mdgan.credentials.permit import permit_of
 from mdgan.data.fetching import Fetcher
 from mdgan.messages import Message
-from mdgan.observe.teller import Teller
+from mdgan.observe.progress import Teller
 from mdgan.observe.tracer import Tracer, memory_bytes
 from mdgan.privacy.attestation import Statement, attest
 from mdgan.privacy.spending import Spending

@@ -23,7 +23,7 @@ from mdgan.gan.build import Models, build_model, num_parameters
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.optimizers import training_bytes
 from mdgan.messages import Message
-from mdgan.records.placements import Placed
+from mdgan.records.rows import Placed
 from mdgan.settings.machine import num_cores
 from mdgan.transport.frames import encode
 

@@ -3,23 +3,24 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from mdgan.records.audit import (
-    FOUND_AT,
-    NEIGHBOURS,
-    PICTURES,
-    Audit,
-    Bound,
-    Copying,
-    Inversion,
-    Separation,
-)
+from mdgan.records.audit import FOUND_AT, NEIGHBOURS, PICTURES, Inversion, Separation
 from mdgan.records.values import said
 from mdgan.report.figures.charts import COLOURS, DASHED, SOFT, legend, new_axes
-from mdgan.report.figures.picture import OfRun, PictureFile, each_run
+from mdgan.report.figures.picture import OfRun, PictureFile, Row
 from mdgan.report.figures.samples import read_picture
 from mdgan.report.numbers.subject import Subject
 
 _INCHES = 3.2
+_OF_ATTACKS = ("attack", "against samples of", "trained on", "others", "AUC", "±", *FOUND_AT)
+_OF_COPIES = ("distances in", "to trained on by to held out", "nearer to one trained on")
+_OF_ANSWERS = (
+    *("batch of", "AUC of its samples", "AUC of the shard, blind", "PSNR [dB]"),
+    *("PSNR of others [dB]", "SSIM", "best PSNR [dB]"),
+)
+_OF_BOUND = (
+    *("canaries", "kind", "guesses", "right", "ε at least", "with confidence", "could be shown"),
+    *("ε stated", "noise by what is stated", "a sample adds [C]"),
+)
 
 
 class Attack(NamedTuple):
@@ -31,7 +32,7 @@ class Attack(NamedTuple):
     drawn: bool = True
 
 
-def by_discriminators(subject: Subject) -> list[Attack]:
+def by_discriminators(subject: Subject) -> OfRun | None:
     """The attacks with all discriminators: on their last worker's samples, and on all others'."""
     attacks = []
     for one in subject.run.audit.discriminators if subject.run.audit else ():
@@ -40,18 +41,20 @@ def by_discriminators(subject: Subject) -> list[Attack]:
         attacks.append(Attack(name, last, one.of_last))
         if one.last and len(one.iterations) > 1:
             attacks.append(Attack(name, "all that trained it", one.of_all, drawn=False))
-    return attacks
+    return _roc(subject, attacks)
 
 
-def by_generator(subject: Subject) -> list[Attack]:
+def by_generator(subject: Subject) -> OfRun | None:
     """The attacks by distances to generated samples."""
     copying = subject.run.audit.generator if subject.run.audit else ()
-    return [Attack(f"by {one.space}", "all workers", one.membership) for one in copying]
+    attacks = [Attack(f"by {one.space}", "all workers", one.membership) for one in copying]
+    return _roc(subject, attacks)
 
 
-@each_run("attack", "against samples of", "trained on", "others", "AUC", "±", *FOUND_AT)
-def roc(subject: Subject, attacks: Sequence[Attack]) -> OfRun:
+def _roc(subject: Subject, attacks: Sequence[Attack]) -> OfRun | None:
     """How well the attacks work, and what the run promises of its own."""
+    if not attacks:
+        return None
     rows = [
         (*(name, against, f"{found.members:,}", f"{found.others:,}"),
          *(f"{found.auc:.3f}", f"{found.error:.3f}", *found.found_in_words()))
@@ -75,92 +78,66 @@ def roc(subject: Subject, attacks: Sequence[Attack]) -> OfRun:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.set(xlabel="held-out samples taken for members", ylabel="members found")
     legend(figure)
-    return OfRun(rows, told, figure)
+    return OfRun(rows, told, figure, header=_OF_ATTACKS)
 
 
-class Copied(NamedTuple):
-    """The picture of what looks copied, and how near it comes."""
-
-    file: PictureFile
-    distances: Sequence[Copying]
-
-
-def of_copies(subject: Subject) -> Copied | None:
-    """The picture of what looks copied."""
-    audit = subject.run.audit
-    file = _picture(subject, NEIGHBOURS, audit) if audit and audit.generator else None
-    return Copied(file, audit.generator) if file and audit else None
-
-
-@each_run("distances in", "to trained on by to held out", "nearer to one trained on")
-def copies(subject: Subject, copied: Copied) -> OfRun:
+def copies(subject: Subject) -> OfRun | None:
     """What looks copied."""
-    rows = [(one.space, said(one.ratio), one.nearer_in_words()) for one in copied.distances]
-    ratios = [f"{said(one.ratio)} in {one.space}" for one in copied.distances]
+    found = subject.run.audit.generator if subject.run.audit else ()
+    file = _picture(subject, NEIGHBOURS)
+    if not found or file is None:
+        return None
+    rows = [(one.space, said(one.ratio), one.nearer_in_words()) for one in found]
+    ratios = [f"{said(one.ratio)} in {one.space}" for one in found]
     told = (
         "The distance of a generated sample to the nearest sample trained on, by that to the "
         f"nearest of as many held-out ones, is {' and '.join(ratios)} (medians; 1 copies "
         "nothing)"
     )
-    still = (copied.file, subject.label, f"iteration {copied.file.iteration:,}")
     what = f"Samples of {subject.label} that look copied"
-    return OfRun(rows, told, pictures=(what, [still]))
+    still = (file, subject.label, f"iteration {file.iteration:,}")
+    return OfRun(rows, told, pictures=(what, [still]), header=_OF_COPIES)
 
 
-Inverted = Sequence[tuple[Inversion, PictureFile]]
-"""The attacks on one kind of answer, one for each batch size, and their pictures."""
+def of_answers(kind: str) -> Callable[[Subject], OfRun | None]:
+    """What single answers of a kind, `update` or `feedback`, told of their batches."""
 
-
-def of_answers(kind: str) -> Callable[[Subject], Inverted]:
-    """Finds the attacks on answers of a kind, `update` or `feedback`."""
-
-    def find(subject: Subject) -> Inverted:
+    def draw(subject: Subject) -> OfRun | None:
         audit = subject.run.audit
         tried = [each for each in audit.inversions if each.answer == kind] if audit else []
-        return [(one, file) for one in tried if (file := _picture(subject, one.picture, audit))]
+        inverted = [(one, file) for one in tried if (file := _picture(subject, one.picture))]
+        if not inverted:
+            return None
+        told = [f"{said(one.psnr)} dB of a batch of {one.batch_size:,}" for one, _ in inverted]
+        stills = [(file, subject.label, f"batch of {one.batch_size:,}") for one, file in inverted]
+        what = f"Real samples of {subject.label}, and what was made of answers"
+        rows = [_row(one) for one, _ in inverted]
+        return OfRun(rows, f"PSNR {', '.join(told)}", pictures=(what, stills), header=_OF_ANSWERS)
 
-    return find
-
-
-@each_run(
-    *("batch of", "AUC of its samples", "AUC of the shard, blind", "PSNR [dB]"),
-    *("PSNR of others [dB]", "SSIM", "best PSNR [dB]"),
-)
-def answers(subject: Subject, inverted: Inverted) -> OfRun:
-    """What single answers told of their batches."""
-    rows = [
-        (
-            *(f"{each.batch_size:,}", f"{each.found.auc:.3f}"),
-            "–" if each.blind is None else f"{each.blind.auc:.3f}",
-            *(said(each.psnr), said(each.control_psnr), said(each.ssim), said(each.best_psnr)),
-        )
-        for each, _ in inverted
-    ]
-    told = [f"{said(one.psnr)} dB of a batch of {one.batch_size:,}" for one, _ in inverted]
-    stills = [(file, subject.label, f"batch of {one.batch_size:,}") for one, file in inverted]
-    what = f"Real samples of {subject.label}, and what was made of answers"
-    return OfRun(rows, f"PSNR {', '.join(told)}", pictures=(what, stills))
+    return draw
 
 
-def _picture(subject: Subject, name: str, audit: Audit | None) -> PictureFile | None:
-    path = subject.run.path / PICTURES / name
+def _row(each: Inversion) -> Row:
+    return (
+        *(f"{each.batch_size:,}", f"{each.found.auc:.3f}"),
+        "–" if each.blind is None else f"{each.blind.auc:.3f}",
+        *(said(each.psnr), said(each.control_psnr), said(each.ssim), said(each.best_psnr)),
+    )
+
+
+def _picture(subject: Subject, name: str) -> PictureFile | None:
+    path, audit = subject.run.path / PICTURES / name, subject.run.audit
     return None if audit is None else read_picture(path, audit.iteration)
 
 
-def of_bound(subject: Subject) -> Bound | None:
+def from_below(subject: Subject) -> OfRun | None:
     """What the ε of a run is at least, if canaries were looked for."""
-    return subject.run.audit.bound if subject.run.audit else None
-
-
-@each_run(
-    *("canaries", "kind", "guesses", "right", "ε at least", "with confidence", "could be shown"),
-    *("ε stated", "noise by what is stated", "a sample adds [C]"),
-)
-def from_below(_subject: Subject, bound: Bound) -> OfRun:
-    """What the ε of a run is at least."""
+    bound = subject.run.audit.bound if subject.run.audit else None
+    if bound is None:
+        return None
     counts = (f"{bound.canaries:,}", bound.kind, f"{bound.guesses:,}", f"{bound.right:,}")
     confidence = f"{100 * bound.confidence:.0f} %"
     bounds = (f"{bound.epsilon:.2f}", confidence, said(bound.ceiling), f"{bound.stated:.3g}")
     row = (*counts, *bounds, said(bound.noise), said(bound.longest))
     wrong = "; the stated ε is wrong" if bound.contradicts else ""
-    return OfRun([row], f"lower bound: {bound}{wrong}")
+    return OfRun([row], f"lower bound: {bound}{wrong}", header=_OF_BOUND)

@@ -30,7 +30,7 @@ class ColumnShape(Struct, frozen=True):
 
     name: _Name
     kind: str
-    ticks: list[_Name]
+    ticks: list[_Name]  # of a column of numbers the edges of bars, else the names of bars
     real: list[_Share]
     made: list[_Share]
 

@@ -12,7 +12,7 @@ from mdgan.records.rows import OPERATORS, Fetching, Profile
 from mdgan.report.figures.charts import COLOURED, bar_chart, kind_style, operation_style
 from mdgan.report.figures.picture import OfRun, Panel, Picture, Row, Table, only
 from mdgan.report.numbers import durations as numbers
-from mdgan.report.numbers.subject import Subject, a
+from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.traffic import KIND_ORDER, Rate, server_rate, worker_rate
 
 ORDER = tuple(dict.fromkeys(("generate", *numbers.WORKER_ORDER[:-3], *numbers.SERVER_ORDER)))
@@ -68,7 +68,7 @@ def operations(found: Sequence[tuple[Subject, Spent]]) -> Picture:
     ]  # fmt: skip
     panels = []
     for role, had in _by_role(found).items():
-        label = f"mean time in {a(found[0][0].unit)}"
+        label = f"mean time in {values.a(found[0][0].unit)}"
         said = only([_said_operations(subject, means) for subject, means in had])
         panels.append(Panel(role, _operations(had, names, label), said.rstrip(".")))
     table = Table(("run and role", *names, "together", f"{found[0][0].unit}s"), rows)
@@ -128,7 +128,7 @@ def moved_bytes(found: Sequence[tuple[Subject, Moved]]) -> Picture:
     for role, had in _by_role(found).items():
         sums = [[values.said_bytes(sum(way.values())) for way in rate] for _, rate in had]
         note = f"{sums[0][0]} sent, {sums[0][1]} received" if len(had) == 1 else ""
-        panels.append(Panel(role, _bytes(had, kinds, a(found[0][0].unit)), note))
+        panels.append(Panel(role, _bytes(had, kinds, values.a(found[0][0].unit)), note))
     return Picture(panels, "", Table(("run, role and direction", *kinds, "together"), rows))
 
 

@@ -98,19 +98,6 @@ def by_run(each: Sequence[tuple[Subject, OfRun]]) -> Picture:
     return Picture(panels, only([one.told for _, one in each]), table, strips)
 
 
-def each_run(
-    *header: str,
-) -> Callable[
-    [Callable[[Subject, Numbers], OfRun]], Callable[[Sequence[tuple[Subject, Numbers]]], Picture]
-]:
-    """Lets a function that draws or shows one run do so for each run; heads the columns of rows."""
-    return lambda of: (
-        lambda found: by_run(
-            [(subject, of(subject, numbers)._replace(header=header)) for subject, numbers in found]
-        )
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class View(Generic[Drawn, Numbers]):
     """One way to look at a figure; in all words `{unit}` stands for what the runs are counted in.

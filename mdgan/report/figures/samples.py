@@ -7,6 +7,7 @@ from PIL import Image
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import ScoresRow
+from mdgan.records.run_directory import NEIGHBOURS_FILE
 from mdgan.records.values import chosen_evenly, count, said
 from mdgan.report.figures.picture import OfRun, PictureFile
 from mdgan.report.numbers.subject import Subject
@@ -57,7 +58,7 @@ def nearest_real(subject: Subject) -> OfRun | None:
     if not scored:
         return None
     iteration, near = scored[-1]
-    if (file := read_picture(run.neighbours, iteration)) is None:
+    if (file := read_picture(run.path / NEIGHBOURS_FILE, iteration)) is None:
         return None
     held_out = f"{near.n:,} samples" if near.n else "no sample"
     row = (f"{file.iteration:,}", held_out, said(near.generated), said(near.real))

@@ -96,7 +96,8 @@ def curve(group: Group, metric: str, cost: Cost) -> BandedLine:
         spread = (points[0][1].deviation or 0.0) if len(group.members) == 1 else 0.0
         x = fmean(each for each, _ in points)
         if line.x and line.x[-1] == x:
-            line.drop_last()
+            for series in line:
+                series.pop()
         line.add(x, values, fmean(values), spread)
     return line
 

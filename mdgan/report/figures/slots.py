@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mdgan.records.placements import InSlot, Place, Placed, Trained
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.rows import InSlot, Place, Placed, Trained
 from mdgan.records.values import chosen_evenly, count, said, said_seconds, time_unit
 from mdgan.report.figures import charts
 from mdgan.report.figures.picture import OfRun, Row

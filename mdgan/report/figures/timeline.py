@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from statistics import fmean, median, median_low
 from typing import NamedTuple, TypeAlias
@@ -16,7 +16,7 @@ from mdgan.records.roles import SCORER, first_worker
 from mdgan.records.values import count, said_list, said_seconds, time_unit
 from mdgan.report.figures import charts
 from mdgan.report.figures.costs import ORDER
-from mdgan.report.figures.picture import OfRun, Picture, Row, each_run, only, together
+from mdgan.report.figures.picture import OfRun, Picture, Row, only, together
 from mdgan.report.numbers.durations import NOT_TRAINING, envelope, in_order, summed
 from mdgan.report.numbers.subject import Subject
 
@@ -142,22 +142,28 @@ def one(subject: Subject) -> Timeline | None:
     return timeline(subject, chosen, chosen)
 
 
-@each_run("lane", "recorded as doing something", "mostly", "for")
-def timelines(subject: Subject, lines: Timeline) -> OfRun:
-    """What every role did when."""
-    rows = []
-    for lane in lines.lanes:
-        totals = summed((name, seconds) for name, _, seconds in lane.spans)
-        mostly = max(totals, key=totals.__getitem__, default="–")
-        busy = f"{100 * lane.busy(lines.seconds):.0f} %"
-        rows.append((lane.label, busy, mostly, said_seconds(totals.get(mostly))))
-    if lines.first == lines.last:
+def timelines(of: Callable[[Subject], Timeline | None]) -> Callable[[Subject], OfRun | None]:
+    """Draws what every role did when, in the stretch that `of` chooses."""
+
+    def draw(subject: Subject) -> OfRun | None:
+        if (lines := of(subject)) is None:
+            return None
+        rows = []
+        for lane in lines.lanes:
+            totals = summed((name, seconds) for name, _, seconds in lane.spans)
+            mostly = max(totals, key=totals.__getitem__, default="–")
+            busy = f"{100 * lane.busy(lines.seconds):.0f} %"
+            rows.append((lane.label, busy, mostly, said_seconds(totals.get(mostly))))
         which = f"{subject.unit} {lines.first:,}"
-    else:
-        which = f"{subject.unit}s {lines.first:,} to {lines.last:,}"
-    left_out = count(lines.num_left_out, "more lane is", "more lanes are")
-    more = f"; only {MOST_LANES} lanes fit, {left_out} left out" if lines.num_left_out else ""
-    return OfRun(rows, f"{which}, {said_seconds(lines.seconds)}{more}", _draw_lines(lines))
+        if lines.first < lines.last:
+            which = f"{subject.unit}s {lines.first:,} to {lines.last:,}"
+        left_out = count(lines.num_left_out, "more lane is", "more lanes are")
+        more = f"; only {MOST_LANES} lanes fit, {left_out} left out" if lines.num_left_out else ""
+        told = f"{which}, {said_seconds(lines.seconds)}{more}"
+        header = ("lane", "recorded as doing something", "mostly", "for")
+        return OfRun(rows, told, _draw_lines(lines), header=header)
+
+    return draw
 
 
 def _draw_lines(lines: Timeline) -> Figure:

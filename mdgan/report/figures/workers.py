@@ -89,7 +89,6 @@ def _add_lane(
 
 
 def _draw_marks(axes: Axes, workers: Sequence[Presence], last: int) -> None:
-    """How workers came and went."""
     edge: dict[str, Any] = {"markeredgecolor": SURFACES["card"].light, "markeredgewidth": 0.8}
     style = {"color": INK, "markersize": 8, "clip_on": False, "zorder": 3, **edge}
     for kind, marker in _MARKERS.items():

@@ -138,11 +138,6 @@ class BandedLine(NamedTuple):
         for series, value in zip(self, new, strict=True):
             series.append(float(value))
 
-    def drop_last(self) -> None:
-        """Takes the last point away."""
-        for series in self:
-            series.pop()
-
 
 def envelope(series: Mapping[int, float], most: int) -> BandedLine:
     """The medians of a long series by at most `most` stretches, with the extremes of each."""

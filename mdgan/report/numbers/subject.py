@@ -56,15 +56,10 @@ class Subject:
         known, own = registry.names(), self.run.config.get("algorithm")
         return run_colour_name(known.index(own) if own in known else len(ALGORITHMS) - 1, self.nth)
 
-    @property
-    def alone(self) -> bool:
-        """Whether one role does everything, so that there are no hosts and no workers."""
-        return is_alone(self.run.traces)
-
     @cached_property
     def num_workers(self) -> int:
         """N at the start."""
-        return 0 if self.alone else num_workers(self.run.config)
+        return num_workers(self.run.config) if self.has_workers() else 0
 
     @cached_property
     def done(self) -> int:
@@ -75,7 +70,7 @@ class Subject:
     @cached_property
     def presences(self) -> list[Presence]:
         """When each worker took part, by its number."""
-        return [] if self.alone else presences(self.run, self.done)
+        return presences(self.run, self.done) if self.has_workers() else []
 
     @cached_property
     def workers(self) -> list[int]:
@@ -109,8 +104,8 @@ class Subject:
         return self.round_numbers.get(iteration, iteration)
 
     def has_workers(self) -> bool:
-        """Whether it has a server and workers."""
-        return not self.alone
+        """Whether it has a server and workers; else one role does everything."""
+        return not is_alone(self.run.traces)
 
     def has_columns(self) -> bool:
         """Whether its samples are rows of tables."""
@@ -231,11 +226,6 @@ def differing_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """The settings that are not the same in all of some configurations, in order."""
     names = list(dict.fromkeys(name for config in configs for name in config))
     return [name for name in names if len({_as_text(config.get(name)) for config in configs}) > 1]
-
-
-def a(unit: str) -> str:
-    """The unit with its article."""
-    return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
 
 
 def _as_text(value: Any) -> str:

@@ -1,1 +1,1 @@
-"""Pictures: read from files, drawn in grids, told apart by their pixels."""
+"""Pictures, read from files."""

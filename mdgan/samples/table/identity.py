@@ -13,9 +13,8 @@ from math import isfinite
 from pathlib import Path
 
 from mdgan.samples.table.reading import MISSING, files_of, number_text, texts_of_file
-from mdgan.samples.table.rows import Rows
+from mdgan.samples.table.rows import Rows, texts_of
 from mdgan.samples.table.schema import moment_of
-from mdgan.samples.table.writing import texts_of
 
 _BETWEEN = "\x1f"
 _ANSWERS = {"true": "1", "false": "0"}  # as programs write what others write as numbers

@@ -14,11 +14,10 @@ from torch import Tensor
 from mdgan.errors import BadInput, one_line
 from mdgan.samples.contract import HeldOut, Judge, SampleKind, Shape, Where, Writer
 from mdgan.samples.table.layout import Encoding, RowLayout
-from mdgan.samples.table.rows import Rows
+from mdgan.samples.table.rows import Rows, csv_of, parquet_of
 from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema, WholeColumn
 from mdgan.samples.table.scores import RowsJudge
 from mdgan.samples.table.spread import coarse_counts, count_column, num_counts, rounded_counts
-from mdgan.samples.table.writing import csv_of, parquet_of
 
 _MOST_CLASSES = 50
 _FLOAT_BYTES = 8

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdgan.errors import BadInput, printable
-from mdgan.samples.table.rows import Rows
+from mdgan.samples.table.rows import PARQUET_NEEDS, Rows
 from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema, YesNoColumn
-from mdgan.samples.table.writing import PARQUET_NEEDS
 from mdgan.storage.budget import TooLarge, check_decoded
 from mdgan.storage.csv_file import cell
 from mdgan.storage.foreign_file import LONGEST_LINE_BYTES, open_regular
@@ -43,7 +42,6 @@ class Problem(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        """In a line."""
         where = f", row {self.row}" if self.row else ""
         column = f", column {self.column}" if self.column else ""
         return f"{self.file}{where}{column}: {self.why}"

@@ -304,11 +304,6 @@ def problems_of(schema: Schema) -> Iterator[str]:
             yield f"column {shown}: {problem}"
 
 
-def column_kind(column: AnyColumn) -> str:
-    """The kind of a column, as the file says it."""
-    return str(column.__struct_config__.tag)
-
-
 def _of_choices(choices: tuple[str, ...]) -> str:
     if not 2 <= len(choices) <= MOST_CATEGORIES:
         return f"has {len(choices)} categories, must have 2 to {MOST_CATEGORIES:,}"
@@ -331,7 +326,7 @@ def _of_scaled(column: Scaled) -> str:
     try:
         low, high = column.bounds
     except (ValueError, TypeError):  # TypeError: of two moments one has a time zone
-        return f"low {column.low!r:.40} or high {column.high!r:.40} is no {column_kind(column)}"
+        return f"low {column.low!r:.40} or high {column.high!r:.40} is no {column.kind}"
     except OverflowError:
         return _TOO_LARGE
     if isinstance(column, TimeColumn) and datetime.fromisoformat(column.low).tzinfo:

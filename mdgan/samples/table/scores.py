@@ -7,7 +7,7 @@ valued (Medical) Time Series Generation with Recurrent Conditional GANs", sectio
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdgan.samples.contract import HeldOut, Verdict
-from mdgan.samples.table.rows import Rows
-from mdgan.samples.table.schema import AnyColumn, Scaled, ScaledColumn, column_kind
+from mdgan.samples.table.rows import Rows, texts_of
+from mdgan.samples.table.schema import AnyColumn, Scaled, ScaledColumn
 from mdgan.samples.table.spread import Spread, options_of
-from mdgan.samples.table.writing import texts_of
 
 if TYPE_CHECKING:
     from mdgan.samples.table.kind import TableKind
@@ -259,21 +258,7 @@ _CLASSIFIERS = {"tstr_lr": area_of_lr, "tstr_gb": area_of_gb}
 # For the report.
 
 
-class Shown(TypedDict):
-    """A column as the report draws it.
-
-    Attributes:
-        real, made: the share of rows in each bar.
-    """
-
-    name: str
-    kind: str  # number, category or another, as in the schema
-    ticks: list[str]  # of a column of numbers the edges of bars, else the names of bars
-    real: list[float]
-    made: list[float]
-
-
-def shown_shape(column: AnyColumn, spread: Spread, made: Floats) -> Shown:
+def shown_shape(column: AnyColumn, spread: Spread, made: Floats) -> dict[str, Any]:
     """A column as the report draws it: bars of about equal width, or the most usual categories."""
     if isinstance(column, ScaledColumn):
         at, real = _distribution(column, spread)
@@ -291,11 +276,11 @@ def shown_shape(column: AnyColumn, spread: Spread, made: Floats) -> Shown:
         ticks = [names[place] for place in usual]
         shares = _shares(spread.options)[usual], _shares(options)[usual]
     real_bars, made_bars = ([round(float(x), 5) for x in part] for part in shares)
-    kind = column_kind(column)
-    return {"name": column.name, "kind": kind, "ticks": ticks, "real": real_bars, "made": made_bars}
+    bars = {"real": real_bars, "made": made_bars}
+    return {"name": column.name, "kind": column.kind, "ticks": ticks, **bars}
 
 
-def _figures(columns: list[Shown], made: Rows, real: Rows | None) -> dict[str, Any]:
+def _figures(columns: list[dict[str, Any]], made: Rows, real: Rows | None) -> dict[str, Any]:
     places = [
         place
         for place, column in enumerate(made.schema.columns)

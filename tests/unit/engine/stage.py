@@ -32,7 +32,7 @@ from mdgan.observe.snapshots import Sampled
 from mdgan.observe.tracer import Tracer
 from mdgan.privacy.spending import Spending
 from mdgan.records.run_directory import RunDirectory
-from mdgan.samples.pictures.kind import PICTURES
+from mdgan.samples.kinds import PICTURES
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.fence import Fence
 from mdgan.storage.manifest import SERVER as SERVER_FILES

@@ -18,7 +18,7 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.build import build_model, num_parameters
 from mdgan.launch.models import models_of
 from mdgan.plan.layout import consecutive
-from mdgan.records.placements import InSlot, Placed
+from mdgan.records.rows import InSlot, Placed
 
 # MD-GAN.
 

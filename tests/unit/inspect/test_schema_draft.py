@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mdgan.errors import BadInput
 from mdgan.inspect.schema_draft import Draft, draft
 from mdgan.samples.table.reading import read_rows
-from mdgan.samples.table.rows import Rows
+from mdgan.samples.table.rows import Rows, csv_of
 from mdgan.samples.table.schema import (
     AnyColumn,
     CategoryColumn,
@@ -25,7 +25,6 @@ from mdgan.samples.table.schema import (
     read_schema,
     schema_text,
 )
-from mdgan.samples.table.writing import csv_of
 from tests.unit.samples.table.tables import tables
 
 NUM_ROWS = 400

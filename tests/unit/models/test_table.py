@@ -6,7 +6,7 @@ import torch
 from mdgan.gan.build import build_model
 from mdgan.gan.labels import call, num_classes_of
 from mdgan.models.registry import architecture
-from mdgan.samples.pictures.kind import PICTURES
+from mdgan.samples.kinds import PICTURES
 from mdgan.samples.table.kind import TableKind
 from tests.unit.samples.table.tables import STUDY
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mdgan.observe.progress import Progress, duration
 from mdgan.observe.text_table import text_table
-from mdgan.samples.tensors.kind import grid_png
+from mdgan.samples.kinds import grid_png
 from tests.unit.observe.conftest import Clock
 
 

@@ -39,7 +39,7 @@ def pixels_of(data: bytes | Path) -> Any:
 
 def track(name: str, run: Path, mode: str = "RGB") -> Any:
     """Tells a tracker of two iterations and a picture, whose pixels it gives."""
-    pytest.importorskip(TRACKERS[name].package, reason="an optional package")
+    pytest.importorskip(name, reason="an optional package")
     picture, pixels = png(mode)
     nothing = {"none": None, "nan": float("nan"), "infinite": float("-inf")}
     with warnings.catch_warnings():
@@ -124,7 +124,7 @@ class Odd:
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
-    monkeypatch.setitem(TRACKERS, "odd", module._Offer(make, "json"))
+    monkeypatch.setitem(TRACKERS, "odd", make)
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:

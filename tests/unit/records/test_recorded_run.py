@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from mdgan.errors import BadInput
 from mdgan.inspect.chrome_trace import chrome_trace
 from mdgan.records.happenings import Happening
-from mdgan.records.placements import Place, Placed, Trained
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
 from mdgan.records.roles import is_alone, leader
-from mdgan.records.rows import Losses, RecordedRow, ScoresRow, Swap
-from mdgan.records.run_tail import METRICS, News, RunTail
+from mdgan.records.row_reader import METRICS, News, RunTail
+from mdgan.records.rows import Losses, Place, Placed, RecordedRow, ScoresRow, Swap, Trained
 from tests.unit.observe.fake_run import FakeRun
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mdgan.records.happenings import happening
+from mdgan.records.happenings import Happening
 from mdgan.records.rows import Losses, ScoresRow, Swap
 from mdgan.records.run_state import UNSAVED, UNSCORED, LastSwap, RunState, typed_row
 
@@ -45,6 +45,14 @@ def test_rows_that_make_no_sense(row: dict[str, Any], change: dict[str, Any]) ->
     typed_row(placed(row))
     with pytest.raises(ValueError, match=r".+"):
         typed_row(placed({**row, **change}))
+
+
+def happening(record: dict[str, Any]) -> Happening | None:
+    try:
+        row = typed_row(record)
+    except ValueError:
+        return None
+    return row if isinstance(row, Happening) else None
 
 
 HELD = {"3": {"samples": 30, "classes": [10, 20]}, "12": {"samples": 5, "classes": [5, 0]}}

@@ -47,8 +47,9 @@ def test_long_lists_are_shortened() -> None:
 def test_only_finite_numbers_are_numbers() -> None:
     others = (True, "3", None, float("nan"), float("inf"))
     assert [number(value) for value in (1, 2.5, *others)] == [1.0, 2.5, *[None] * 5]
-    assert number_in({"a": {"b": 2}}, "a", "b") == 2.0
-    assert number_in({"a": 2}, "a", "b") is None
+    assert number_in({"a": {"b": 2}}, "a") is None
+    assert number_in({"a": 2}, "a") == 2.0
+    assert number_in({"a": 2}, "b") is None
 
 
 def test_scores_that_are_left_out_for_the_same_reason_share_a_line() -> None:

@@ -12,7 +12,7 @@ from mdgan.report.figures import costs, samples
 from mdgan.report.figures.picture import OfRun, Picture, by_run
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.traffic import Rate
-from mdgan.samples.tensors.kind import grid_png
+from mdgan.samples.kinds import grid_png
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.report.parsed_page import page_of, subject_of
 

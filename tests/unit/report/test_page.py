@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from mdgan.report.catalogue import SECTIONS
-from mdgan.report.headings import HEADINGS
+from mdgan.report.catalogue import HEADINGS, SECTIONS
 from tests.processes import REPOSITORY
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.observe.federated import federated_run

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mdgan.records.placements import Place, Placed
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.rows import Place, Placed
 from mdgan.report.catalogue import SLOTS
 from mdgan.report.figures import slots as numbers
 from mdgan.report.figures.charts import styled

@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from mdgan.errors import BadInput
 from mdgan.samples.table.reading import read_rows
-from mdgan.samples.table.rows import Rows
+from mdgan.samples.table.rows import Rows, csv_of, parquet_of
 from mdgan.samples.table.schema import Schema
-from mdgan.samples.table.writing import csv_of, parquet_of
 from tests.unit.samples.table.tables import HEADER, ROW, STUDY, VALUES, tables, written
 
 

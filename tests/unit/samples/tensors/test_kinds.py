@@ -7,8 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mdgan.samples.kinds import kind_of
-from mdgan.samples.tensors.kind import SERIES, VOLUMES
+from mdgan.samples.kinds import SERIES, VOLUMES, kind_of
 
 
 @pytest.mark.parametrize(
