@@ -100,7 +100,7 @@ def test_scores_are_recorded_with_all_it_takes_to_compare_them(scored_run: Path)
 
 def test_what_a_report_shows_of_workers_and_machines_is_recorded(scored_run: Path) -> None:
     recorded = RecordedRun.read(scored_run)
-    with Image.open(recorded.neighbours) as picture:
+    with Image.open(scored_run / NEIGHBOURS_FILE) as picture:
         assert picture.width > 4 * picture.height  # ten samples above ten real ones
     assert {len(row.by_worker) for row in recorded.of(Losses)} == {3}
     assert {"server", "scorer", "host-1", "host-2", "host-3"} == recorded.traces.keys()
