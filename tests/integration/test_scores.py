@@ -14,7 +14,7 @@ from PIL import Image
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Losses
-from mdgan.records.run_directory import RunDirectory
+from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory
 from tests.processes import (
     MDGAN,
     finish,
