@@ -288,7 +288,7 @@ class RunObserver:
         coverage = self._state.scores[-1].scores.get("coverage") if self._state.scores else None
         if coverage is None or coverage >= _LOW_COVERAGE or not self._launched.for_coverage:
             return ""
-        return f"{coverage:.2f} is low; may help: {self._launched.for_coverage}"
+        return f"{coverage:.2f} is low; may help: more iterations; {self._launched.for_coverage}"
 
     def _log(
         self,

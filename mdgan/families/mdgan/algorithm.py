@@ -10,9 +10,9 @@
        one step of the optimizer of G
     6. every S iterations pairs swap D     ◄─►    6. takes the other one's D
 
-`server_iteration` and `WorkerSide.iteration` below are these steps. Losses are minimized here, so
-that signs are those of J_disc and J_gen. The server draws the pairs (Darmanger and Gombas 2024,
-section 5.3); in the paper workers draw partners. What flags change is in `variants/`. How messages
+`server_iteration` and `WorkerSide.iteration` are these steps; m batches are generated, κ unless
+`--step-samples` says more. Losses are minimized: J_disc is minus the paper's. The server draws the
+pairs (Darmanger and Gombas 2024, section 5.3). What flags change is in `variants/`. How messages
 travel, who is there, and what is done against liars is not on this page.
 """
 
@@ -112,21 +112,21 @@ def finish(
 
 
 def mean_feedback(
-    feedbacks: Feedbacks, assignment: Assignments, kappa: int, sums: Sequence[PartialSum] = ()
+    feedbacks: Feedbacks, assignment: Assignments, num_batches: int, sums: Sequence[PartialSum] = ()
 ) -> Tensor:
-    """C^(j) = (1/N) Σ_{n : n judged j} F_n, [κ, b, C, H, W]: the gradient of the mean loss in X.
+    """C^(j) = (1/N) Σ_{n : n judged j} F_n, [m, b, C, H, W]: the gradient of the mean loss in X.
 
     N are the workers that answered. The order of arrival, and what a host has already added up, do
     not change one bit of it.
 
     Args:
-        kappa: how many batches were generated.
+        num_batches: m, how many batches were generated; κ of them were judged.
         sums: of feedback of several workers.
     """
     some = next(iter(feedbacks.values())) if feedbacks else sums[0].total.float()
     num_answers = len(feedbacks) + sum(len(part.workers) for part in sums)
-    total = torch.zeros((kappa, *some.shape), dtype=some.dtype, device=some.device)
-    for batch in range(kappa):
+    total = torch.zeros((num_batches, *some.shape), dtype=some.dtype, device=some.device)
+    for batch in range(num_batches):
         judged = put_together(
             (feedbacks[n] for n in sorted(feedbacks) if assignment[n].judge == batch),
             (part.total for part in sums if assignment[part.workers[0]].judge == batch),

@@ -11,7 +11,13 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.swaps import swap_every
 from mdgan.gan.build import Models, build_model, judging_operations, num_parameters
 from mdgan.gan.optimizers import training_bytes
+from mdgan.records.values import count
 
+_SWAPS = {
+    "pairs": "pairs swap",
+    "derangement": "all exchange along a permutation",
+    "means": "pairs go on with the mean of their discriminators",
+}
 _OUTPUT_BYTES = 4
 _LABEL_BYTES = 8
 _ADDRESSES_BYTES = 1 << 20
@@ -101,11 +107,50 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         """κ, how often discriminators are swapped, and what a swap is."""
         mean_size = contract.mean_size(class_counts)
         every = swap_every(settings, mean_size, class_counts, num_weights_of(models))
+        usual = swap_every(settings, mean_size)
         return [
+            ("trains", in_words(settings, every, usual)),
             ("κ", str(settings.batches.kappa_for(settings.num_sharing))),
             ("swap", f"every {every} iterations: {settings.swaps.swap}" if every else "never"),
             ("a step", f"on {settings.num_reals} real and {settings.num_fakes} generated samples"),
         ]
+
+
+def in_words(settings: MDGANSettings, every: int, usual: int) -> str:
+    """What trains, in one line, with the flags that change an iteration.
+
+    Args:
+        every: iterations between two swaps; 0 for never.
+        usual: the same if workers held the same classes.
+    """
+    batches, training, number = settings.batches, settings.training, settings.num_workers
+    kappa = batches.kappa_for(settings.num_sharing)
+    words = [
+        f"MD-GAN (Hardy et al. 2019): κ = {count(kappa, 'batch', 'batches')} of "
+        f"{training.batch_size}{', which workers both judge and train on' * (kappa == 1)}",
+        count(number, "worker"),
+    ]
+    if settings.num_judges < number:
+        words.append(f"{settings.num_judges} of them with a discriminator (--participation)")
+    rhythm = "in every iteration" if every == 1 else f"every {every:,} iterations"
+    if not every or number == 1:
+        words.append("no swaps")
+    elif every >= training.iterations:
+        words.append(f"no swap in so few iterations (they come {rhythm})")
+    else:
+        words.append(f"{_SWAPS[settings.swaps.swap]} {rhythm}")
+    if every < usual:
+        words[-1] += f", not every {usual:,}, as workers hold different classes (--swap-interval)"
+    if batches.own_samples > training.batch_size:
+        of_all = " and all batches" * batches.trains_on_all
+        words.append(f"each learns from {batches.own_samples} own samples{of_all} (--step-samples)")
+    if settings.updates != "sync":
+        words.append(f"--updates {settings.updates}")
+    if settings.stale:
+        words.append(f"--stale {settings.stale}")
+    if settings.aggregation.name != "mean":
+        words.append(f"feedback by {settings.aggregation} (--aggregation)")
+    return ", ".join(words)
 
 
 def num_weights_of(models: Models) -> int:

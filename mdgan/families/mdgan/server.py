@@ -15,13 +15,13 @@ from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, Sent, server_iteration
 from mdgan.families.mdgan.batches import BatchPlan
 from mdgan.families.mdgan.messages import COPIED, OUTPUTS, SWAPPED, batches, image_codec
-from mdgan.families.mdgan.settings import MEANS, MDGANSettings
+from mdgan.families.mdgan.planning import in_words
+from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.suspects import Suspects
 from mdgan.families.mdgan.swaps import ServerSwaps, are_uneven, interval_for, shares, swap_every
 from mdgan.families.mdgan.variants.holders import Holders
 from mdgan.gan.labels import Samples, label_counts
 from mdgan.gan.model_state import State, part_of, under
-from mdgan.records.values import count
 
 _log = logging.getLogger(__name__)
 
@@ -34,29 +34,6 @@ _RHYTHM = {
     *("data_dir", "swap"),
 }
 """The settings that decide after how many iterations swaps come."""
-
-
-def in_words(settings: MDGANSettings, swap_every: int, usual: int) -> str:
-    """What trains, and what differs from the paper, in one line."""
-    kappa = count(settings.batches.kappa_for(settings.num_sharing), "batch", "batches")
-    swaps = {
-        "pairs": "pairs swap",
-        "derangement": "all exchange along a permutation",
-        MEANS: "pairs go on with the mean of their discriminators",
-    }[settings.swaps.swap]
-    rhythm = f"{swaps} every {count(swap_every, 'iteration')}"
-    words = [
-        f"MD-GAN (Hardy et al. 2019): κ = {kappa} of {settings.training.batch_size}",
-        count(settings.num_workers, "worker"),
-        rhythm if swap_every and settings.num_workers > 1 else "no swaps",
-    ]
-    if swap_every < usual:
-        words[-1] += f", not every {usual}, as workers hold different classes (--swap-interval)"
-    if settings.batches.trains_on_all:
-        words.append(
-            f"each learns from {settings.num_reals} own samples and all batches (--step-samples)"
-        )
-    return ", ".join(words)
 
 
 Iteration = Callable[[int, "MDGANServer", Engine], Advance | None]

@@ -13,7 +13,7 @@ from mdgan.families.data_parallel.settings import PARAGAN, DataParallelSettings
 from mdgan.families.federated.planning import planning as plan_rounds
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.mdgan.build import BUILDER as MDGAN_BUILDER
-from mdgan.families.mdgan.planning import mean_moved
+from mdgan.families.mdgan.planning import in_words, mean_moved
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.build import build_model, num_parameters
 from mdgan.launch.models import models_of
@@ -219,3 +219,34 @@ def test_it_plays_the_updates_that_most_iterations_have(
     planned = PARAGAN_BUILDER.planning(settings, models_of(settings, DATASET), None)
     assert (planned.questions, planned.settings.asynchrony.updates) == (questions, updates)
     assert ("local-step" in PARAGAN.phases(planned.settings)[0]) == (updates == "sync")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "κ = 3 batches of 10, 10 workers, pairs swap every 50 iterations"),
+        (
+            {"swap": "means"},
+            "pairs go on with the mean of their discriminators every 50 iterations",
+        ),
+        ({"kappa": 1}, "κ = 1 batch of 10, which workers both judge and train on"),
+        ({"participation": 0.4}, "4 of them with a discriminator (--participation)"),
+        ({"step_samples": 48}, "each learns from 48 own samples and all batches (--step-samples)"),
+        ({"step_samples": 48, "wire": "images=bf16"}, "from 48 own samples (--step-samples)"),
+        ({"updates": "arrival"}, "--updates arrival"),
+        ({"stale": 1}, "--stale 1"),
+        ({"aggregation": "median"}, "feedback by median (--aggregation)"),
+        ({"iterations": 20}, "no swap in so few iterations (they come every 50 iterations)"),
+        ({"world_size": 2}, "1 worker, no swaps"),
+    ],
+)
+def test_one_line_says_what_trains(changes: dict[str, Any], said: str) -> None:
+    given = {"world_size": 11, "batch_size": 10, "iterations": 1000, **changes}
+    line = in_words(MDGANSettings.read(given), 50, 50)
+    assert line.startswith("MD-GAN (Hardy et al. 2019): κ = ")
+    assert said in line
+
+
+def test_the_line_says_why_uneven_workers_swap_more_often() -> None:
+    line = in_words(MDGANSettings.read({"world_size": 11}), 1, 50)
+    assert "pairs swap in every iteration, not every 50, as workers hold different classes" in line
