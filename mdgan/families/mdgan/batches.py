@@ -7,7 +7,7 @@ from typing import Literal
 from mdgan.gan.settings import resolve_kappa
 
 _ENOUGH_GENERATED = 100
-"""One process with b = 100, with which ten workers are compared, learns from as many."""
+"""One process with b = 100 learns from as many in a step; ten workers are compared with it."""
 _MOST_BATCHES = 10  # with a byte a value, and four of feedback, 14 bytes instead of the paper's 12
 
 
@@ -35,15 +35,16 @@ class BatchRule:
     spreads_judges: bool
     """Whether each may judge a batch of its own. Rules that compare judges, and secure sums of
     them, need several of a batch."""
-    images_are_exact: bool
-    """Whether batches travel as float32. If not, all batches would be more bytes than two."""
+    wire_keeps_images: bool
+    """Whether `--wire` leaves images as they are. If not, the user wants few bytes, so each worker
+    gets only its two batches."""
     draws_poisson: bool
     """Whether the batches of a worker's own samples have any size, around b."""
 
     @property
     def trains_on_all(self) -> bool:
         """Whether a worker trains on all generated batches, as `--step-samples` asks."""
-        return self.batch_size < self.step_samples and self.images_are_exact
+        return self.batch_size < self.step_samples and self.wire_keeps_images
 
     @property
     def own_samples(self) -> int:

@@ -256,7 +256,7 @@ class MDGANSettings(RunSettings):
             step_samples=self.step_samples,
             num_judges=self.num_judges,
             spreads_judges=self.aggregation.name == "mean" and not self.secure.secure_aggregation,
-            images_are_exact=self.wire.images.is_exact,
+            wire_keeps_images=self.wire.images.is_exact,
             draws_poisson=self.privacy.draws_poisson,
         )
 

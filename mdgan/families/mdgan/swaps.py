@@ -21,7 +21,7 @@ from mdgan.records.values import in_words
 
 _WITNESSES = 2
 _MOST_APART = 25
-"""Iterations after which two discriminators are still near enough to each other for a mean."""
+"""After more iterations apart, the mean of two discriminators is worse than either."""
 _UNEVEN = 0.5
 _WEIGHTS_AN_ITERATION = 1 << 16  # with Adam's two moments, 0.75 MiB of each worker in an iteration
 
@@ -55,8 +55,8 @@ def are_uneven(class_counts: Sequence[Sequence[float]]) -> bool:
     """Whether workers hold such different classes that a discriminator should not stay for long.
 
     One that stays calls only the classes of its worker real, and the generator unlearns the others.
-    Measured is how many of a worker's samples, on average, would need another class for its shares
-    of classes to be those of all workers together (the total variation distance). True if that is
+    The measure is the part of a worker's samples that would have to change class for it to hold the
+    same mix as all together (the total variation distance); the mean over workers. True if that is
     more than half of what it would be if each worker held a single class: Σ p (1 − p).
     """
     held = [counts for counts in class_counts if sum(counts)]
@@ -73,11 +73,12 @@ def are_uneven(class_counts: Sequence[Sequence[float]]) -> bool:
 
 def shares(counts: Sequence[float]) -> list[float]:
     """What part of all each count is; none if they are 0."""
-    return [count / total for total in [sum(counts)] for count in counts if total]
+    total = sum(counts)
+    return [count / total for count in counts] if total else []
 
 
 def interval_for(num_weights: int) -> int:
-    """The iterations between two swaps that links can bear: one for each 65,536 of |θ| begun."""
+    """The iterations between two swaps that links can bear: one for each 65,536 weights of D."""
     return max(1, -(-num_weights // _WEIGHTS_AN_ITERATION))
 
 

@@ -5,7 +5,8 @@ features are (Rahimi and Recht 2007 for the Gaussian kernel). W is drawn once:
 
     φ(x) = [c, √(1 − c²) · (cos W·x, sin W·x) / √(D/2)]        of one sample: 1 + D numbers
     S_n  = Σ φ(x) over its samples, in row y(x), + N(0, σ²)     what worker n tells, once
-    S    = Σ_n S_n                                              all that the server ever knows
+    S    = Σ_n S_n                                              what G learns from; with secure
+                                                                sums all that the server sees
     J    = Σ_y ‖S_y / m − p_y · mean φ(G(z, y))‖²               what G learns from, step after step
 
 What one sample adds has length 1, and no other sample has a part in it: that is all that the noise
@@ -149,9 +150,9 @@ class Embedding:
         total = found.new_zeros(num_classes, num_features).index_add(0, classes, found[:, 1:])
         means = total / numbers.clamp(min=1)[:, None]
         seen = (numbers > 0).to(found.dtype)
-        # Of a squared mean of k vectors of length L, L²/k is there whatever their mean is.
-        length = 1 - CONSTANT**2
-        square = (numbers * means.square().sum(1) - length) / (numbers - 1).clamp(min=1)
+        # The squared mean of k random vectors of length L is too large by about L²/k.
+        squared_length = 1 - CONSTANT**2
+        square = (numbers * means.square().sum(1) - squared_length) / (numbers - 1).clamp(min=1)
         square = torch.where(numbers > 1, square, means.square().sum(1))
         both = (self.features * means).sum(1)
         rows = self.features.square().sum(1) - 2 * self.shares * both + self.shares**2 * square

@@ -53,7 +53,7 @@ class ByArrival:
     def __init__(self) -> None:
         self._open: dict[int, _OpenQuestion] = {}
         self._num_steps = 0
-        self._left_out: Collection[int] = ()
+        self._left_out: Collection[int] = ()  # whose answers do not count in the next iteration
 
     def __call__(self, i: int, server: MDGANServer, engine: Engine) -> Advance | None:
         """See `server_iteration`."""

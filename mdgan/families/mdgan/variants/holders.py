@@ -23,7 +23,7 @@ class Holders:
     seed: int
     now: set[int] | None = None
     _num_drawn: int = 0
-    _too_many: bool = False
+    _too_many: bool = False  # after --resume with a smaller C, until the next choice
 
     def among(self, workers: Iterable[int]) -> set[int] | None:
         """The holders among the live workers that are free; None for all of them.
