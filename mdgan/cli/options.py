@@ -189,11 +189,13 @@ def read_layers(
 ) -> list[dict[str, Any]]:
     """The settings that the user gave: flags, then the file, then the run to go on with.
 
-    Faults that the file plans strike this process and those it starts, as if MDGAN_FAULTS said so.
+    Faults that the file plans strike a new run, in this process and those it starts, as if
+    MDGAN_FAULTS said so.
     """
     scaled = flags.pop("paper_scale", False)
     file, faults = read_config_file(config, known_settings(), paper_scale=scaled)
-    if faults and resume is None:
+    begun = resume is not None or (Path(flags.get("out") or "") / "run.json").is_file()
+    if faults and not begun:
         os.environ.setdefault(FAULTS, faults)
     layers = [flags, file]
     if resume is not None:

@@ -83,6 +83,7 @@ def _checked(found: dict[str, Any], source: str, known: Mapping[str, Setting]) -
     for name in settings:
         if name != _FAULTS and name not in known:
             raise BadInput(f"{source}: unknown key {name!r}{suggest(name, known)}")
-    if not isinstance(settings.get(_FAULTS, ""), str):
+    faults = settings.get(_FAULTS, "")
+    if not (isinstance(faults, str) and faults.isascii() and faults.isprintable()):
         raise BadInput(f'{source}: "{_FAULTS}" must be text as MDGAN_FAULTS has it')
     return settings

@@ -46,6 +46,23 @@ def test_an_example_can_be_trained_by_itself(folder: Path, monkeypatch: pytest.M
             assert "paper_scale" not in layers[0] | layers[1]
 
 
+def test_planned_faults_strike_no_run_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--resume-or-start` is the same command each time, and a fault would strike each time."""
+    path, run = tmp_path / "settings.json", tmp_path / "run"
+    path.write_text(json.dumps({"faults": "server:kill@wait:2"}))
+    monkeypatch.setenv(FAULTS, "")
+    for begun in (False, True):
+        if begun:
+            run.mkdir()
+            (run / "run.json").touch()
+        monkeypatch.delenv(FAULTS)
+        read_layers(path, {"out": str(run)})
+        assert (FAULTS in os.environ) is not begun
+    monkeypatch.setenv(FAULTS, "")
+
+
 SCALE = {"world_size", "clients", "participation", "iterations", "eval_interval", "faults"}
 COUNTS_ITERATIONS = {"swap_interval", "sync_after"}
 DATA = {"dataset", "datasets_dir", "data_dir", "partition"}

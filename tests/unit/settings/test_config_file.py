@@ -58,7 +58,10 @@ def test_the_scale_of_a_paper_replaces_settings_and_faults(tmp_path: Path) -> No
         ({"iteration": 3}, "paper_scale: unknown key 'iteration'; did you mean 'iterations'?"),
         ({"iterations": 0}, "paper_scale: --iterations 0: must be at least 1"),
         ({"partition": 5}, "paper_scale: --partition 5: must be str"),
-        ({"faults": 1}, 'paper_scale: "faults" must be text as MDGAN_FAULTS has it'),
+        *(
+            ({"faults": faults}, 'paper_scale: "faults" must be text as MDGAN_FAULTS has it')
+            for faults in (1, "\0", "\ud800", "\n", "²")
+        ),
         ({"paper_scale": {}}, "paper_scale: unknown key 'paper_scale'"),
         ({"join_token": "x"}, "paper_scale: 'join_token' is no setting any more"),
     ],
