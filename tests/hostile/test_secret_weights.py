@@ -107,6 +107,50 @@ def test_other_classes_are_not_believed(tmp_path: Path, lies: TellsOtherClasses,
     assert says in lying_run(tmp_path, lies, *SECRET, algorithm="fl-gan").errors
 
 
+class TellsOfNoClasses(LyingServer):
+    """Says in the first round that nobody holds any: then weights are those it has told."""
+
+    def to_host(self, host: int, message: Message) -> Sequence[Message]:
+        del host
+        if message.kind != ROUND or message.iteration > 1:
+            return [message]
+        return [replace(message, fields={**message.fields, "classes": []})]
+
+
+def test_to_tell_of_no_classes_first_is_to_tell_of_others_later(tmp_path: Path) -> None:
+    result = lying_run(tmp_path, TellsOfNoClasses(), *SECRET, algorithm="fl-gan")
+    assert f"{ENDS}it tells of other classes of all clients" in result.errors
+
+
+class CountsWrong(LyingServer):
+    """A host that answers with more of the first class, or fewer than there are of any."""
+
+    def __init__(self, more: int) -> None:
+        self._more = more
+
+    def from_host(self, host: int, message: Message) -> Sequence[Message]:
+        if host != VICTIM or message.kind != CLASSES_FORM.kind or "masked.0" not in message.tensors:
+            return [message]
+        masked = message.tensors["masked.0"].clone()
+        masked[0] += self._more
+        masked[1] -= self._more
+        masked[2] += self._more == 1
+        return [replace(message, tensors={**message.tensors, "masked.0": masked})]
+
+
+@claim(
+    "counts-add-up",
+    "Counts below 0, or that do not add up to the numbers of samples that workers tell, end the "
+    "run.",
+)
+@pytest.mark.parametrize("more", [1, 2000])
+def test_counts_that_workers_cannot_have_end_the_run(tmp_path: Path, more: int) -> None:
+    """Hosts would not believe the server that passes them on."""
+    result = lying_run(tmp_path, CountsWrong(more), *SECRET, algorithm="fl-gan")
+    assert result.status == 2
+    assert "the secure sum of classes is none that honest workers have" in result.errors
+
+
 class AsksAgain(LyingServer):
     """Asks for classes once more, of fewer hosts: the difference is what one holds."""
 

@@ -74,7 +74,8 @@ class ServerEncoding:
         """Σ of the counts of all hosts that answer, float64."""
         number = self.kind.num_counts
         if path is not None and path.hides_answers:
-            parts = path.ask_for_sum(Kind.ASKCOUNTS, engine, counts_form(number))
+            sums = path.ask_for_sum(Kind.ASKCOUNTS, engine, counts_form(number))
+            parts = [part.total.double() for part in sums]
         else:
             iteration, hosts = engine.done + 1, engine.peers.taking_part()
             engine.ask(iteration, hosts, lambda _: Message(Kind.ASKCOUNTS, iteration))

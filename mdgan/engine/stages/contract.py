@@ -16,6 +16,7 @@ from mdgan.engine.host.protocol import Turn
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.server.peers import Peers
+from mdgan.gan.exact_sum import PartialSum
 from mdgan.gan.model_state import State
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
@@ -157,14 +158,13 @@ class ServerPath:
         """The hosts that are to be asked, and what for; groups are by worker."""
         return AskedHosts(hosts, groups)
 
-    def ask_for_sum(self, kind: str, engine: Engine, form: AnswerForm) -> list[Tensor]:
-        """Has all workers answer in one sum, once; its parts, float64, or none if none came."""
+    def ask_for_sum(self, kind: str, engine: Engine, form: AnswerForm) -> list[PartialSum]:
+        """Has all workers answer in one sum, once; its parts, or none if none came."""
         iteration, hosts = engine.done + 1, engine.peers.taking_part()
         asked = self.ask(hosts, dict.fromkeys(workers_of(hosts), 0), engine)
         question = Message(kind, iteration, asked.fields)
         engine.ask(iteration, asked.hosts, lambda _: question)
-        sums = self.collect(iteration, asked, engine, form=form).sums
-        return [part.total.double() for part in sums]
+        return list(self.collect(iteration, asked, engine, form=form).sums)
 
     def collect(
         self,

@@ -186,7 +186,7 @@ class FederatedHost(HostPart):
         if self.classes:  # two sums would tell what one host holds
             self.rules[messages.ASKCLASSES] = Turn(ARRIVED, 1, Per.PROCESS)
         self._last = 0, b""
-        self._total = list[int]()
+        self._total: list[int] | None = None
         self._spending = Spending(self.needs.budgets)
 
     @property
@@ -231,7 +231,7 @@ class FederatedHost(HostPart):
             shape = next(iter(self.clients.values())).vector.shape
             begun_with, lists = messages.read_order(order, shape)
             total = messages.read_classes(order) if self.classes else []
-        if total != (self._total or total):  # by others it would learn what classes these are
+        if self._total not in (None, total):  # by others it would learn what classes these are
             raise OutOfTurn("it tells of other classes of all clients than before")
         self._total = total
         if self.needs.settings.begins_anew:

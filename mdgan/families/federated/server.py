@@ -53,7 +53,14 @@ class Cohort:
         parts = self.path.ask_for_sum(messages.ASKCLASSES, engine, messages.CLASSES_FORM)
         if not parts:
             raise BadInput("--weighting kl: no secure sum of classes came of it; begin anew")
-        counts = torch.stack(parts).sum(0).long()
+        counts = torch.stack([part.total for part in parts]).sum(0).long()
+        workers = [n for part in parts for n in part.workers]
+        told = sum(held["samples"] for held in engine.peers.holdings(workers).values())
+        if not told or counts.min() < 0 or counts.sum() != told:
+            raise BadInput(
+                "--weighting kl: the secure sum of classes is none that honest workers have (of "
+                f"{int(counts.sum())} samples, and they tell of {told}); use --weighting uniform"
+            )
         self.classes = counts[: int(counts.nonzero().max()) + 1].tolist()
 
     def handlers(self) -> Mapping[str, ServerHandler]:
