@@ -122,14 +122,16 @@ class Opposition:
         """Workers were given a discriminator by others."""
         self._given |= {n: (self._num_seen, self._evidence.get(n, 0.0)) for n in workers}
 
-    def owned_by(self, owner_of: Mapping[int, str]) -> None:
+    def owned_by(self, owner_of: Mapping[int, str]) -> set[int]:
         """Forgets what was found of ranks that others have now, by what hosts are known by."""
-        for n, owner in owner_of.items():
-            if self._owner_of.setdefault(n, owner) != owner:
-                self._owner_of[n] = owner
-                self.guilty.discard(n)
-                for known in (self._evidence, self._given, self._times_found):
-                    known.pop(n, None)
+        before = self._owner_of
+        changed = {n for n, owner in owner_of.items() if before.setdefault(n, owner) != owner}
+        self.guilty -= changed
+        for n in changed:
+            before[n] = owner_of[n]
+            for known in (self._evidence, self._given, self._times_found):
+                known.pop(n, None)
+        return changed
 
     def look(
         self, feedbacks: Feedbacks, sums: Sequence[PartialSum], host_of: Mapping[int, int]
@@ -155,7 +157,8 @@ class Opposition:
         sure = {n for n, evidence in self._evidence.items() if evidence >= _ENOUGH}
         if not self._of_sums:
             found = {n for n in sure if self._evidence[n] >= _SURE}
-            found |= {n for n in self.guilty if self._evidence[n] or self._times_found[n] > 1}
+            times = self._times_found
+            found |= {n for n in self.guilty if self._evidence.get(n) or times.get(n, 0) > 1}
             if 2 * len(sure | found) >= len(self._evidence):
                 sure, found = set(), set()
             for n in found - self.guilty:

@@ -13,6 +13,8 @@ from mdgan.families.mdgan.opposition import Opposition
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.exact_sum import PartialSum
 
+_ATTACKER = "an attacker"
+
 
 class Suspects:
     """Scores workers, and drops the answers of those that oppose the others.
@@ -27,7 +29,7 @@ class Suspects:
         self._shuts_out = settings.shut_out_free_riders
         self._looks = settings.longest_answer > 0
         self._of_sums = of_sums
-        self._noted: set[int] = set()
+        self._noted: dict[int, str] = {}  # what each was told to look like
 
     def swapped(self, moves: Mapping[int, int]) -> None:
         """Discriminators moved, giver → taker: answers may be due to what a worker was given."""
@@ -53,9 +55,12 @@ class Suspects:
         """The workers whose answers do not count, since they oppose the others."""
         if self._looks:
             host_of, peers = engine.peers.host_of(), engine.peers
-            self.opposition.owned_by({n: peers.identity(host) for n, host in host_of.items()})
+            owner_of = {n: peers.identity(host) for n, host in host_of.items()}
+            for worker in self.opposition.owned_by(owner_of):
+                if self._noted.get(worker) == _ATTACKER:
+                    del self._noted[worker]
             self.opposition.look(feedbacks, sums, host_of)
-            reason = "an attacker", "its feedback opposes that of the others, and does not count"
+            reason = _ATTACKER, "its feedback opposes that of the others, and does not count"
             self._tell(dict.fromkeys(self.opposition.guilty, reason), engine)
         return self.opposition.left_out
 
@@ -66,8 +71,8 @@ class Suspects:
     def _tell(self, found: Mapping[int, tuple[str, str]], engine: Engine) -> None:
         """Tells once what workers look like, and why; shuts them out if the user wants that."""
         for worker in found.keys() - self._noted:
-            self._noted.add(worker)
             what, reason = found[worker]
+            self._noted[worker] = what
             if self._shuts_out:
                 engine.peers.shut_out(worker, f"{what}: {reason}")
                 engine.handle_losses()

@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from mdgan.families.mdgan.handovers import Handovers
 from mdgan.families.mdgan.opposition import Opposition
-from mdgan.families.mdgan.settings import GUILTY
+from mdgan.families.mdgan.settings import GUILTY, MDGANSettings
+from mdgan.families.mdgan.suspects import Suspects
 from mdgan.gan.exact_sum import PartialSum
 from tests.claims.registry import claim
 
@@ -122,6 +126,30 @@ def test_a_rank_that_another_host_has_taken_begins_anew() -> None:
         opposition.owned_by({n: "new" if n == LIAR and i >= 50 else f"{n}" for n in game.workers})
         opposition.look(game.feedbacks(i, LIES["reversed"] if i < 50 else None), (), HOST_OF)
         assert (LIAR in opposition.guilty) is (32 < i < 50) or i <= 32
+
+
+def test_another_host_that_takes_the_rank_of_an_attacker_is_named_if_it_attacks_too() -> None:
+    game, notes = Game(), list[str]()
+    suspects = Suspects(MDGANSettings.read({"world_size": 11}), Handovers(), of_sums=False)
+    for owner in ("old", "new"):
+        peers = SimpleNamespace(host_of=lambda: HOST_OF, identity=f"{owner} host {{}}".format)
+        engine: Any = SimpleNamespace(peers=peers, note=notes.append)
+        for i in range(50):
+            suspects.opposing(game.feedbacks(i, LIES["reversed"]), (), engine)
+    assert len(notes) == 2
+    assert all(note.startswith(f"rank {LIAR} looks like an attacker") for note in notes)
+
+
+def test_who_was_found_by_sums_may_go_on_without_them() -> None:
+    """The user may leave `--secure-aggregation` out on --resume; then evidence begins anew."""
+    game, sums, on = Game(), Opposition(of_sums=True), Opposition()
+    sums.look(game.feedbacks(0, None), (), HOST_OF)
+    sums.guilty = {LIAR}
+    state = sums.state()
+    on.load_state({**state, ".evidence": torch.zeros(0)})
+    for i in range(20):
+        on.look(game.feedbacks(i, None), (), HOST_OF)
+    assert not on.guilty
 
 
 def test_a_discriminator_that_was_given_is_no_proof() -> None:
