@@ -85,6 +85,23 @@ def test_weights_that_clients_keep_to_themselves_are_those_in_the_clear(tmp_path
         assert torch.equal(found["secure 6"][name], found["whole 6"][name])
 
 
+def test_the_first_line_tells_of_fewer_batches_where_sums_have_too_few_hosts(
+    tmp_path: Path,
+) -> None:
+    flags = [*SMALL, "--transport", "memory", "--iterations", "1", "--secure-aggregation"]
+    for world_size, more, said in (
+        ("5", (), "κ = 1 batch of 4, which workers both judge and train on, 4 workers"),
+        ("8", (), "κ = 2 batches of 4, 7 workers"),
+        (
+            "11",
+            ("--participation", "0.5"),
+            "κ = 1 batch of 4, which workers both judge and train on, 10 workers",
+        ),
+    ):
+        given = [*flags, "--world-size", world_size, *more, "--out", world_size]
+        assert f"MD-GAN (Hardy et al. 2019): {said}" in run_here(*given, cwd=tmp_path).errors
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize("family", ["mdgan", "fl-gan"])

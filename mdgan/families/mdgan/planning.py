@@ -116,15 +116,16 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         ]
 
 
-def in_words(settings: MDGANSettings, every: int, usual: int) -> str:
+def in_words(settings: MDGANSettings, every: int, usual: int, kappa: int | None = None) -> str:
     """What trains, in one line, with the flags that change an iteration.
 
     Args:
         every: iterations between two swaps; 0 for never.
         usual: the same if workers held the same classes.
+        kappa: κ, if that is known: secure sums may need a lower one than the settings say.
     """
     batches, training, number = settings.batches, settings.training, settings.num_workers
-    kappa = batches.kappa_for(settings.num_sharing)
+    kappa = kappa or batches.kappa_for(settings.num_sharing)
     words = [
         f"MD-GAN (Hardy et al. 2019): κ = {count(kappa, 'batch', 'batches')} of "
         f"{training.batch_size}{', which workers both judge and train on' * (kappa == 1)}",

@@ -90,7 +90,10 @@ class MDGANServer(ServerPart):
         if not self._swap_every:
             self._swap_every = swap_every(self.settings, size, counts, self.num_weights)
         usual = swap_every(self.settings, size)
-        _log.info("%s", in_words(self.settings, self._swap_every, usual))
+        kappa = self.settings.batches.kappa_for(self.settings.num_sharing)
+        judges = self.judges(engine.peers.taking_part())
+        kappa = self.path.most_groups(kappa, judges, engine.peers)
+        _log.info("%s", in_words(self.settings, self._swap_every, usual, kappa))
         # No claim of a few hosts makes all differ: each counts the same.
         often = self._swap_every <= interval_for(self.num_weights)
         self._swaps.agree = often or not are_uneven([*map(shares, counts)])
