@@ -159,7 +159,8 @@ class Opposition:
             found = {n for n in sure if self._evidence[n] >= _SURE}
             times = self._times_found
             found |= {n for n in self.guilty if self._evidence.get(n) or times.get(n, 0) > 1}
-            if 2 * len(sure | found) >= len(self._evidence):
+            here = self._evidence.keys() & host_of.keys()
+            if 2 * len((sure | found) & here) >= len(here):
                 sure, found = set(), set()
             for n in found - self.guilty:
                 self._times_found[n] = self._times_found.get(n, 0) + 1

@@ -140,6 +140,18 @@ def test_another_host_that_takes_the_rank_of_an_attacker_is_named_if_it_attacks_
     assert all(note.startswith(f"rank {LIAR} looks like an attacker") for note in notes)
 
 
+def test_attackers_that_are_gone_shield_no_other_one() -> None:
+    """Of seven workers three attack and go; then one of four that are left is not half of them."""
+    game, opposition, gone = Game(7), Opposition(), set[int]()
+    for attacker in (5, 6, 7, LIAR):
+        for i in range(100):
+            given = game.feedbacks(i, None)
+            given = {n: -F if n == attacker else F for n, F in given.items() if n not in gone}
+            opposition.look(given, (), {n: n for n in given})
+        assert attacker in opposition.left_out
+        gone.add(attacker)
+
+
 def test_who_was_found_by_sums_may_go_on_without_them() -> None:
     """The user may leave `--secure-aggregation` out on --resume; then evidence begins anew."""
     game, sums, on = Game(), Opposition(of_sums=True), Opposition()
