@@ -15,7 +15,7 @@ UNPICKLES = re.compile(
 READS_PICKLES = {
     "datasets/cifar10.py": "by an unpickler that knows arrays alone",
     "mdgan/data/handed.py": "from a pipe of the program that started this process",
-    "mdgan/release/exported.py": "what it has just written itself: `torch.export` unpickles",
+    "mdgan/release/contents.py": "what it has just written itself: `torch.export` unpickles",
     "mdgan/metrics/network_files.py": "weights of Inception, and TorchScript that the user names",
 }
 LISTENS = re.compile(
