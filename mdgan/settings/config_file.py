@@ -26,6 +26,16 @@ class ConfigFile(NamedTuple):
     faults: str
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, or a ValueError if it has a key twice: one of its values would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"it has {twice!r} twice")
+    return found
+
+
 def read_config_file(
     path: Path | None, known: Mapping[str, Setting], *, paper_scale: bool = False
 ) -> ConfigFile:
@@ -50,7 +60,7 @@ def read_config_file(
             text = file.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
             raise ValueError("is longer than any file of settings")
-        found = json.loads(text.decode())
+        found = json.loads(text.decode(), object_pairs_hook=_each_once)
     except OSError as error:
         raise BadInput(f"{source}: cannot read it ({error.strerror})") from error
     except (ValueError, RecursionError) as error:

@@ -114,6 +114,14 @@ def test_what_is_no_json_object_is_refused(tmp_path: Path) -> None:
         assert "must hold one JSON object" in refusal(written(tmp_path, content))
 
 
+@pytest.mark.parametrize(
+    "content",
+    ['{"seed": 1, "seed": 2}', '{"paper_scale": {"seed": 1, "kappa": 2, "seed": 1}}'],
+)
+def test_a_key_that_a_file_has_twice_is_refused(tmp_path: Path, content: str) -> None:
+    assert "not a JSON file (it has 'seed' twice)" in refusal(written(tmp_path, content))
+
+
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert "cannot read it (No such file or directory)" in refusal(tmp_path / "none.json")
     assert "cannot read it" in refusal(tmp_path)
