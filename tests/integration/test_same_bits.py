@@ -32,8 +32,8 @@ PAIRS = ["--swap", "pairs", "--swap-interval", "3"]
 MEANS = ["--swap", "means", "--swap-interval", "3"]
 ASYNC = [*PAIRS, "--updates", "async"]
 DERANGEMENT = [
-    "--set",
-    "swap=derangement",
+    "--swap",
+    "derangement",
     "--swap-interval",
     "2",
     "--kappa",
