@@ -89,7 +89,7 @@ def test_one_host_cannot_keep_others_from_giving(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_server_that_goes_on_blames_no_worker_for_what_it_was_given(tmp_path: Path) -> None:
-    """With the checkpoint come discriminators that a liar gave; the liar itself is gone."""
+    """Whether they took what a liar gave, or refused it; the liar itself is gone."""
     liar, strict = Hostile(DISCRIMINATORS, everything(3e38)), ["--set", "strikes=1"]
     flags = [*strict, "--checkpoint-interval", "8", "--swap-interval", "6"]
     ran = hostile_run(tmp_path, liar, flags=flags, spoils_answers=True)
@@ -97,8 +97,7 @@ def test_a_server_that_goes_on_blames_no_worker_for_what_it_was_given(tmp_path: 
     on = ["--iterations", "12", "--transport", "memory", "--workers-per-host", "1"]
     result = run_here("train", "--resume", "run", *on, cwd=tmp_path)
     assert result.status == 0, result
-    assert "(no strike: it may be what it was given)" in result.errors
-    assert not ran.ranks("shut out")
+    assert not ran.ranks("shut out"), "one strike would do"
 
 
 @pytest.mark.slow

@@ -172,7 +172,7 @@ def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
     assert "b = 16, κ = 2" in result.output
     found = figures(result.output)
     batch = 4 * 16 * 64
-    generated = 3 * 16 * (64 + 4)  # a batch a worker, of a byte a value and a scale a sample
+    generated = 2 * batch  # X^(g) and X^(d) of its worker
     assert found["server sends"] == pytest.approx(3 * generated, rel=0.1)
     assert found["server receives"] == pytest.approx(3 * batch, rel=0.15)
     assert found["host receives"] == pytest.approx(generated, rel=0.1)
