@@ -168,6 +168,7 @@ class FreeRiders:
         """Looks at the answers of one iteration, F_n by worker, to X, [κ, b, C, H, W]."""
         if self._batch_size < LEAST_SAMPLES or len(feedbacks) < LEAST_WORKERS:
             self._last, self._since, self._num_since = None, {}, _LONGEST
+            may_heed = may_move = False
         else:
             may_heed, may_move = self._looks_due(feedbacks.keys(), swap_follows=swap_follows)
             if may_heed or may_move:
@@ -180,9 +181,10 @@ class FreeRiders:
                 self._heed.take(dict(zip(workers, heeds, strict=True)))
             if may_move:
                 self._look_at_motion(workers, answers)
-        suspected = sorted(self._known | self._handovers.accused())
-        against = {n: max(self._against(n).values()) for n in suspected}
-        self.scores = {n: math.sqrt(2 * evidence) for n, evidence in against.items()}
+        accused = self._handovers.accused()
+        if may_heed or may_move or accused or len(self.scores) < len(self._known):
+            against = {n: max(self._against(n).values()) for n in sorted(self._known | accused)}
+            self.scores = {n: math.sqrt(2 * evidence) for n, evidence in against.items()}
 
     def _looks_due(self, workers: Set[int], *, swap_follows: bool) -> tuple[bool, bool]:
         """Whether to look at what these workers heed, and at how their answers move."""

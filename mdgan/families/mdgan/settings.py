@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 
 from mdgan.engine.settings import RunSettings, num_participants
@@ -247,7 +248,7 @@ class MDGANSettings(RunSettings):
         """How many workers hold a discriminator."""
         return num_participants(self.participation, self.num_workers)
 
-    @property
+    @cached_property
     def batches(self) -> BatchRule:
         """How these settings make the batches of an iteration."""
         return BatchRule(
