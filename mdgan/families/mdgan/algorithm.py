@@ -94,7 +94,8 @@ def finish(
     """Steps 5 and 6: G learns from all feedback, and pairs swap."""
     if not answers.losses:
         return server.without_answers(i, answers)
-    scores = server.suspects.score(sent, answers, engine, swap_follows=server.swap_follows(i))
+    judged, follows = sent.asked.groups, server.swap_follows(i)
+    scores = server.suspects.score(sent.generated, judged, answers, engine, swap_follows=follows)
     with engine.span("aggregate"):
         if server.aggregation.is_mean:
             gradient = mean_feedback(

@@ -32,15 +32,16 @@ OUTPUTS = "outputs"
 
 def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> AnswerForm:
     """How feedback on samples of a shape, (C, H, W), travels."""
-    rule, batch_size = settings.aggregation, settings.training.batch_size
+    rule, suspects = settings.aggregation, settings.suspects
+    batch_size = settings.training.batch_size
     return AnswerForm(
         FEEDBACK,
         (batch_size, *sample_shape),
         Codec.of(settings.wire.feedback),
         # The other rules need every answer by itself, and so do a step and a score for each.
-        sums=rule.name == "mean" and not settings.by_arrival and not settings.shut_out_free_riders,
+        sums=rule.name == "mean" and not settings.by_arrival and not suspects.shut_out_free_riders,
         beside={OUTPUTS: (batch_size,)} if rule.needs_verdicts else {},
-        most_usual=settings.longest_answer,
+        most_usual=suspects.longest_answer,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from mdgan.engine.settings import RunSettings, num_participants
-from mdgan.engine.stages.cut import MOST_USUAL
+from mdgan.engine.stages.suspect_settings import SUSPICIONS, SuspectSettings
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, updates_setting
 from mdgan.families.mdgan.batches import BatchRule
@@ -20,15 +20,10 @@ from mdgan.settings.excludes import Condition, table
 NAME = "mdgan"
 MEANS = "means"
 """The form of swaps after which both workers of a pair hold the mean of their discriminators."""
-LEAST_WORKERS = 3
-"""With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
 _STEP_SAMPLES = 48
 _MANY_SAMPLES = 64
 """From as many in a step a discriminator learns well, where several judge a generator."""
-LEAST_SAMPLES = 4  # with fewer samples in a batch there are too few pairs of them to compare
 _ONES_OWN = 2
-GUILTY = 8.0
-"""The score from which on a worker is taken for what it looks like, in standard deviations."""
 AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
 _FORGIVING = re.compile(r"f2u|f2a(?::[0-9.eE+-]+)?")
 
@@ -144,21 +139,7 @@ class MDGANSettings(RunSettings):
         declare.whole(0, otherwise="must be 0 (as in the paper) or more"),
         is_usual=True,
     )
-    shut_out_free_riders: bool = declare.setting(
-        False,
-        "Shut out workers whose feedback shows that they do not train, or that opposes that of the "
-        "others; then no host adds up what its workers answer.",
-        declare.switch(),
-        group="faults",
-    )
-    longest_answer: float = declare.key_setting(
-        MOST_USUAL,
-        "How many times as long as usual feedback may be; what is longer is cut, and that of a "
-        "worker that opposes the others for long does not count. 0: all counts as it is.",
-        declare.number(
-            lambda factor: factor == 0 or 1 <= factor < inf, "must be 1 or more, or 0 for any"
-        ),
-    )
+    suspects = declare.section(SuspectSettings)
     vectorize: bool = declare.own_setting(
         False,
         "Compute all workers of a process at once, or the clients of a slot, not one after "
@@ -197,8 +178,7 @@ class MDGANSettings(RunSettings):
         if self.kappa != "auto":
             self._check_kappa(self.kappa)
         self.aggregation.check_enough(self.num_workers)
-        if self.shut_out_free_riders:
-            self._check_scored()
+        self.suspects.check_enough(self.num_judges, self.training.batch_size)
 
     def _check_kappa(self, kappa: int) -> None:
         """Refuses batches without a worker to judge them, or with too few to add up."""
@@ -217,19 +197,6 @@ class MDGANSettings(RunSettings):
             raise BadInput(
                 f"--kappa {kappa} of {num_judges} worker(s): with --secure-aggregation "
                 "the server sees sums alone, of all that were asked; leave out one of the two"
-            )
-
-    def _check_scored(self) -> None:
-        """Refuses to shut out free riders where there is too little to tell them by."""
-        if self.num_judges < LEAST_WORKERS:
-            raise BadInput(
-                f"--shut-out-free-riders: with {self.num_judges} worker(s) at a time the server "
-                f"cannot tell which answers are usual; at least {LEAST_WORKERS} must answer"
-            )
-        if self.training.batch_size < LEAST_SAMPLES:
-            raise BadInput(
-                f"--shut-out-free-riders: a batch of {self.training.batch_size} is too small to "
-                f"see whether answers depend on it; --batch-size must be at least {LEAST_SAMPLES}"
             )
 
     @property
@@ -280,7 +247,7 @@ class _MDGAN(Algorithm[MDGANSettings]):
                 f"--step-samples {_STEP_SAMPLES}, which takes several times the work of a step"
             )
         swaps = settings.num_workers > 1 and settings.swaps.swap_interval != 0
-        if swaps and settings.swaps.swap != MEANS and not settings.shut_out_free_riders:
+        if swaps and settings.swaps.swap != MEANS and not settings.suspects.shut_out_free_riders:
             flags.append("--swap means, by which discriminators become alike, and move more often")
         return "; ".join(flags)
 
@@ -303,25 +270,7 @@ _SHOWN = (
         caption="How many steps the generator took between making a worker's batches and using "
         "its answer (--updates arrival): the means over logged iterations.",
     ),
-    WorkerNumbers(
-        key="opposing",
-        title="Feedback against that of the others",
-        label="score",
-        caption="How sure it is of each worker that its feedback opposes that of the others, in "
-        "standard deviations; dashed: from here on it does not count.",
-        alarm=GUILTY,
-        alarming="opposing",
-    ),
-    WorkerNumbers(
-        key="riding",
-        title="Free riders",
-        label="score",
-        caption="How sure it is of each worker that it answers without training, in standard "
-        "deviations; dashed: from here on it counts as a free rider.",
-        column="free rider",
-        alarm=GUILTY,
-        alarming="free rider",
-    ),
+    *SUSPICIONS,
 )
 """What is recorded of workers beside their losses."""
 
