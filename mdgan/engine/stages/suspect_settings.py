@@ -2,11 +2,11 @@
 
 from math import inf
 
-from mdgan.engine.stages.cut import MOST_USUAL
 from mdgan.errors import BadInput
 from mdgan.records.declared import WorkerNumbers
 from mdgan.settings.declare import Settings, key_setting, number, setting, switch
 
+MOST_USUAL = 4.0  # how many times the usual norm an answer may have by default
 LEAST_WORKERS = 3
 """With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
 LEAST_SAMPLES = 4  # with fewer samples in a batch there are too few pairs of them to compare

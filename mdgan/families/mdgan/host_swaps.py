@@ -58,10 +58,9 @@ class Answered(NamedTuple):
     feedback: Tensor
     before: Sequence[Samples] = ()
 
-    def and_then(self, judged: Samples, feedback: Tensor) -> "Answered":
-        """The next one; keeps about `_TRIED` judged samples."""
-        most = -(-_TRIED // len(judged)) - 1
-        return Answered(judged, feedback, [self.judged, *self.before][:most])
+    def judged_before(self) -> Sequence[Samples]:
+        """What is `before` the next one, so that there are about `_TRIED` samples."""
+        return [self.judged, *self.before][: -(-_TRIED // len(self.judged)) - 1]
 
     def generated(self) -> Samples:
         """What was judged in the last iterations, [m, C, H, W]."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from mdgan.engine.answers import pack_answers
+from mdgan.engine.stages.contract import pack_answers
 from mdgan.families.mdgan.aggregation import Aggregation, combine_groups, weights
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign, mean_feedback
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
