@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignments, Feedbacks, GeneratorLearner, mean_feedback
-from mdgan.families.mdgan.settings import AggregationRule
+from mdgan.gan.aggregation_form import AggregationRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine, mean_of_trusted
 
 MEMORY = 0.97

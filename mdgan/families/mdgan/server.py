@@ -90,7 +90,7 @@ class MDGANServer(ServerPart):
         if not self._swap_every:
             self._swap_every = swap_every(self.settings, size, counts, self.num_weights)
         usual = swap_every(self.settings, size)
-        kappa = self.settings.batches.kappa_for(self.settings.num_sharing)
+        kappa = self.settings.batches.kappa_for()
         judges = self.judges(engine.peers.taking_part())
         kappa = self.path.most_groups(kappa, judges, engine.peers)
         _log.info("%s", in_words(self.settings, self._swap_every, usual, kappa))

@@ -1,17 +1,15 @@
 """The settings of MD-GAN, and its entry in the registry."""
 
-import re
 from dataclasses import dataclass, replace
 from math import inf
 
-from mdgan.engine.settings import RunSettings, num_participants
+from mdgan.engine.settings import RunSettings
 from mdgan.engine.stages.suspect_settings import SUSPICIONS, SuspectSettings
-from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, updates_setting
 from mdgan.families.mdgan.batches import BatchRule
-from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, number_above_0, parse_robust_rule
+from mdgan.gan.aggregation_form import AggregationRule, parse_aggregation
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, WireForm, wire_kind
-from mdgan.privacy.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
+from mdgan.privacy.secure_settings import SecureSumSettings, summed
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.records.declared import WorkerNumbers
 from mdgan.settings import declare
@@ -23,32 +21,6 @@ MEANS = "means"
 _STEP_SAMPLES = 48
 _MANY_SAMPLES = 64
 """From as many in a step a discriminator learns well, where several judge a generator."""
-_ONES_OWN = 2
-AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
-_FORGIVING = re.compile(r"f2u|f2a(?::[0-9.eE+-]+)?")
-
-
-class AggregationRule(RobustRule):
-    """A rule, and its parameter: F of trimmed-mean and krum, C of clip, λ of f2a; 0 for others."""
-
-    def __str__(self) -> str:
-        return self.name if self == ("f2a", 1.0) else super().__str__()
-
-    @property
-    def needs_verdicts(self) -> bool:
-        """Whether workers must also send their logits of every sample."""
-        return self.name in ("f2u", "f2a")
-
-
-def parse_aggregation(text: str) -> AggregationRule:
-    """Reads an `--aggregation` value, or raises `ValueError`."""
-    if not _FORGIVING.fullmatch(text):
-        return AggregationRule(*parse_robust_rule(text, AGGREGATION_FORMS))
-    name, has_number, given = text.partition(":")
-    if not has_number:
-        return AggregationRule(name, float(name == "f2a"))
-    otherwise = "LAMBDA must be a number above 0; at 0 it is mean"
-    return AggregationRule(name, number_above_0(given, otherwise))
 
 
 class SwapSettings(declare.Settings):
@@ -176,28 +148,9 @@ class MDGANSettings(RunSettings):
         """Checks that there are enough workers for what the settings promise."""
         super().check()
         if self.kappa != "auto":
-            self._check_kappa(self.kappa)
+            self.batches.check_kappa(self.kappa)
         self.aggregation.check_enough(self.num_workers)
-        self.suspects.check_enough(self.num_judges, self.training.batch_size)
-
-    def _check_kappa(self, kappa: int) -> None:
-        """Refuses batches without a worker to judge them, or with too few to add up."""
-        num_judges = self.num_judges
-        if kappa > (most := max(2, num_judges)):
-            raise BadInput(
-                f"--kappa {kappa}: more batches than {num_judges} worker(s) at a time can judge; "
-                f"at most {most}"
-            )
-        if self.by_arrival and kappa > _ONES_OWN:
-            raise BadInput(
-                f"--kappa {kappa}: with --updates arrival a worker has batches of its own, "
-                "one to judge and one to train on: 2, or 1 for both"
-            )
-        if self.secure.secure_aggregation and kappa > num_judges // LEAST_PARTIES:
-            raise BadInput(
-                f"--kappa {kappa} of {num_judges} worker(s): with --secure-aggregation "
-                "the server sees sums alone, of all that were asked; leave out one of the two"
-            )
+        self.suspects.check_enough(self.batches.num_judges, self.training.batch_size)
 
     @property
     def by_arrival(self) -> bool:
@@ -205,27 +158,9 @@ class MDGANSettings(RunSettings):
         return self.updates == "arrival"
 
     @property
-    def num_sharing(self) -> int:
-        """How many workers share the batches of a forward pass at the start."""
-        return 1 if self.by_arrival else self.num_judges
-
-    @property
-    def num_judges(self) -> int:
-        """How many workers hold a discriminator."""
-        return num_participants(self.participation, self.num_workers)
-
-    @property
     def batches(self) -> BatchRule:
         """How these settings make the batches of an iteration."""
-        return BatchRule(
-            batch_size=self.training.batch_size,
-            kappa=self.kappa,
-            step_samples=self.step_samples,
-            num_judges=self.num_judges,
-            spreads_judges=self.aggregation.name == "mean" and not self.secure.secure_aggregation,
-            wire_keeps_images=self.wire.images.is_exact,
-            draws_poisson=self.privacy.draws_poisson,
-        )
+        return BatchRule(self)
 
     @property
     def num_reals(self) -> int:
@@ -233,7 +168,7 @@ class MDGANSettings(RunSettings):
 
     @property
     def num_fakes(self) -> int:
-        return self.batches.num_fakes(self.num_sharing)
+        return self.batches.num_fakes(self.batches.kappa_for())
 
 
 @dataclass(frozen=True)
@@ -262,18 +197,13 @@ class _MDGAN(Algorithm[MDGANSettings]):
         return Algorithm.phases(extended, settings)
 
 
-_SHOWN = (
-    WorkerNumbers(
-        key="staleness",
-        title="How old answers were",
-        label="steps old",
-        caption="How many steps the generator took between making a worker's batches and using "
-        "its answer (--updates arrival): the means over logged iterations.",
-    ),
-    *SUSPICIONS,
+_STALENESS = WorkerNumbers(
+    key="staleness",
+    title="How old answers were",
+    label="steps old",
+    caption="How many steps the generator took between making a worker's batches and using "
+    "its answer (--updates arrival): the means over logged iterations.",
 )
-"""What is recorded of workers beside their losses."""
-
 MDGAN = _MDGAN(
     NAME,
     "one generator at the server, a discriminator at every worker",
@@ -282,5 +212,5 @@ MDGAN = _MDGAN(
     of_models=frozenset(("swap", "swap_interval", "swap_epochs")),
     server_phases=("generate", "send", "wait", "aggregate", "step"),
     host_phases=("receive", "real-half", "fake-half", "local-step", "feedback", "send"),
-    shown=_SHOWN,
+    shown=(_STALENESS, *SUSPICIONS),
 )
