@@ -26,8 +26,6 @@ class BatchPlan:
     """κ: the batches that workers judge, and that the generator learns from."""
     generated: int
     """How many the server generates: κ, or with `--step-samples` more, which all train on."""
-    own_samples: int
-    """Real samples in a local step of a worker; b, as in the paper, unless a flag says more."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,12 @@ class BatchRule:
 
     @property
     def own_samples(self) -> int:
-        """See `BatchPlan`; in Poisson sampling b is what batches have on average."""
-        draws_poisson = self.settings.privacy.draws_poisson
-        return max(self._batch_size, 0 if draws_poisson else self.settings.step_samples)
+        """Real samples in a local step of a worker: b, as in the paper, unless a flag says more.
+
+        Where Poisson sampling draws them, b is their mean number.
+        """
+        settings = self.settings
+        return max(self._batch_size, settings.step_samples * (not settings.privacy.draws_poisson))
 
     def kappa_for(self, num_workers: int | None = None) -> int:
         """κ of so many live workers: `--kappa`, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, 5.2).
@@ -79,7 +80,7 @@ class BatchRule:
     def plan(self, kappa: int) -> BatchPlan:
         """The plan of an iteration with κ judged batches."""
         generated = max(kappa, self._enough_batches) if self.trains_on_all else kappa
-        return BatchPlan(kappa, generated, self.own_samples)
+        return BatchPlan(kappa, generated)
 
     def num_fakes(self, kappa: int) -> int:
         """From how many generated samples a worker learns in a local step."""

@@ -13,9 +13,9 @@ from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.engine.stages.suspects import Suspects
 from mdgan.families.mdgan.aggregation import Aggregation
-from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, Sent, server_iteration
+from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, server_iteration
 from mdgan.families.mdgan.batches import BatchPlan
-from mdgan.families.mdgan.messages import COPIED, OUTPUTS, SWAPPED, batches, image_codec
+from mdgan.families.mdgan.messages import COPIED, SWAPPED, batches, image_codec
 from mdgan.families.mdgan.planning import in_words
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.swaps import ServerSwaps, are_uneven, interval_for, shares, swap_every
@@ -72,11 +72,12 @@ class MDGANServer(ServerPart):
     ) -> Mapping[int, State]:
         """Every worker begins with its own discriminator, or with the first if it has none."""
         super().begin_with(generator, discriminators)
-        if discriminators and self.path.hides_answers:
+        if not discriminators:
+            return {}
+        if self.path.hides_answers:
             _log.info(
                 "hosts that mask take no discriminators of the server, and begin with new ones"
             )
-        if not discriminators or self.path.hides_answers:
             return {}
         first = discriminators[min(discriminators)]
         workers = range(1, self.settings.num_workers + 1)
@@ -206,16 +207,6 @@ class MDGANServer(ServerPart):
         self.learner.next_graph(keep=False)  # hosts that have answered answer this one no more
         return Advance(i, answers.mean_losses())
 
-    def follow_rule(self, sent: Sent, answers: Answers) -> None:
-        """Puts the gradient in place that a rule other than the mean makes of all answers."""
-        self.aggregation.update_gradient(
-            self.learner,
-            answers.singles,
-            sent.assignment,
-            kappa=sent.plan.generated,
-            outputs=answers.beside.get(OUTPUTS),
-        )
-
     def swap_follows(self, i: int) -> bool:
         """Whether discriminators are swapped after iteration i; not after the last one."""
         due = self._swap_every > 0 and i % self._swap_every == 0
@@ -230,6 +221,5 @@ class MDGANServer(ServerPart):
 
     def pauses_after(self, i: int, engine: Engine) -> bool:
         """Whether all workers must have answered before the iteration after i."""
-        if self.swap_follows(i) or i == self.settings.training.iterations or engine.stop_asked:
-            return True
-        return engine.checkpoint_due(i - 1, i)
+        ends = i == self.settings.training.iterations or engine.stop_asked
+        return ends or self.swap_follows(i) or engine.checkpoint_due(i - 1, i)

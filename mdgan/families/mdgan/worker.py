@@ -73,16 +73,10 @@ class Worker(WorkerSide):
         real = real if self.discriminator.is_conditional else real.without_labels()
         self.batches.load_state(batches)
         with torch.no_grad(), self.random_state.in_place():
-            if self.rules.merges_halves:
-                both = self.judge(real.and_then(generated)).logits.flatten()
-                ratings = both[: len(real)], both[len(real) :]
-            else:
-                ratings = (
-                    self.judge(real).logits.flatten(),
-                    self.judge(generated).logits.flatten(),
-                )
+            halves = [real.and_then(generated)] if self.rules.merges_halves else [real, generated]
+            ratings = [self.judge(half).logits.flatten() for half in halves]
         self.random_state.restore(random)
-        of_real, of_generated = ratings
+        of_real, of_generated = torch.cat(ratings).split([len(real), len(generated)])
         error = of_real.var() / len(of_real) + of_generated.var() / len(of_generated)
         return float((of_real.mean() - of_generated.mean()) / (error.sqrt() + _TINY))
 
