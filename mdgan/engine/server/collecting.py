@@ -16,8 +16,7 @@ from mdgan.engine.parts import ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import HostAnswer, Hosts, workers_of
 from mdgan.engine.settings import DeadlineRule, RunSettings
-from mdgan.engine.stages.cut import LEAST_VOTES
-from mdgan.engine.stages.screen import AnswerChecks, Screening
+from mdgan.engine.stages.screen import LEAST_VOTES, AnswerChecks, Screening
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Received

@@ -12,8 +12,9 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from mdgan.engine.answers import ANSWERS, AnswerForm, pack_answers
+from mdgan.engine.answers import ANSWERS, AnswerForm
 from mdgan.engine.message_sizes import MessageSizes, small_bytes
+from mdgan.engine.stages.contract import pack_answers
 from mdgan.families.data_parallel.collective import Counted, most_place_bytes
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
 from mdgan.families.data_parallel.step import OF_BOTH, OF_DISCRIMINATOR, OF_GENERATOR, Reduction

@@ -73,8 +73,8 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
     ) -> contract.Planning[MDGANSettings]:
         """How few workers stand for all of them, and the paper's tables."""
         discriminator = build_model(models.discriminator, 0)
-        num_judges, num_sharing = settings.num_judges, settings.num_sharing
-        kappa = settings.batches.kappa_for(num_sharing)
+        batches = settings.batches
+        num_judges, kappa = batches.num_judges, batches.kappa_for()
         short = settings.but(kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
         weights = num_parameters(discriminator)
         worker_bytes = training_bytes((discriminator, settings.training.policy("discriminator")))
@@ -92,7 +92,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         )
         return contract.Planning(
             short,
-            enough_workers=max(min(kappa, num_sharing), settings.aggregation.needs_answers),
+            enough_workers=max(min(kappa, batches.num_sharing), settings.aggregation.needs_answers),
             enough_in_a_host=LEAST_TO_SUM * kappa,  # then feedback on any batch is added up
             worker_bytes=worker_bytes,
             overlaps=settings.stale > 0,
@@ -110,7 +110,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         usual = swap_every(settings, mean_size)
         return [
             ("trains", in_words(settings, every, usual)),
-            ("κ", str(settings.batches.kappa_for(settings.num_sharing))),
+            ("κ", str(settings.batches.kappa_for())),
             ("swap", f"every {every} iterations: {settings.swaps.swap}" if every else "never"),
             ("a step", f"on {settings.num_reals} real and {settings.num_fakes} generated samples"),
         ]
@@ -125,14 +125,14 @@ def in_words(settings: MDGANSettings, every: int, usual: int, kappa: int | None 
         kappa: κ, if that is known: secure sums may need a lower one than the settings say.
     """
     batches, training, number = settings.batches, settings.training, settings.num_workers
-    kappa = kappa or batches.kappa_for(settings.num_sharing)
+    kappa = kappa or batches.kappa_for()
     words = [
         f"MD-GAN (Hardy et al. 2019): κ = {count(kappa, 'batch', 'batches')} of "
         f"{training.batch_size}{', which workers both judge and train on' * (kappa == 1)}",
         count(number, "worker"),
     ]
-    if settings.num_judges < number:
-        words.append(f"{settings.num_judges} of them with a discriminator (--participation)")
+    if batches.num_judges < number:
+        words.append(f"{batches.num_judges} of them with a discriminator (--participation)")
     rhythm = "in every iteration" if every == 1 else f"every {every:,} iterations"
     if not every or number == 1:
         words.append("no swaps")

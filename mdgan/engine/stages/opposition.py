@@ -28,8 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.families.mdgan.algorithm import Feedbacks
-from mdgan.families.mdgan.settings import GUILTY, LEAST_WORKERS
+from mdgan.engine.stages.suspect_settings import GUILTY, LEAST_WORKERS
 from mdgan.gan.exact_sum import PartialSum
 
 _ENOUGH = GUILTY**2 / 2
@@ -134,7 +133,10 @@ class Opposition:
         return changed
 
     def look(
-        self, feedbacks: Feedbacks, sums: Sequence[PartialSum], host_of: Mapping[int, int]
+        self,
+        feedbacks: Mapping[int, Tensor],
+        sums: Sequence[PartialSum],
+        host_of: Mapping[int, int],
     ) -> None:
         """Looks at the answers of an iteration, F_n by worker and sums of them, [b, C, H, W]."""
         workers = [(n,) for n in sorted(feedbacks)] + [part.workers for part in sums]
