@@ -65,10 +65,9 @@ class BatchRule:
         generated = max(kappa, self._enough_batches) if self.trains_on_all else kappa
         return BatchPlan(kappa, generated, self.own_samples)
 
-    def num_fakes(self, num_workers: int) -> int:
-        """From how many generated samples one of so many workers learns in a local step."""
-        plan = self.plan(self.kappa_for(num_workers))
-        return self.batch_size * (plan.generated if self.trains_on_all else 1)
+    def num_fakes(self, kappa: int) -> int:
+        """From how many generated samples a worker learns in a local step."""
+        return self.batch_size * (self.plan(kappa).generated if self.trains_on_all else 1)
 
     @property
     def _enough_batches(self) -> int:

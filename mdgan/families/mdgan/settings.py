@@ -266,7 +266,7 @@ class MDGANSettings(RunSettings):
 
     @property
     def num_fakes(self) -> int:
-        return self.batches.num_fakes(self.num_sharing)
+        return self.batches.num_fakes(self.batches.kappa_for(self.num_sharing))
 
 
 @dataclass(frozen=True)
