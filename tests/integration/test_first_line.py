@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.claims.registry import claim
 from tests.processes import run_here
 from tests.unit.dataset_formats import black_png
 
@@ -39,6 +40,10 @@ def said(text: str) -> str:
         (9, "--participation 0.5 --aggregation median --partition sorted"),
         (5, "--updates arrival --kappa 1"),
     ],
+)
+@claim(
+    "first-line",
+    "When the server begins, and with `--dry-run`, one line says what trains",
 )
 def test_a_dry_run_says_what_the_run_says(tmp_path: Path, num_workers: int, flags: str) -> None:
     given = [*TINY, "--world-size", str(num_workers + 1), "--batch-size", "4", *flags.split()]
