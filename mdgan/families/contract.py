@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from mdgan.engine.settings import RunSettings
+from mdgan.privacy.secure_settings import LEAST_PARTIES
 from mdgan.records.declared import WorkerNumbers
 from mdgan.settings.declare import one_of, setting
 
@@ -225,6 +226,17 @@ class Planning(Generic[S]):
     notes: Mapping[str, tuple[str, float]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class PlannedRun(Generic[S]):
+    """What is known of a run before it begins."""
+
+    settings: S
+    models: "Models"
+    class_counts: ClassCounts
+    hosts: Sequence[Sequence[int]] = ()  # the workers of each
+    least_parties: int = LEAST_PARTIES  # how many hosts the answers of a sum come from at least
+
+
 def updates_setting(**others: str) -> Any:
     """Declares `--updates`, for algorithms that know both kinds, and others with what they do."""
     return setting(
@@ -282,9 +294,7 @@ class Builder(ABC, Generic[S]):
     def check_holdings(self, settings: S, class_counts: Mapping[int, Sequence[int]]) -> None:
         """Refuses what the algorithm cannot train on, where all is known before training."""
 
-    def describe(
-        self, _settings: S, _models: "Models", _class_counts: ClassCounts
-    ) -> list[tuple[str, str]]:
+    def describe(self, _run: PlannedRun[S]) -> list[tuple[str, str]]:
         """What `--dry-run` says of the algorithm: names and values."""
         return []
 

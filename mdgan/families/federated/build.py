@@ -172,11 +172,10 @@ class _Federated(contract.Builder[FederatedSettings]):
         """How a few short rounds stand for the run's, and the paper's tables."""
         return planning(settings, models, class_counts)
 
-    def describe(
-        self, settings: FederatedSettings, _models: Models, class_counts: contract.ClassCounts
-    ) -> list[tuple[str, str]]:
+    def describe(self, run: contract.PlannedRun[FederatedSettings]) -> list[tuple[str, str]]:
+        settings = run.settings
         share = num_participants(settings.participation, settings.num_clients)
-        length = settings.round_length(contract.mean_size(class_counts))
+        length = settings.round_length(contract.mean_size(run.class_counts))
         who = "worker" if settings.placing.clients is None else "client"
         rows = [
             ("κ", str(resolve_kappa(settings.kappa, 1))),

@@ -16,7 +16,7 @@ from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, server_iteration
 from mdgan.families.mdgan.batches import BatchPlan
 from mdgan.families.mdgan.messages import COPIED, SWAPPED, batches, image_codec
-from mdgan.families.mdgan.planning import in_words
+from mdgan.families.mdgan.planning import Rhythm, in_words
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.swaps import ServerSwaps, are_uneven, interval_for, shares, swap_every
 from mdgan.families.mdgan.variants.holders import Holders
@@ -88,13 +88,13 @@ class MDGANServer(ServerPart):
         self.path.begin(engine.peers)
         counts = [known["classes"] for known in engine.peers.holdings().values()]
         size = engine.peers.mean_shard_size
-        if not self._swap_every:
-            self._swap_every = swap_every(self.settings, size, counts, self.num_weights)
-        usual = swap_every(self.settings, size)
+        now = swap_every(self.settings, size, counts, self.num_weights)
+        self._swap_every = self._swap_every or now
+        rhythm = Rhythm(self._swap_every, now, swap_every(self.settings, size))
         kappa = self.settings.batches.kappa_for()
         judges = self.judges(engine.peers.taking_part())
         kappa = self.path.most_groups(kappa, judges, engine.peers)
-        _log.info("%s", in_words(self.settings, self._swap_every, usual, kappa))
+        _log.info("%s", in_words(self.settings, rhythm, kappa))
         # No claim of a few hosts makes all differ: each counts the same.
         often = self._swap_every <= interval_for(self.num_weights)
         self._swaps.agree = often or not are_uneven([*map(shares, counts)])
