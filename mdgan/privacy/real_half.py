@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import LearningRules
+from mdgan.gan.discriminator_learner import Batches, LearningRules, RealHalf
 from mdgan.gan.labels import Samples, call
 from mdgan.gan.losses import as_output
 from mdgan.gan.regularizers.contract import REAL, Regularizers
@@ -57,20 +57,19 @@ class Steps(Protocol):
         """Continues where `state` was taken; nothing changes at KeyError, RuntimeError."""
 
 
-class SeededSteps:
+class SeededSteps(Steps):
     """Steps whose numbers may be known to all, such as those of a run's seed."""
+
+    over = False
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self.count = 0
-        self.over = False
 
     def key(self, use: str) -> bytes:
-        """See `Steps`."""
         return step_key(self._secret, self.count, use)
 
     def advance(self) -> None:
-        """See `Steps`."""
         self.count += 1
 
     def state(self) -> dict[str, Tensor]:
@@ -103,7 +102,7 @@ class DrawnUnits:
         return self._owned.taken(self._units.drawn(positions, uniform_numbers[positions]))
 
 
-class PoissonHalf:
+class PoissonHalf(RealHalf, Batches):
     """A worker's samples, and what each local step learns from them.
 
     With a bound it adds up gradients of single samples, each cut to the norm C, and adds noise of
@@ -192,11 +191,9 @@ class PoissonHalf:
 
     @property
     def over(self) -> bool:
-        """See `RealHalf`."""
         return self._steps.over
 
     def taken(self) -> None:
-        """See `RealHalf`."""
         if self._canaries is not None:
             self._canaries.taken()
         self._steps.advance()
@@ -206,7 +203,6 @@ class PoissonHalf:
         return {"size": torch.tensor(self._size), **self._steps.state()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """See `Batches`."""
         size = state["size"]
         if size.shape != ():
             raise RuntimeError("no state of a shard: its size has another shape")

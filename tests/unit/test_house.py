@@ -190,6 +190,7 @@ def test_each_public_method_is_documented_where_it_is_first_defined() -> None:
         if not name.startswith("_")
         for node in found.body
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+        if node.name != "forward"  # torch documents it
         if not any(m.name == node.name and ast.get_docstring(m) for m in methods(name))
     ]
     assert not missing, missing
