@@ -32,13 +32,12 @@ from mdgan.privacy.accountant import (
 )
 from mdgan.privacy.canaries import Canaries
 from mdgan.privacy.contents import Contents, Units
-from mdgan.privacy.ledger import Ledger, look_up
+from mdgan.privacy.ledger import Ledger, Releases, look_up
 from mdgan.privacy.ledger_view import CLIENT, LedgerView, Plan, most_steps
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.planning import MOST_STEPS, StepSchedule, check_alike, leaves_something, plan_of
 from mdgan.privacy.random_stream import derived
 from mdgan.privacy.real_half import DrawnUnits, Owned, PoissonHalf, SeededSteps, Steps
-from mdgan.privacy.releases import Releases
 from mdgan.privacy.settings import PrivacySettings, Private
 
 _PATIENCE = 50.0  # ε is computed anew after this many times as long as it took before

@@ -13,7 +13,7 @@ from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, number_above_0,
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, WireForm, wire_kind
 from mdgan.privacy.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
 from mdgan.privacy.settings import PrivacySettings
-from mdgan.records.declared import WorkerNumbers
+from mdgan.records.rows import WorkerNumbers
 from mdgan.settings import declare
 from mdgan.settings.excludes import Condition, table
 
