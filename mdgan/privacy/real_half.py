@@ -134,9 +134,9 @@ class PoissonHalf(RealHalf, Batches):
     ) -> None:
         self._owned = owned
         self._steps = steps
-        self._size = num_public or len(owned)
-        self._expected = min(batch_size, self._size)
-        self._rate = rate_of(batch_size, self._size)
+        self.size = num_public or len(owned)  # n̂, how many samples, or units, there are said to be
+        self._expected = min(batch_size, self.size)
+        self._rate = rate_of(batch_size, self.size)
         self._clip = clip
         self._noise = noise
         self._tells_loss = tells_loss
@@ -175,11 +175,6 @@ class PoissonHalf(RealHalf, Batches):
         loss = learn(discriminator, rules, regularizers)
         return loss if self._tells_loss else torch.zeros_like(loss)
 
-    @property
-    def size(self) -> int:
-        """n̂, how many samples, or units, there are said to be."""
-        return self._size
-
     def _ready(self, real: Samples, discriminator: Discriminator) -> Samples:
         """Samples as D takes them."""
         real = real.to(discriminator.device)
@@ -200,13 +195,13 @@ class PoissonHalf(RealHalf, Batches):
 
     def state(self) -> dict[str, Tensor]:
         """What the next batches depend on: `size`, int64 [], and what steps keep."""
-        return {"size": torch.tensor(self._size), **self._steps.state()}
+        return {"size": torch.tensor(self.size), **self._steps.state()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
         size = state["size"]
         if size.shape != ():
             raise RuntimeError("no state of a shard: its size has another shape")
-        if int(size) != self._size:
+        if int(size) != self.size:
             return False
         self._steps.load_state(state)
         return True

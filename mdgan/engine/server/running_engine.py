@@ -75,7 +75,7 @@ class RunningEngine:
 
     def held_classes(self) -> list[Sequence[int]]:
         """See `Engine`; what all sites have learnt comes first, see `SampleKind.class_counts`."""
-        if (learnt := self.encoding.class_counts) is not None:
+        if (learnt := self.encoding.kind.class_counts) is not None:
             return [learnt.tolist()]
         return [own["classes"] for own in self.peers.holdings().values()]
 
