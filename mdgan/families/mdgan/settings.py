@@ -11,7 +11,7 @@ from mdgan.gan.aggregation_form import AggregationRule, parse_aggregation
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, WireForm, wire_kind
 from mdgan.privacy.secure_settings import SecureSumSettings, summed
 from mdgan.privacy.settings import PrivacySettings
-from mdgan.records.declared import WorkerNumbers
+from mdgan.records.rows import WorkerNumbers
 from mdgan.settings import declare
 from mdgan.settings.excludes import Condition, table
 
