@@ -234,9 +234,10 @@ class WorkerSide(DiscriminatorLearner):
 
         Returns J_disc before the last local step, a scalar, and the judgement.
         """
-        loss = self.learn(train, stage)
-        with stage("feedback"):
-            return loss, self.feedback(judged)
+        with self.random_state.in_place():
+            loss = self.learn(train, stage)
+            with stage("feedback"):
+                return loss, self.feedback(judged)
 
     def feedback(self, judged: Samples) -> Judgement:
         """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), and no gradient of θ_n (line 9)."""
