@@ -11,7 +11,7 @@
 set -euo pipefail
 
 world_size=${world_size:-5}             # the server and the workers
-algorithm=${algorithm:-}                # mdgan, fl-gan or fegan
+algorithm=${algorithm:-}                # mdgan, fl-gan, fegan, paragan, …
 participation=${participation:-}        # fraction of the workers that train at a time
 round_iterations=${round_iterations:-}  # iterations in a round of fl-gan and fegan
 swap_interval=${swap_interval:-}        # iterations between two swaps; 0 for never
@@ -34,6 +34,6 @@ shift
 # shellcheck source=scripts/shared-args.sh
 source "$(dirname "${BASH_SOURCE[0]}")/shared-args.sh"
 flags_of "${shared_names[@]}" world_size algorithm participation round_iterations swap_interval \
-    partition master_addr master_port credentials workers_per_host ranks
-keys_of swap network_interface connect_timeout
+    swap partition master_addr master_port credentials workers_per_host ranks
+keys_of network_interface connect_timeout
 exec "$python" -m mdgan train "${flags[@]}" "$@"

@@ -183,9 +183,9 @@ def _standing(folder: Path, resolved: Mapping[str, Any]) -> str:
         return DONE
     if is_running(run):
         raise BadInput(f"{folder}: still running (process {status['process']}); stop it first")
-    return GOES_ON if has_checkpoint(folder) else AGAIN
+    return GOES_ON if iterations_saved(folder) else AGAIN
 
 
-def has_checkpoint(folder: Path) -> bool:
-    """Whether a run can go on from where it was."""
-    return bool(Checkpoints(RunDirectory.open(folder).checkpoints, keep=1).committed())
+def iterations_saved(folder: Path) -> int:
+    """The iterations that a run's newest checkpoint holds; 0 if it has none to go on from."""
+    return max(Checkpoints(RunDirectory.open(folder).checkpoints, keep=1).committed(), default=0)

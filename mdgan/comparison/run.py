@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from mdgan.comparison.plan import AGAIN, DONE, GOES_ON, Training
 from mdgan.comparison.table import as_latex, as_table, measure
 from mdgan.data.handed import content_to_pass_on, write_ahead
 from mdgan.errors import BadInput, writing
-from mdgan.launch.faults import FAULTS
+from mdgan.launch.faults import FAULTS, SERVER, read_planned
 from mdgan.launch.minder import ENDS_WITH_INPUT, end_with_input
 from mdgan.observe.progress import duration
 from mdgan.records.recorded_run import RecordedRun
@@ -108,7 +109,10 @@ class TrainingQueue:
         self.failed: list[Training] = []
         self._places = {training.label: n for n, training in enumerate(trainings, start=1)}
         self._waiting = deque(trainings)
-        self._struck: set[str] = set()
+        self._faults = {
+            training.label: [*read_planned({FAULTS: training.configuration.faults}).faults]
+            for training in trainings
+        }
         self._running: list[_Process] = []
         self._configs = configs
         self._jobs = jobs
@@ -140,16 +144,22 @@ class TrainingQueue:
                 except OSError as error:
                     why = f"{training.folder}: cannot remove it ({error.strerror})"
                     raise BadInput(why) from error
-            self._start(training, training.configuration.faults, training.standing == GOES_ON)
+            self._start(training, resume=training.standing == GOES_ON)
 
-    def _start(self, training: Training, faults: str, resume: bool) -> None:
-        """Starts a command that prints into the training's log."""
+    def _start(self, training: Training, *, resume: bool) -> None:
+        """Starts a command that prints into the training's log, with the faults still ahead."""
+        done = plan.iterations_saved(training.folder) if resume else 0
+        self._faults[training.label] = [
+            fault for fault in self._faults[training.label] if fault.iteration > done
+        ]
         config = self._configs / f"{training.configuration.name}.json"
         command = [sys.executable, "-m", "mdgan", "train", "--config", str(config)]
         for name, value in training.own_settings.items():
             command += [flag(name), str(value)]
         command += ["--resume" if resume else "--out", str(training.folder)]
-        environment = {**os.environ, FAULTS: faults} if faults else {**os.environ}
+        environment = {**os.environ}
+        if training.configuration.faults:
+            environment[FAULTS] = ";".join(map(str, self._faults[training.label]))
         environment.pop(ENDS_WITH_INPUT, None)  # it holds for this process alone
         objects = content_to_pass_on()
         with writing(str(training.log)), training.log.open("ab") as output:
@@ -184,18 +194,14 @@ class TrainingQueue:
                     _say("    %s", line)
 
     def _goes_on_after_fault(self, training: Training) -> bool:
-        """Goes on, once, with a run whose planned faults strike its server; whether it does."""
-        faults = training.configuration.faults
-        left = ";".join(f for f in faults.split(";") if f and not f.strip().startswith("server:"))
-        if (
-            left == faults
-            or training.label in self._struck
-            or not plan.has_checkpoint(training.folder)
-        ):
+        """Goes on with a run whose server met its next planned fault; whether it does."""
+        faults = self._faults[training.label]
+        strikes = [fault for fault in faults if fault.role == SERVER]
+        if not (strikes and plan.iterations_saved(training.folder)):
             return False
-        self._struck.add(training.label)
+        faults.remove(min(strikes, key=attrgetter("iteration")))
         self._tell(training, "its server was struck; goes on from its checkpoint")
-        self._start(training, left, resume=True)
+        self._start(training, resume=True)
         return True
 
     def _end_all(self) -> None:

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from mdgan.engine.settings import RunSettings
-from mdgan.records.declared import WorkerNumbers
+from mdgan.privacy.secure_settings import LEAST_PARTIES
+from mdgan.records.rows import WorkerNumbers
 from mdgan.settings.declare import one_of, setting
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from mdgan.data.client_shards import ClientShards
-    from mdgan.data.shard import Shard
+    from mdgan.data.shard import ClientShards, Shard
     from mdgan.engine.host_keys import HostKeys
     from mdgan.engine.message_sizes import MessageSizes
     from mdgan.engine.parts import HostPart, ServerPart
@@ -225,6 +225,17 @@ class Planning(Generic[S]):
     notes: Mapping[str, tuple[str, float]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class PlannedRun(Generic[S]):
+    """What is known of a run before it begins."""
+
+    settings: S
+    models: "Models"
+    class_counts: ClassCounts
+    hosts: Sequence[Sequence[int]] = ()  # the workers of each
+    least_parties: int = LEAST_PARTIES  # how many hosts the answers of a sum come from at least
+
+
 def updates_setting(**others: str) -> Any:
     """Declares `--updates`, for algorithms that know both kinds, and others with what they do."""
     return setting(
@@ -282,9 +293,7 @@ class Builder(ABC, Generic[S]):
     def check_holdings(self, settings: S, class_counts: Mapping[int, Sequence[int]]) -> None:
         """Refuses what the algorithm cannot train on, where all is known before training."""
 
-    def describe(
-        self, _settings: S, _models: "Models", _class_counts: ClassCounts
-    ) -> list[tuple[str, str]]:
+    def describe(self, _run: PlannedRun[S]) -> list[tuple[str, str]]:
         """What `--dry-run` says of the algorithm: names and values."""
         return []
 

@@ -1,12 +1,15 @@
 """A checked run in words, for `--dry-run`."""
 
 from math import sqrt
+from typing import Any
 
 import torch
 
+from mdgan.families.contract import ClassCounts, PlannedRun
 from mdgan.gan.build import num_parameters
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import planned_noise
+from mdgan.launch.requirements import least_parties
 from mdgan.plan.expectations import expectations
 
 _MOST_CLASSES = 12
@@ -23,7 +26,7 @@ def describe(prepared: Prepared) -> str:
         ("sample shape", f"{' × '.join(map(str, dataset.shape))}, Z_DIM {models.z_dim}"),
         ("generator", f"{num_parameters(models.generator()):,} parameters"),
         ("discriminator", f"{num_parameters(models.discriminator()):,} parameters"),
-        *prepared.builder.describe(prepared.settings, models, counts),
+        *prepared.builder.describe(_planned(prepared, counts)),
     ]
     if prepared.algorithm.has_hosts:
         processes = ["rank 0"] if prepared.ranks.serves else []
@@ -45,6 +48,20 @@ def describe(prepared: Prepared) -> str:
     lines.append("settings")
     lines += [f"  {name:20} {'-' if value is None else value}" for name, value in settings.items()]
     return "\n".join(lines)
+
+
+def _planned(prepared: Prepared, counts: ClassCounts) -> PlannedRun[Any]:
+    """What is known of the run.
+
+    A host elsewhere is taken to carry as many workers as `--workers-per-host` says here, or one.
+    """
+    hosts, given = [*prepared.ranks.hosts], prepared.launch.workers_per_host
+    size = given if isinstance(given, int) else 1
+    here, workers = prepared.ranks.workers(), range(1, prepared.settings.num_workers + 1)
+    away = [worker for worker in workers if worker not in here]
+    hosts += [tuple(away[first : first + size]) for first in range(0, len(away), size)]
+    least = least_parties(prepared.launch.links.require)
+    return PlannedRun(prepared.settings, prepared.models, counts, hosts, least)
 
 
 def _in_short(prepared: Prepared) -> str:

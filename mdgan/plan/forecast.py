@@ -100,7 +100,7 @@ def foretell(
         question, more = _placed(planning.placing, measured, question, machines)
     shard_size = None if counts is None else round(contract.mean_size(counts))
     more += expectations(settings, shard_size)
-    described = dict(builder.describe(settings, models, [[1]]))
+    described = dict(builder.describe(contract.PlannedRun(settings, models, [[1]])))
     if "a discriminator" in planning.notes:  # of table III, and so are the other tables' formulas
         more += beside_fl_gan(settings, models, int(described["κ"]), shard_size)
     title = _title(settings, layout, planning.placing, described.get("κ"), shared=shared)

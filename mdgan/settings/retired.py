@@ -30,7 +30,6 @@ class Gone(NamedTuple):
 
     default: object
     why: str
-    as_good: object = None  # another value that gave the same results, bit for bit
 
 
 GONE = {
@@ -69,7 +68,7 @@ def modern(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
             before = settings.get("tracker")
             found["tracker"] = f"tensorboard,{before}" if before else "tensorboard"
         elif name in GONE:
-            if value not in (None, GONE[name].default, GONE[name].as_good):
+            if value not in (None, GONE[name].default):
                 raise BadInput(f"{source}: {name!r} is no setting any more; {GONE[name].why}")
         elif name not in RENAMED and name not in _OF_BOTH:
             same = SAME.get(name, {}).get(value) if isinstance(value, str) else None

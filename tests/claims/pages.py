@@ -2,6 +2,7 @@
 
 PAGES = (
     "README.md",
+    "docs/md-gan-here.md",
     "docs/privacy.md",
     "docs/release.md",
     "docs/secure-aggregation.md",

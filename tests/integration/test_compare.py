@@ -146,6 +146,30 @@ def test_private_runs_spend_of_one_account_unless_told_otherwise(tmp_path: Path)
     assert one.status == 1, "the second seed has nothing left to spend"
 
 
+@pytest.mark.parametrize(
+    ("transport", "of_host"),
+    [("memory", ""), pytest.param("tcp", "host-1:kill@receive:3", marks=pytest.mark.slow)],
+)
+def test_who_goes_on_meets_only_the_faults_that_are_still_ahead(
+    tmp_path: Path, transport: str, of_host: str
+) -> None:
+    """After each strike of the server, and with `--resume`: here from iteration 8 on."""
+    faults = f"server:kill@wait:11;{of_host};server:kill@wait:7"
+    settings = {"world_size": 3, "checkpoint_interval": 2, "eval_interval": 0, "faults": faults}
+    name = config(tmp_path, "struck", transport=transport, checkpoint_keep=9, **settings)
+    command = ["compare", name, *SHORT, "--seeds", "0", "--out", "out"]
+    folder = tmp_path / "out" / "struck-seed0"
+    for given, num_strikes in ([], 2), (["--resume"], 1):
+        result = run(*command, *given, cwd=tmp_path)
+        assert result.status == 0, result
+        assert result.output.count("its server was struck; goes on") == num_strikes
+        lost = [event["workers"] for event in read_events(folder, "lost")]
+        assert lost == ([[1]] if of_host else []), result
+        (folder / "run.json").write_text(json.dumps({**read_status(folder), "state": "stopped"}))
+        for later in (folder / "checkpoints").glob("000001?"):
+            shutil.rmtree(later)
+
+
 @pytest.mark.slow
 def test_what_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
     name = config(tmp_path, "alone", algorithm="standalone", iterations=5, eval_interval=0)

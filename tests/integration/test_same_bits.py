@@ -58,6 +58,10 @@ DERANGEMENT = [
     "One process with all workers, a process for each, and several machines with equal "
     "processors give the same generator, bit for bit, unless a flag gives that up.",
 )
+@claim(
+    "any-spread",
+    "Any number of processes, hosts and machines: the same bits",
+)
 def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]) -> None:
     generators: dict[str, bytes] = {}
     for name, flags in {**PROCESSES, **MEMORY}.items():
@@ -85,6 +89,10 @@ def test_a_worker_refuses_the_same_discriminators_wherever_others_are(tmp_path: 
 
 @pytest.mark.parametrize(
     "flags", [[], pytest.param(["--merge-halves"], marks=pytest.mark.slow)], ids=str
+)
+@claim(
+    "as-standalone",
+    "One worker: the bits of `--algorithm standalone`.",
 )
 def test_one_worker_equals_standalone(tmp_path: Path, flags: list[str]) -> None:
     same = [*QUICK, *flags]

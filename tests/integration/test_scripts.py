@@ -1,12 +1,16 @@
 """The launch scripts, in the report's convention (Darmanger and Gombas, section 6.5)."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mdgan.families import registry
+from mdgan.launch.settings import LaunchSettings
+from mdgan.settings.declare import flag
 from tests.processes import QUICK, REPOSITORY, Finished, finish, start
 
 SCRIPTS = REPOSITORY / "scripts"
@@ -46,6 +50,29 @@ def test_standalone_from_any_folder(tmp_path: Path) -> None:
     )
     assert result.status == 0, result
     assert "lr=0.001" in config_of(tmp_path / "alone")["generator_optimizer"]
+
+
+@pytest.mark.parametrize("name", ["run-distributed.sh", "run-standalone.sh"])
+def test_every_argument_is_written_as_mdgan_takes_it(name: str, tmp_path: Path) -> None:
+    """A flag, or a key of `--set` if the setting has no flag."""
+    shows = tmp_path / "python"
+    shows.write_text("#!/usr/bin/env bash\nprintf '%s\\n' \"$@\"\n")
+    shows.chmod(0o700)
+    texts = [(SCRIPTS / each).read_text() for each in (name, "shared-args.sh")]
+    arguments = set(re.findall(r"^(\w+)=\$\{\1:-", "".join(texts), re.MULTILINE)) - {"python"}
+    assert {"dataset", "seed"} < arguments
+    given = dict.fromkeys(arguments, "1")
+    ranks = ["0..3"] if name == "run-distributed.sh" else []
+    ran = finish(start([str(SCRIPTS / name), *ranks], tmp_path, python=str(shows), **given))
+    assert ran.status == 0, ran
+    settings = {**registry.declared_settings(), **LaunchSettings.declared()}
+    expected = [
+        f"{flag(each)} 1" if settings[each].has_flag else f"--set {each}=1" for each in arguments
+    ]
+    _, _, command, *words = ran.output.split()
+    written = [" ".join(pair) for pair in zip(words[::2], words[1::2], strict=True)]
+    assert command == name.removeprefix("run-").removesuffix(".sh").replace("distributed", "train")
+    assert sorted(written) == sorted([*expected, *(f"--ranks {each}" for each in ranks)])
 
 
 def test_ranks_are_asked_for(tmp_path: Path) -> None:

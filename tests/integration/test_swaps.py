@@ -4,7 +4,39 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import QUICK, read_events, read_metrics, run, run_here
+from tests.processes import (
+    QUICK,
+    REPOSITORY,
+    finish,
+    read_events,
+    read_metrics,
+    run,
+    run_here,
+    training,
+    wait_until,
+)
+
+SPOILT = f"""
+import os
+from importlib.util import module_from_spec, spec_from_file_location
+
+_spec = spec_from_file_location("digits_unspoilt", {str(REPOSITORY / "datasets" / "digits.py")!r})
+_digits = module_from_spec(_spec)
+_spec.loader.exec_module(_digits)
+SHAPE, Z_DIM, DEFAULTS = _digits.SHAPE, _digits.Z_DIM, _digits.DEFAULTS
+Partitioner, HeldOut, Generator = _digits.Partitioner, _digits.HeldOut, _digits.Generator
+
+
+class Discriminator(_digits.Discriminator):
+    def forward(self, *given):
+        logits = super().forward(*given)
+        try:
+            os.remove("spoil")
+        except OSError:
+            return logits
+        return logits * float("nan")
+"""
+"""Digits with a discriminator that judges once, in one process, as if its weights were broken."""
 
 
 @pytest.mark.parametrize(
@@ -50,3 +82,27 @@ def test_no_swap_when_never(tmp_path: Path) -> None:
     assert run_here("train", *QUICK, *flags, cwd=tmp_path).status == 0
     assert read_metrics(tmp_path / "run")
     assert read_events(tmp_path / "run", "swap") == []
+
+
+def test_a_worker_is_not_blamed_for_what_a_swap_may_have_brought(tmp_path: Path) -> None:
+    """One strike would shut it out. It gets the discriminator of another one, and answers again."""
+    (tmp_path / "spoilt.py").write_text(SPOILT)
+    flags = ["--dataset", "spoilt", "--datasets-dir", ".", "--world-size", "3", "--threads", "1"]
+    flags += ["--swap-interval", "1", "--set", "strikes=1", "--workers-per-host", "1"]
+    flags += ["--iterations", "100000", "--log-interval", "1", "--eval-interval", "0"]
+    begun = training(tmp_path, "train", *flags)
+    wait_until(lambda: begun.has_reached(3), "swaps")
+    (tmp_path / "spoil").touch()
+    wait_until(lambda: bool(read_events(begun.folder, "refused")), "an answer that is refused")
+    (first, *_) = read_events(begun.folder, "refused")
+    wait_until(lambda: begun.has_reached(first["iteration"] + 5), "iterations after it")
+    begun.process.terminate()
+    ended = finish(begun.process)
+    lines = [line for line in ended.errors.splitlines() if " refused: " in line]
+    assert f"feedback of rank {first['worker']} refused: {first['reason']}" in lines[0]
+    for line in lines:
+        assert line.endswith(" (no strike: it may be what it was given)")
+    assert not read_events(begun.folder, "shut out")
+    (attendance,) = read_events(begun.folder, "attendance")
+    answered = attendance["workers"][str(first["worker"])]["answered"]
+    assert answered > first["iteration"] - 1, "it has answered since"

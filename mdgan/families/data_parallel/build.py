@@ -8,7 +8,14 @@ from torch import nn
 
 from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.engine.message_sizes import MessageSizes, small_bytes
-from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, ServerNeeds
+from mdgan.families.contract import (
+    Builder,
+    ClassCounts,
+    HostNeeds,
+    PlannedRun,
+    Planning,
+    ServerNeeds,
+)
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.apart_server import ApartServer
 from mdgan.families.data_parallel.direct import DirectHost, DirectServer
@@ -129,10 +136,9 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             in_groups=settings.asynchrony.generator_ranks is not None,
         )
 
-    def describe(
-        self, settings: DataParallelSettings, _models: Models, _class_counts: ClassCounts
-    ) -> list[tuple[str, str]]:
+    def describe(self, run: PlannedRun[DataParallelSettings]) -> list[tuple[str, str]]:
         """κ of every worker, the samples of an iteration, and what learning rates are scaled by."""
+        settings = run.settings
         kappa = ("κ", str(_kappa(settings)))
         if settings.asynchrony.generator_ranks is None:
             samples, rates = _sharing(settings, settings.groups()[0], DISCRIMINATOR)

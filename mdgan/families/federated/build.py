@@ -6,8 +6,7 @@ from math import prod
 
 import torch
 
-from mdgan.data.client_shards import ClientShards
-from mdgan.data.shard import Shard
+from mdgan.data.shard import ClientShards, Shard
 from mdgan.engine import message_sizes as sizes
 from mdgan.engine.hello import MOST_CLASSES
 from mdgan.engine.parts import HostPart
@@ -172,11 +171,10 @@ class _Federated(contract.Builder[FederatedSettings]):
         """How a few short rounds stand for the run's, and the paper's tables."""
         return planning(settings, models, class_counts)
 
-    def describe(
-        self, settings: FederatedSettings, _models: Models, class_counts: contract.ClassCounts
-    ) -> list[tuple[str, str]]:
+    def describe(self, run: contract.PlannedRun[FederatedSettings]) -> list[tuple[str, str]]:
+        settings = run.settings
         share = num_participants(settings.participation, settings.num_clients)
-        length = settings.round_length(contract.mean_size(class_counts))
+        length = settings.round_length(contract.mean_size(run.class_counts))
         who = "worker" if settings.placing.clients is None else "client"
         rows = [
             ("κ", str(resolve_kappa(settings.kappa, 1))),

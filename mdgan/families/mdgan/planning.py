@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import inf, prod
+from typing import NamedTuple
 
 from mdgan.engine import message_sizes as sizes
 from mdgan.engine.answers import LEAST_TO_SUM
@@ -9,6 +10,7 @@ from mdgan.families import contract
 from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.swaps import swap_every
+from mdgan.families.mdgan.variants.holders import Holders
 from mdgan.gan.build import Models, build_model, judging_operations, num_parameters
 from mdgan.gan.optimizers import training_bytes
 from mdgan.records.values import count
@@ -73,8 +75,8 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
     ) -> contract.Planning[MDGANSettings]:
         """How few workers stand for all of them, and the paper's tables."""
         discriminator = build_model(models.discriminator, 0)
-        num_judges, num_sharing = settings.num_judges, settings.num_sharing
-        kappa = settings.batches.kappa_for(num_sharing)
+        batches = settings.batches
+        num_judges, kappa = batches.num_judges, batches.kappa_for()
         short = settings.but(kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
         weights = num_parameters(discriminator)
         worker_bytes = training_bytes((discriminator, settings.training.policy("discriminator")))
@@ -92,7 +94,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         )
         return contract.Planning(
             short,
-            enough_workers=max(min(kappa, num_sharing), settings.aggregation.needs_answers),
+            enough_workers=max(min(kappa, batches.num_sharing), settings.aggregation.needs_answers),
             enough_in_a_host=LEAST_TO_SUM * kappa,  # then feedback on any batch is added up
             worker_bytes=worker_bytes,
             overlaps=settings.stale > 0,
@@ -101,47 +103,57 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
             notes=_notes(settings, models, num_judges, weights),
         )
 
-    def describe(
-        self, settings: MDGANSettings, models: Models, class_counts: contract.ClassCounts
-    ) -> list[tuple[str, str]]:
+    def describe(self, run: contract.PlannedRun[MDGANSettings]) -> list[tuple[str, str]]:
         """κ, how often discriminators are swapped, and what a swap is."""
-        mean_size = contract.mean_size(class_counts)
-        every = swap_every(settings, mean_size, class_counts, num_weights_of(models))
-        usual = swap_every(settings, mean_size)
+        settings, mean_size = run.settings, contract.mean_size(run.class_counts)
+        every = swap_every(settings, mean_size, run.class_counts, num_weights_of(run.models))
+        rhythm = Rhythm(every, every, swap_every(settings, mean_size))
+        kappa = _first_kappa(run)
+        num_fakes = settings.batches.num_fakes(kappa)
         return [
-            ("trains", in_words(settings, every, usual)),
-            ("κ", str(settings.batches.kappa_for(settings.num_sharing))),
+            ("trains", in_words(settings, rhythm, kappa)),
+            ("κ", str(kappa)),
             ("swap", f"every {every} iterations: {settings.swaps.swap}" if every else "never"),
-            ("a step", f"on {settings.num_reals} real and {settings.num_fakes} generated samples"),
+            ("a step", f"on {settings.num_reals} real and {num_fakes} generated samples"),
         ]
 
 
-def in_words(settings: MDGANSettings, every: int, usual: int, kappa: int | None = None) -> str:
+def _first_kappa(run: contract.PlannedRun[MDGANSettings]) -> int:
+    """κ at the start, as the server finds it from the hosts that have joined."""
+    settings = run.settings
+    kappa = settings.batches.kappa_for()
+    if not settings.secure.secure_aggregation:
+        return kappa
+    holders = Holders(settings.participation, settings.training.seed)
+    judges = holders.among(n for host in run.hosts for n in host)
+    judging = [host for host in run.hosts if judges is None or judges.intersection(host)]
+    return max(1, min(kappa, len(judging) // run.least_parties))
+
+
+class Rhythm(NamedTuple):
+    """Iterations between two swaps; 0 for never."""
+
+    every: int  # in this run
+    now: int  # if it began now
+    usual: int  # if it began now, and workers held the same classes
+
+
+def in_words(settings: MDGANSettings, rhythm: Rhythm, kappa: int) -> str:
     """What trains, in one line, with the flags that change an iteration.
 
     Args:
-        every: iterations between two swaps; 0 for never.
-        usual: the same if workers held the same classes.
-        kappa: κ, if that is known: secure sums may need a lower one than the settings say.
+        rhythm: of swaps.
+        kappa: κ at the start: secure sums may need a lower one than the settings say.
     """
     batches, training, number = settings.batches, settings.training, settings.num_workers
-    kappa = kappa or batches.kappa_for(settings.num_sharing)
     words = [
         f"MD-GAN (Hardy et al. 2019): κ = {count(kappa, 'batch', 'batches')} of "
         f"{training.batch_size}{', which workers both judge and train on' * (kappa == 1)}",
         count(number, "worker"),
     ]
-    if settings.num_judges < number:
-        words.append(f"{settings.num_judges} of them with a discriminator (--participation)")
-    rhythm = "in every iteration" if every == 1 else f"every {every:,} iterations"
-    if not every or number == 1:
-        words.append("no swaps")
-    elif every >= training.iterations:
-        words.append(f"no swap in so few iterations (they come {rhythm})")
-    else:
-        words.append(f"{_SWAPS[settings.swaps.swap]} {rhythm}")
-    if every < usual:
-        words[-1] += f", not every {usual:,}, as workers hold different classes (--swap-interval)"
+    if batches.num_judges < number:
+        words.append(f"{batches.num_judges} of them with a discriminator (--participation)")
+    words.append(_rhythm_in_words(settings, rhythm))
     if batches.own_samples > training.batch_size:
         of_all = " and all batches" * batches.trains_on_all
         words.append(f"each learns from {batches.own_samples} own samples{of_all} (--step-samples)")
@@ -152,6 +164,21 @@ def in_words(settings: MDGANSettings, every: int, usual: int, kappa: int | None 
     if settings.aggregation.name != "mean":
         words.append(f"feedback by {settings.aggregation} (--aggregation)")
     return ", ".join(words)
+
+
+def _rhythm_in_words(settings: MDGANSettings, rhythm: Rhythm) -> str:
+    every, now, usual = rhythm
+    if not every or settings.num_workers == 1:
+        return "no swaps"
+    often = "in every iteration" if every == 1 else f"every {every:,} iterations"
+    words = f"{_SWAPS[settings.swaps.swap]} {often}"
+    if every >= settings.training.iterations:
+        words = f"no swap in so few iterations (they come {often})"
+    if every != now:  # shards have grown or shrunk since
+        return f"{words}, as when the run began, not every {now:,} (--swap-interval)"
+    if every < usual:
+        return f"{words}, not every {usual:,}, as workers hold different classes (--swap-interval)"
+    return words
 
 
 def num_weights_of(models: Models) -> int:

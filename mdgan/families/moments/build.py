@@ -13,7 +13,14 @@ from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.engine.stages.mask_host import HostMask
 from mdgan.engine.stages.mask_server import ServerMask
 from mdgan.errors import BadInput
-from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, ServerNeeds
+from mdgan.families.contract import (
+    Builder,
+    ClassCounts,
+    HostNeeds,
+    PlannedRun,
+    Planning,
+    ServerNeeds,
+)
 from mdgan.families.moments.host import ASK, MomentsHost
 from mdgan.families.moments.message import SUMS, EvenGenerator, SampleFeatures
 from mdgan.families.moments.server import MomentsServer
@@ -82,10 +89,8 @@ class _Moments(Builder[MomentsSettings]):
             "quality to expect of it, mdgan plan says with --dp-epsilon of another algorithm"
         )
 
-    def describe(
-        self, settings: MomentsSettings, models: Models, _counts: ClassCounts
-    ) -> list[tuple[str, str]]:
-        num_classes, num_features = _features(settings, models).shape
+    def describe(self, run: PlannedRun[MomentsSettings]) -> list[tuple[str, str]]:
+        num_classes, num_features = _features(run.settings, run.models).shape
         return [("a worker tells", f"{num_features:,} features × {num_classes} class(es), once")]
 
 

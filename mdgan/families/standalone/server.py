@@ -10,7 +10,7 @@ from mdgan.engine.answers import AnswerForm
 from mdgan.engine.message_sizes import MessageSizes
 from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.engine import Engine
-from mdgan.families.contract import Builder, ClassCounts, ServerNeeds
+from mdgan.families.contract import Builder, PlannedRun, ServerNeeds
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.gan.build import Models, make_local_gan
 from mdgan.gan.local_gan import LocalGAN
@@ -67,10 +67,8 @@ class _Standalone(Builder[StandaloneSettings]):
     def message_sizes(self, _settings: StandaloneSettings, _models: Models) -> MessageSizes:
         return MessageSizes(0, lambda _: {}, lambda _: {})
 
-    def describe(
-        self, settings: StandaloneSettings, _models: Models, _class_counts: ClassCounts
-    ) -> list[tuple[str, str]]:
-        return [("κ", str(resolve_kappa(settings.kappa, 1)))]
+    def describe(self, run: PlannedRun[StandaloneSettings]) -> list[tuple[str, str]]:
+        return [("κ", str(resolve_kappa(run.settings.kappa, 1)))]
 
 
 BUILDER = _Standalone()

@@ -4,12 +4,16 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from mdgan.cli.options import read_layers
-from mdgan.comparison.plan import read_configurations
+from mdgan.comparison.plan import Configuration, read_configurations
+from mdgan.gan.optimizer_settings import OptimizerForm
 from mdgan.launch.faults import FAULTS
+from mdgan.launch.prepare import prepare
 from mdgan.launch.resolve import resolve
 from tests.unit.dataset_formats import black_png, write_celeba, write_cifar10, write_mnist
 
@@ -27,6 +31,23 @@ def test_an_example_can_be_compared_here(folder: Path) -> None:
     assert [each.name for each in found] == [path.stem for path in files(folder)]
     assert all(each.resolved["dataset"] == "digits" for each in found)
     assert not any("is not scored" in line for each in found for line in each.warnings)
+    are_those_of_train(found, files(folder))
+
+
+def are_those_of_train(compared: list[Configuration], paths: list[Path], **flags: Any) -> None:
+    """`mdgan train --config` settles every setting of a file as `mdgan compare` does."""
+    for each, path in zip(compared, paths, strict=True):
+        with patch.dict(os.environ):
+            layers = read_layers(path, {**flags})
+        assert prepare(*layers).config == {**each.resolved}, path
+
+
+def test_optimizers_are_compared_with_the_same_decay_of_first_moments() -> None:
+    """AdaBelief cannot have the 0 of BigGAN; if others had it, β1 would be compared, too."""
+    for each in read_configurations(files(EXAMPLES / "asymmetric-optimizers"), {}, 0):
+        for network in ("generator", "discriminator"):
+            form = OptimizerForm.parse(each.resolved[f"{network}_optimizer"])
+            assert form.policy(1).betas[0] == 0.5, each.name
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
@@ -115,6 +136,7 @@ def test_an_example_can_be_compared_at_the_scale_of_its_paper(
             for name in of_models - SCALE - COUNTS_ITERATIONS - DATA - MODELS:
                 assert each.resolved[name] == here[each.name].resolved[name], name
         assert bool(each.faults) == bool(here[each.name].faults)
+    are_those_of_train(scaled, files(folder), paper_scale=True)
 
 
 def test_the_list_of_examples_names_every_folder_and_only_those() -> None:

@@ -14,6 +14,7 @@ from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.privacy.contents import Contents
 from mdgan.samples.pictures.reading import pixels_to_float
+from tests.claims.registry import claim
 from tests.unit.dataset_formats import write_image_folder
 from tests.unit.privacy.halves import Few
 
@@ -50,6 +51,10 @@ seeds = st.integers(0, 2**63 - 1)
 
 @settings(deadline=None, max_examples=60)
 @given(all_indices, all_batch_sizes, seeds)
+@claim(
+    "own-draw",
+    "without replacement until the shard is used up.",
+)
 def test_without_replacement_until_used_up(
     indices: Tensor, batch_sizes: list[int], seed: int
 ) -> None:

@@ -18,6 +18,7 @@ from mdgan.gan.regularizers.contract import Regularizer, Regularizers
 from mdgan.gan.regularizers.gradient_penalty import GradientPenalty
 from mdgan.gan.regularizers.r1 import R1
 from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
+from tests.claims.registry import claim
 from tests.unit.gan import small, stateful
 from tests.unit.gan.small import equal_bits, images
 from tests.unit.gan.stateful import Run, assert_swapping_exchanges_shards
@@ -83,6 +84,10 @@ def test_stopped_and_resumed_equals_never_stopped(name: str) -> None:
 
 @cases
 @pytest.mark.parametrize("moves_moments", [True, False], ids=["all moves", "weights move"])
+@claim(
+    "swap-exchanges",
+    "A swap of pairs gives the bits of exchanging the two shards, if both keep what they got.",
+)
 def test_swapping_equals_exchanging_the_shards(name: str, moves_moments: bool) -> None:
     assert_swapping_exchanges_shards(partial(make_worker, name), moves_moments=moves_moments)
 

@@ -10,12 +10,9 @@ from torch import Tensor
 from mdgan.errors import BadInput
 from mdgan.families.mdgan.aggregation import Aggregation, combine_groups, gradient_of_each
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign, mean_feedback
-from mdgan.families.mdgan.settings import (
-    AGGREGATION_FORMS,
-    AggregationRule,
-    MDGANSettings,
-    parse_aggregation,
-)
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.aggregation_form import AGGREGATION_FORMS, AggregationRule, parse_aggregation
+from tests.claims.registry import claim
 from tests.unit.gan.small import BATCH_SIZE, SHAPE, equal_bits, images, make_learner
 
 rule_of = parse_aggregation
@@ -62,6 +59,10 @@ def generated(kappa: int) -> GeneratorLearner:
 
 
 @pytest.mark.parametrize(("num_workers", "kappa"), [(1, 1), (1, 2), (2, 1), (4, 2), (10, 3)])
+@claim(
+    "one-backward",
+    "then one backward pass of X, whatever N is.",
+)
 def test_the_mean_is_one_backward_pass_with_the_same_bits_as_ever(
     num_workers: int, kappa: int
 ) -> None:

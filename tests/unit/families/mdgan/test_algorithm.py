@@ -14,6 +14,7 @@ from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 from mdgan.gan.settings import resolve_kappa
+from tests.claims.registry import claim
 from tests.unit.gan.small import (
     BATCH_SIZE,
     CPU,
@@ -61,6 +62,10 @@ def tolerance(request: pytest.FixtureRequest) -> Iterator[float]:
         (4, 2, 4),
     ],
 )
+@claim(
+    "kappa",
+    "κ = max(2, ⌊log2 N⌋)",
+)
 def test_kappa_is_as_given_or_the_logarithm(
     kappa: int | str, num_workers: int, resolved: int
 ) -> None:
@@ -77,6 +82,14 @@ def test_kappa_is_as_given_or_the_logarithm(
         ([2, 5, 9], 2, {2: (0, 1), 5: (1, 0), 9: (0, 1)}),
         ([1, 2, 3, 4, 5], 3, {1: (0, 1), 2: (1, 2), 3: (2, 0), 4: (0, 1), 5: (1, 2)}),
     ],
+)
+@claim(
+    "kappa",
+    "each worker trains on another batch than it judges",
+)
+@claim(
+    "assigned",
+    "the n-th worker that is there judges batch n mod κ and trains on batch (n + 1) mod κ.",
 )
 def test_worker_n_judges_batch_n_and_trains_on_the_next(
     workers: list[int], kappa: int, assigned: dict[int, tuple[int, int]]
@@ -128,6 +141,15 @@ def assert_close(found: list[Tensor], wanted: tuple[Tensor, ...], tolerance: flo
     ("num_workers", "kappa", "loss"),
     [(1, 1, "hinge"), (2, 1, "hinge"), *((*size, "non-saturating") for size in SIZES)],
 )
+@claim(
+    "one-backward",
+    "That is the gradient of the mean loss over the N·b judged samples, where images and "
+    "feedback travel exactly",
+)
+@claim(
+    "big-batch",
+    "the gradient of the generator is that of the big batch, to 10⁻⁶.",
+)
 def test_different_discriminators_in_training_give_the_gradient_of_the_mean_of_their_losses(
     num_workers: int, kappa: int, loss: str, tolerance: float
 ) -> None:
@@ -144,6 +166,10 @@ def test_different_discriminators_in_training_give_the_gradient_of_the_mean_of_t
     assert_close(found, wanted, tolerance)
 
 
+@claim(
+    "kappa",
+    "one forward pass for all, z ~ N(0, I), so that BatchNorm sees all of them.",
+)
 def test_generating_is_one_forward_pass_in_training_mode() -> None:
     learner = make_learner()
     seen = []
@@ -211,6 +237,10 @@ def bits(worker: Worker) -> list[Tensor]:
 
 @pytest.mark.parametrize("loss", DISCRIMINATOR_LOSSES)
 @pytest.mark.parametrize("local_steps", [1, 3])
+@claim(
+    "own-draw",
+    "Each of the L steps draws its own b",
+)
 def test_learning_is_the_textbook_discriminator_step(loss: str, local_steps: int) -> None:
     worker = make_worker(1, local_steps=local_steps, discriminator_loss=loss)
     model, data, random_state = make_model(1), RealData(1), RandomState(2001, CPU)

@@ -197,6 +197,10 @@ def test_everybody_holds_what_was_meant_for_it(takers: list[int]) -> None:
     assert len(set(map(id, models))) == len(HOST_OF), "two workers train the same model"
 
 
+@claim(
+    "means",
+    "both of a pair go on with the mean of their discriminators",
+)
 def test_both_workers_of_a_pair_hold_the_mean_of_their_discriminators() -> None:
     hosts = everybody()
     workers = {**hosts[1], **hosts[5]}

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mdgan.engine.answers import AnswerForm, pack_answers, read_answers
+from mdgan.engine.answers import AnswerForm
+from mdgan.engine.stages.contract import pack_answers, read_answers
 from mdgan.families.mdgan.algorithm import Assignment, assign, mean_feedback
 from mdgan.families.mdgan.messages import (
     BATCHES,
@@ -26,6 +27,7 @@ from mdgan.gan.exact_sum import PartialSum
 from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from mdgan.transport.frames import encode
+from tests.claims.registry import claim
 
 KAPPA, BATCH, SHAPE = 5, 2, (1, 2, 2)
 FORM = AnswerForm(FEEDBACK, (BATCH, *SHAPE))
@@ -123,6 +125,10 @@ def test_a_batch_that_is_not_there_is_refused(field: str, place: int) -> None:
 @given(
     judged=st.dictionaries(st.integers(1, 40), st.integers(0, 3), min_size=1, max_size=12),
     hosts=st.lists(st.integers(0, 3), min_size=12, max_size=12),
+)
+@claim(
+    "adds-up",
+    "a host with several workers adds theirs up first, exactly",
 )
 def test_who_adds_up_what_cannot_change_a_bit(judged: dict[int, int], hosts: list[int]) -> None:
     assignment = {worker: Assignment(batch, batch) for worker, batch in judged.items()}

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mdgan.gan.randomness import generator_for
+from tests.claims.registry import claim
 from tests.unit.engine.learners import make_shard
 from tests.unit.engine.played import weights
 from tests.unit.families.mdgan.stage import Stage
@@ -99,6 +100,10 @@ def output(model: nn.Module, given: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("num_workers", "kappa", "local_steps", "swap_interval"),
     [(1, 2, 1, 0), (1, 2, 3, 0), (2, 2, 1, 0), (3, 2, 1, 2), (5, 2, 2, 3), (8, 3, 1, 1)],
+)
+@claim(
+    "page",
+    "the same bits with one worker, and with several the same outputs but for the order of sums.",
 )
 def test_the_page_does_what_the_paper_says(
     stage: MakeStage, num_workers: int, kappa: int, local_steps: int, swap_interval: int

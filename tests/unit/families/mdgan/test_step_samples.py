@@ -12,14 +12,16 @@ from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.build import make_worker
+from mdgan.families.mdgan.host import OneByOne
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.variants.learning_later import LearningLater
 from mdgan.families.mdgan.variants.stacked import StackedWorkers
-from mdgan.families.mdgan.worker import OneByOne, Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.build import Models
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
 from mdgan.gan.regularizers.registry import RegularizerSettings, make_regularizers
+from tests.claims.registry import claim
 from tests.unit.gan import small
 from tests.unit.gan.stateful import SOURCE
 
@@ -162,6 +164,10 @@ def test_more_samples_go_with_what_else_is_learnt(change: Callable[[Worker], Non
         ({"world_size": 2}, 48, 10),
         ({"world_size": 2, "step_samples": 64}, 64, 10),
     ],
+)
+@claim(
+    "most-batches",
+    "as many as workers, but no more than ten, nor than it takes to have 100 samples.",
 )
 def test_with_48_samples_workers_with_small_batches_learn_from_more(
     values: dict[str, Any], reals: int, fakes: int

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.swap_tells import digits, make_settings, observers, steps, told
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.swaps import Moves, are_uneven, draw_swap, interval_for, swap_every
+from tests.claims.registry import claim
 
 seeds = st.integers(0, 2**63 - 1)
 numbers = st.integers(0, 10_000)
@@ -26,6 +27,11 @@ def sitting_out(moves: Moves, workers: list[int]) -> list[int]:
 
 @quick
 @given(seeds, numbers, worker_sets)
+@claim(
+    "pairs",
+    "the server draws pairs that do not overlap (Darmanger and Gombas, section 5.3), so that no "
+    "discriminator is lost.",
+)
 def test_pairs_are_symmetric_and_cover_all_but_at_most_one(
     seed: int, number: int, workers: list[int]
 ) -> None:
@@ -167,6 +173,10 @@ def test_what_the_user_says_comes_first() -> None:
         (9000, SORTED, 200_000, 4),
         (9000, SORTED, 10**9, 25),
     ],
+)
+@claim(
+    "means",
+    "every 25 iterations at least.",
 )
 def test_means_come_before_discriminators_have_drifted_far(
     size: int, counts: list[list[int]], num_weights: int, interval: int
