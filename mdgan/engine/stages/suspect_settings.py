@@ -3,7 +3,7 @@
 from math import inf
 
 from mdgan.errors import BadInput
-from mdgan.records.declared import WorkerNumbers
+from mdgan.records.rows import WorkerNumbers
 from mdgan.settings.declare import Settings, key_setting, number, setting, switch
 
 MOST_USUAL = 4.0  # how many times the usual norm an answer may have by default
