@@ -76,7 +76,8 @@ class Worker(WorkerSide):
             halves = [real.and_then(generated)] if self.rules.merges_halves else [real, generated]
             ratings = [self.judge(half).logits.flatten() for half in halves]
         self.random_state.restore(random)
-        of_real, of_generated = torch.cat(ratings).split([len(real), len(generated)])
+        both = torch.cat(ratings)
+        of_real, of_generated = both[: len(real)], both[len(real) :]
         error = of_real.var() / len(of_real) + of_generated.var() / len(of_generated)
         return float((of_real.mean() - of_generated.mean()) / (error.sqrt() + _TINY))
 
