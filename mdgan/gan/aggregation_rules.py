@@ -12,13 +12,19 @@ Workers leave, so F may become too large for the number of answers. Then the lar
 used. With fewer than three answers no rule can tell which one lies, and the mean is used.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
+
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mdgan.gan.aggregation_form import AggregationRule
 
 LEAST_TO_VOTE = 3  # among fewer answers no rule can tell which one lies
+MEMORY = 0.97
+"""The part of a record that is kept from one iteration to the next: it covers about 30 iterations.
+Chosen in trials against constant lies on digits: a shorter memory now and then trusted one."""
 
 _MOST_TO_EXCHANGE = 32
 """Up to this many answers, exchanging neighbours, about m² times, sorts 5 to 9 times faster than
@@ -60,6 +66,46 @@ def _sorted(answers: Tensor) -> list[Tensor]:
     return rows
 
 
+class TrackRecord:
+    """Running means of the directions of every worker's gradients.
+
+    Feedback on a few samples gives a noisy gradient. Workers that agree on a lie are then nearer to
+    each other than any honest ones are, and Krum trusts them. The mean over many iterations tells
+    them apart: noise averages out, and what is left of honest workers points the same way
+    (Karimireddy et al. 2021, "Learning from History for Byzantine Robust Optimization", who
+    aggregate such means; here they only decide which workers' gradients count).
+
+    A record begins with the first direction itself, which is longer than a mean of many: a
+    newcomer is not trusted until it has a record.
+    """
+
+    def __init__(self) -> None:
+        self._means: dict[int, Tensor] = {}
+
+    def note(self, gradients: Mapping[int, Tensor]) -> None:
+        """Adds the gradients of one iteration, [number of weights] by worker."""
+        for worker, gradient in gradients.items():
+            length = torch.linalg.vector_norm(gradient)
+            direction = torch.where(length > 0, gradient / length, torch.zeros_like(gradient))
+            before = self._means.get(worker, direction).to(direction.device)
+            self._means[worker] = before.lerp(direction, 1 - MEMORY)
+
+    def of(self, workers: Iterable[int]) -> Tensor:
+        """The records of workers that have one, [m, number of weights]."""
+        return torch.stack([self._means[worker] for worker in workers])
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of all records, by worker."""
+        return {str(worker): mean.clone() for worker, mean in self._means.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restores what `state` returned, or raises `KeyError`."""
+        foreign = sorted(name for name in state if not name.isdecimal())
+        if foreign:
+            raise KeyError(f"tensors that do not fit: {foreign}")
+        self._means = {int(worker): mean.clone() for worker, mean in state.items()}
+
+
 def mean_of_trusted(rule: AggregationRule, answers: Tensor, records: Tensor) -> Tensor:
     """Krum, with the workers chosen by their records and not by their answers.
 
@@ -95,3 +141,36 @@ def _shortened(answers: Tensor, factor: float) -> Tensor:
     norms = torch.linalg.vector_norm(answers, dim=2, keepdim=True)
     limit = factor * _trimmed_mean(norms, (len(answers) - 1) // 2)
     return torch.where(norms > limit, answers * (limit / norms), answers)
+
+
+def weights(rule: AggregationRule, outputs: Tensor) -> Tensor:
+    """How much each judge's feedback on each sample counts, float64 [m, b]; 1 over all judges.
+
+    A discriminator calls generated what its own data do not hold. Where data differ between
+    workers, the mean of all judges punishes a sample for being unlike the data of most, even if it
+    is exactly what one worker holds (Yonetani et al. 2019, "Decentralized Learning of Generative
+    Adversarial Networks from Non-iid Data"). f2u takes the feedback of the most forgiving judge
+    alone, of several the first; f2a weighs all of it with softmax(λ D_n(x)).
+
+    Weights count as constants, although for f2a x moves them: the direction that is left is to fool
+    those judges better, not to change which judges count.
+
+    Args:
+        outputs: logits D_n(x), [m, b]; high means that D_n calls x real.
+    """
+    if rule.name == "f2u":
+        return F.one_hot(outputs.argmax(0), len(outputs)).T.double()
+    # Subtract first: λ D_n may exceed float64, and one of the differences is always 0.
+    behind = outputs.double() - outputs.double().amax(0)
+    return torch.softmax(rule.parameter * behind, 0)
+
+
+def weighted(
+    rule: AggregationRule, feedbacks: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> Tensor:
+    """The feedback of all judges of a batch, weighed and summed; of a single one its F_n."""
+    shares = weights(rule, torch.stack(list(outputs)))[:, :, None, None, None]
+    total = shares[0] * feedbacks[0]
+    for share, feedback in zip(shares[1:], feedbacks[1:], strict=True):
+        total += share * feedback
+    return total

@@ -1,7 +1,7 @@
 """How the feedback of all workers becomes one gradient of the generator, even if some workers lie.
 
 `mean` is MD-GAN's own rule and takes one backward pass. So do `f2u` and `f2a`, which weigh the
-judges and outvote none (`weights`). The other rules (`gan/aggregation_rules.py`) come in two
+judges and outvote none (`weighted`). The other rules (`gan/aggregation_rules.py`) come in two
 forms: the answers to one batch are combined sample by sample, and one backward pass follows; or
 every worker's feedback becomes a gradient of w by a backward pass of its own, and the rule combines
 these N gradients.
@@ -19,60 +19,21 @@ On gradients, krum chooses workers by their records (`TrackRecord`): single grad
 workers are too far apart for that.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignments, Feedbacks, GeneratorLearner, mean_feedback
 from mdgan.families.mdgan.messages import OUTPUTS
 from mdgan.gan.aggregation_form import AggregationRule
-from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine, mean_of_trusted
-
-MEMORY = 0.97
-"""The part of a record that is kept from one iteration to the next: it covers about 30 iterations.
-Chosen in trials against constant lies on digits: a shorter memory now and then trusted one."""
-
-
-class TrackRecord:
-    """Running means of the directions of every worker's gradients.
-
-    Feedback on a few samples gives a noisy gradient. Workers that agree on a lie are then nearer to
-    each other than any honest ones are, and Krum trusts them. The mean over many iterations tells
-    them apart: noise averages out, and what is left of honest workers points the same way
-    (Karimireddy et al. 2021, "Learning from History for Byzantine Robust Optimization", who
-    aggregate such means; here they only decide which workers' gradients count).
-
-    A record begins with the first direction itself, which is longer than a mean of many: a
-    newcomer is not trusted until it has a record.
-    """
-
-    def __init__(self) -> None:
-        self._means: dict[int, Tensor] = {}
-
-    def note(self, gradients: Mapping[int, Tensor]) -> None:
-        """Adds the gradients of one iteration, [number of weights] by worker."""
-        for worker, gradient in gradients.items():
-            length = torch.linalg.vector_norm(gradient)
-            direction = torch.where(length > 0, gradient / length, torch.zeros_like(gradient))
-            before = self._means.get(worker, direction).to(direction.device)
-            self._means[worker] = before.lerp(direction, 1 - MEMORY)
-
-    def of(self, workers: Iterable[int]) -> Tensor:
-        """The records of workers that have one, [m, number of weights]."""
-        return torch.stack([self._means[worker] for worker in workers])
-
-    def state(self) -> dict[str, Tensor]:
-        """A copy of all records, by worker."""
-        return {str(worker): mean.clone() for worker, mean in self._means.items()}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned, or raises `KeyError`."""
-        foreign = sorted(name for name in state if not name.isdecimal())
-        if foreign:
-            raise KeyError(f"tensors that do not fit: {foreign}")
-        self._means = {int(worker): mean.clone() for worker, mean in state.items()}
+from mdgan.gan.aggregation_rules import (
+    LEAST_TO_VOTE,
+    TrackRecord,
+    combine,
+    mean_of_trusted,
+    weighted,
+)
 
 
 class Aggregation:
@@ -180,36 +141,3 @@ def gradient_of_each(
         gradients = learner.gradients(own, keep_graph=worker != workers[-1])
         found[worker] = torch.cat([gradient.reshape(-1) for gradient in gradients])
     return found
-
-
-def weights(rule: AggregationRule, outputs: Tensor) -> Tensor:
-    """How much each judge's feedback on each sample counts, float64 [m, b]; 1 over all judges.
-
-    A discriminator calls generated what its own data do not hold. Where data differ between
-    workers, the mean of all judges punishes a sample for being unlike the data of most, even if it
-    is exactly what one worker holds (Yonetani et al. 2019, "Decentralized Learning of Generative
-    Adversarial Networks from Non-iid Data"). f2u takes the feedback of the most forgiving judge
-    alone, of several the first; f2a weighs all of it with softmax(λ D_n(x)).
-
-    Weights count as constants, although for f2a x moves them: the direction that is left is to fool
-    those judges better, not to change which judges count.
-
-    Args:
-        outputs: logits D_n(x), [m, b]; high means that D_n calls x real.
-    """
-    if rule.name == "f2u":
-        return F.one_hot(outputs.argmax(0), len(outputs)).T.double()
-    # Subtract first: λ D_n may exceed float64, and one of the differences is always 0.
-    behind = outputs.double() - outputs.double().amax(0)
-    return torch.softmax(rule.parameter * behind, 0)
-
-
-def weighted(
-    rule: AggregationRule, feedbacks: Sequence[Tensor], outputs: Sequence[Tensor]
-) -> Tensor:
-    """The feedback of all judges of a batch, weighed and summed; of a single one its F_n."""
-    shares = weights(rule, torch.stack(list(outputs)))[:, :, None, None, None]
-    total = shares[0] * feedbacks[0]
-    for share, feedback in zip(shares[1:], feedbacks[1:], strict=True):
-        total += share * feedback
-    return total

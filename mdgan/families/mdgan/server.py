@@ -16,7 +16,7 @@ from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, server_iteration
 from mdgan.families.mdgan.batches import BatchPlan
 from mdgan.families.mdgan.messages import COPIED, SWAPPED, batches, image_codec
-from mdgan.families.mdgan.planning import Rhythm, in_words
+from mdgan.families.mdgan.planning import SwapRhythm, in_words
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.swaps import ServerSwaps, are_uneven, interval_for, shares, swap_every
 from mdgan.families.mdgan.variants.holders import Holders
@@ -90,7 +90,7 @@ class MDGANServer(ServerPart):
         size = engine.peers.mean_shard_size
         now = swap_every(self.settings, size, counts, self.num_weights)
         self._swap_every = self._swap_every or now
-        rhythm = Rhythm(self._swap_every, now, swap_every(self.settings, size))
+        rhythm = SwapRhythm(self._swap_every, now, swap_every(self.settings, size))
         kappa = self.settings.batches.kappa_for()
         judges = self.judges(engine.peers.taking_part())
         kappa = self.path.most_groups(kappa, judges, engine.peers)

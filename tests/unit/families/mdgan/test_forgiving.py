@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from mdgan.engine.stages.contract import pack_answers
 from mdgan.families.mdgan import messages
-from mdgan.families.mdgan.aggregation import Aggregation, combine_groups, weights
+from mdgan.families.mdgan.aggregation import Aggregation, combine_groups
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign, mean_feedback
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.aggregation_form import AggregationRule, parse_aggregation
+from mdgan.gan.aggregation_rules import weights
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
 from mdgan.gan.losses import GENERATOR_LOSSES, Term

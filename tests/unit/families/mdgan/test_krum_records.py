@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.families.mdgan.aggregation import MEMORY, Aggregation, TrackRecord, gradient_of_each
+from mdgan.families.mdgan.aggregation import Aggregation, gradient_of_each
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.gan.aggregation_form import parse_aggregation
+from mdgan.gan.aggregation_rules import MEMORY, TrackRecord
 from mdgan.gan.randomness import generator_for
 from tests.unit.gan.small import BATCH_SIZE, SHAPE, images, make_learner, same_bits
 
