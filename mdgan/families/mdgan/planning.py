@@ -107,7 +107,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         """κ, how often discriminators are swapped, and what a swap is."""
         settings, mean_size = run.settings, contract.mean_size(run.class_counts)
         every = swap_every(settings, mean_size, run.class_counts, num_weights_of(run.models))
-        rhythm = Rhythm(every, every, swap_every(settings, mean_size))
+        rhythm = SwapRhythm(every, every, swap_every(settings, mean_size))
         kappa = _first_kappa(run)
         num_fakes = settings.batches.num_fakes(kappa)
         return [
@@ -130,7 +130,7 @@ def _first_kappa(run: contract.PlannedRun[MDGANSettings]) -> int:
     return max(1, min(kappa, len(judging) // run.least_parties))
 
 
-class Rhythm(NamedTuple):
+class SwapRhythm(NamedTuple):
     """Iterations between two swaps; 0 for never."""
 
     every: int  # in this run
@@ -138,7 +138,7 @@ class Rhythm(NamedTuple):
     usual: int  # if it began now, and workers held the same classes
 
 
-def in_words(settings: MDGANSettings, rhythm: Rhythm, kappa: int) -> str:
+def in_words(settings: MDGANSettings, rhythm: SwapRhythm, kappa: int) -> str:
     """What trains, in one line, with the flags that change an iteration.
 
     Args:
@@ -166,7 +166,7 @@ def in_words(settings: MDGANSettings, rhythm: Rhythm, kappa: int) -> str:
     return ", ".join(words)
 
 
-def _rhythm_in_words(settings: MDGANSettings, rhythm: Rhythm) -> str:
+def _rhythm_in_words(settings: MDGANSettings, rhythm: SwapRhythm) -> str:
     every, now, usual = rhythm
     if not every or settings.num_workers == 1:
         return "no swaps"

@@ -15,7 +15,7 @@ from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, Sent, server_iteration
 from mdgan.families.mdgan.batches import BatchPlan
 from mdgan.families.mdgan.messages import COPIED, OUTPUTS, SWAPPED, batches, image_codec
-from mdgan.families.mdgan.planning import Rhythm, in_words
+from mdgan.families.mdgan.planning import SwapRhythm, in_words
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.suspects import Suspects
 from mdgan.families.mdgan.swaps import ServerSwaps, are_uneven, interval_for, shares, swap_every
@@ -89,7 +89,7 @@ class MDGANServer(ServerPart):
         size = engine.peers.mean_shard_size
         now = swap_every(self.settings, size, counts, self.num_weights)
         self._swap_every = self._swap_every or now
-        rhythm = Rhythm(self._swap_every, now, swap_every(self.settings, size))
+        rhythm = SwapRhythm(self._swap_every, now, swap_every(self.settings, size))
         kappa = self.settings.batches.kappa_for(self.settings.num_sharing)
         judges = self.judges(engine.peers.taking_part())
         kappa = self.path.most_groups(kappa, judges, engine.peers)

@@ -13,7 +13,7 @@ from mdgan.families.data_parallel.settings import PARAGAN, DataParallelSettings
 from mdgan.families.federated.planning import planning as plan_rounds
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.mdgan.build import BUILDER as MDGAN_BUILDER
-from mdgan.families.mdgan.planning import Rhythm, in_words, mean_moved
+from mdgan.families.mdgan.planning import SwapRhythm, in_words, mean_moved
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.build import build_model, num_parameters
 from mdgan.launch.models import models_of
@@ -244,7 +244,7 @@ def test_one_line_says_what_trains(changes: dict[str, Any], said: str) -> None:
     given = {"world_size": 11, "batch_size": 10, "iterations": 1000, **changes}
     settings = MDGANSettings.read(given)
     kappa = settings.batches.kappa_for(settings.num_sharing)
-    line = in_words(settings, Rhythm(50, 50, 50), kappa)
+    line = in_words(settings, SwapRhythm(50, 50, 50), kappa)
     assert line.startswith("MD-GAN (Hardy et al. 2019): κ = ")
     assert said in line
 
@@ -252,18 +252,27 @@ def test_one_line_says_what_trains(changes: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("rhythm", "said"),
     [
-        (Rhythm(1, 1, 50), "in every iteration, not every 50, as workers hold different classes ("),
-        (Rhythm(50, 60, 60), "every 50 iterations, as when the run began, not every 60 (--swap-"),
-        (Rhythm(50, 40, 40), "every 50 iterations, as when the run began, not every 40 (--swap-"),
-        (Rhythm(50, 1, 60), "every 50 iterations, as when the run began, not every 1 (--swap-"),
-        (Rhythm(1, 60, 60), "in every iteration, as when the run began, not every 60 (--swap-"),
+        (
+            SwapRhythm(1, 1, 50),
+            "in every iteration, not every 50, as workers hold different classes (",
+        ),
+        (
+            SwapRhythm(50, 60, 60),
+            "every 50 iterations, as when the run began, not every 60 (--swap-",
+        ),
+        (
+            SwapRhythm(50, 40, 40),
+            "every 50 iterations, as when the run began, not every 40 (--swap-",
+        ),
+        (SwapRhythm(50, 1, 60), "every 50 iterations, as when the run began, not every 1 (--swap-"),
+        (SwapRhythm(1, 60, 60), "in every iteration, as when the run began, not every 60 (--swap-"),
     ],
 )
-def test_the_line_says_why_swaps_come_as_often_as_they_do(rhythm: Rhythm, said: str) -> None:
+def test_the_line_says_why_swaps_come_as_often_as_they_do(rhythm: SwapRhythm, said: str) -> None:
     settings = MDGANSettings.read({"world_size": 11})
     assert f"10 workers, pairs swap {said}" in in_words(settings, rhythm, 3)
 
 
 def test_one_worker_is_told_of_no_rhythm() -> None:
     settings = MDGANSettings.read({"world_size": 2})
-    assert in_words(settings, Rhythm(50, 60, 60), 2).endswith("1 worker, no swaps")
+    assert in_words(settings, SwapRhythm(50, 60, 60), 2).endswith("1 worker, no swaps")
