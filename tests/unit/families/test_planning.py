@@ -252,25 +252,19 @@ def test_one_line_says_what_trains(changes: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("rhythm", "said"),
     [
-        (
-            SwapRhythm(1, 1, 50),
-            "in every iteration, not every 50, as workers hold different classes (",
-        ),
-        (
-            SwapRhythm(50, 60, 60),
-            "every 50 iterations, as when the run began, not every 60 (--swap-",
-        ),
-        (
-            SwapRhythm(50, 40, 40),
-            "every 50 iterations, as when the run began, not every 40 (--swap-",
-        ),
-        (SwapRhythm(50, 1, 60), "every 50 iterations, as when the run began, not every 1 (--swap-"),
-        (SwapRhythm(1, 60, 60), "in every iteration, as when the run began, not every 60 (--swap-"),
+        ((1, 1, 50), "in every iteration, not every 50, as workers hold different classes ("),
+        ((50, 60, 60), "every 50 iterations, as when the run began, not every 60 (--swap-"),
+        ((50, 40, 40), "every 50 iterations, as when the run began, not every 40 (--swap-"),
+        ((50, 1, 60), "every 50 iterations, as when the run began, not every 1 (--swap-"),
+        ((1, 60, 60), "in every iteration, as when the run began, not every 60 (--swap-"),
     ],
 )
-def test_the_line_says_why_swaps_come_as_often_as_they_do(rhythm: SwapRhythm, said: str) -> None:
+def test_the_line_says_why_swaps_come_as_often_as_they_do(
+    rhythm: tuple[int, int, int], said: str
+) -> None:
     settings = MDGANSettings.read({"world_size": 11})
-    assert f"10 workers, pairs swap {said}" in in_words(settings, rhythm, 3)
+    line = in_words(settings, SwapRhythm(*rhythm), 3)
+    assert f"10 workers, pairs swap {said}" in line
 
 
 def test_one_worker_is_told_of_no_rhythm() -> None:
