@@ -26,8 +26,9 @@ from mdgan.credentials.identity import Identity, read_credentials
 from mdgan.credentials.revocations import Revocations
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
-from mdgan.engine.answers import AnswerForm, pack_answers, read_answers
+from mdgan.engine.answers import AnswerForm
 from mdgan.engine.server.hosts import Strikes
+from mdgan.engine.stages.contract import pack_answers, read_answers
 from mdgan.engine.stages.screen import Screening
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign, mean_feedback
 from mdgan.families.mdgan.build import make_generator_learner, make_worker

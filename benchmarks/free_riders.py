@@ -30,11 +30,11 @@ from benchmarks.robustness import BATCH_SIZE, CPU, HONEST, NUM_WORKERS, make_sha
 from mdgan.data import dataset_file
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.shard import Shard
+from mdgan.engine.stages.free_riders import FreeRiders
+from mdgan.engine.stages.handovers import Handovers
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.build import make_generator_learner, make_worker
-from mdgan.families.mdgan.free_riders import FreeRiders
-from mdgan.families.mdgan.handovers import Handovers
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.swaps import draw_swap, swap_every
 from mdgan.families.mdgan.worker import Worker
@@ -108,7 +108,7 @@ def score(
     scores, host_of = FreeRiders(BATCH_SIZE, handovers), {n: n for n in workers}
     kappa = resolve_kappa(settings.kappa, NUM_WORKERS)
     assignment, every = assign(sorted(workers), kappa), swap_interval(settings, dataset, shards)
-    found: dict[int, int] = {}
+    judged, found = {n: own.judge for n, own in assignment.items()}, dict[int, int]()
     highest, spent, begin = 0.0, 0.0, time.thread_time()
     for i in range(1, settings.training.iterations + 1):
         generated, feedbacks = learner.generate(kappa), {}
@@ -119,7 +119,7 @@ def score(
         learner.step()
         swaps = i % every == 0
         since = time.thread_time()
-        scores.look(generated.images, assignment, feedbacks, swap_follows=swaps)
+        scores.look(generated.images, judged, feedbacks, swap_follows=swaps)
         found |= dict.fromkeys(scores.guilty() - found.keys(), i)
         now = scores.scores
         spent += time.thread_time() - since

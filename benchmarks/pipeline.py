@@ -24,8 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mdgan.data.congestion import Range
-from mdgan.data.fetching import Fetcher
+from mdgan.data.fetching import Fetcher, Range
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 

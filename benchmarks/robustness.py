@@ -34,7 +34,7 @@ from mdgan.engine.stages.screen import Screening
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.build import make_generator_learner, make_worker
-from mdgan.families.mdgan.messages import feedback_form
+from mdgan.families.mdgan.messages import OUTPUTS, feedback_form
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.swaps import draw_swap, swap_every
 from mdgan.families.mdgan.worker import Worker
@@ -144,7 +144,8 @@ def train(
             worker.learn(generated[assignment[n].train])
             feedbacks[n], _, verdicts[n] = worker.feedback(generated[assignment[n].judge])
             assert screening.refuse(n, feedbacks[n]) is None, "the server should not notice lies"
-        aggregation.update_gradient(learner, feedbacks, assignment, kappa, outputs=verdicts)
+        beside = {OUTPUTS: verdicts}
+        aggregation.update_gradient(learner, feedbacks, assignment, kappa, beside)
         learner.step()
         if i % every == 0:
             swap(settings, workers, i // every - 1)

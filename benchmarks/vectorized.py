@@ -27,9 +27,10 @@ from mdgan.families.federated.round import Client
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.build import make_worker
+from mdgan.families.mdgan.host import OneByOne
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.variants.stacked import StackedWorkers
-from mdgan.families.mdgan.worker import OneByOne, Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
 from mdgan.gan.settings import resolve_kappa

@@ -9,11 +9,12 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.answers import AnswerForm, pack_answers
+from mdgan.engine.answers import AnswerForm
 from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
 from mdgan.engine.parts import Advance, HostHandler, HostPart, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.settings import RunSettings
+from mdgan.engine.stages.contract import pack_answers
 from mdgan.families import registry
 from mdgan.families.contract import Algorithm, Builder, HostNeeds, ServerNeeds
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model

@@ -10,7 +10,7 @@ import click
 
 from mdgan.chaos.schedule import KINDS
 from mdgan.cli.help import Command, KeysOption
-from mdgan.cli.options import prepare_environment, read_layers
+from mdgan.cli.options import number, prepare_environment, read_layers, seconds
 from mdgan.cli.train import join, train
 from mdgan.errors import BadInput
 from mdgan.launch.ranks import parse_ranks
@@ -31,13 +31,8 @@ def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) ->
 
 
 @click.command(cls=Command, examples=("mdgan chaos --seed 1 --faults 5 -- --iterations 2000",))
-@click.option(
-    "--seed",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Seed of the faults.  [default: another each time]",
-)
-@click.option("--faults", type=click.IntRange(1), default=20, metavar="N", help="Number of faults.")
+@number("--seed", least=0, metavar="N", help="Seed of the faults.  [default: another each time]")
+@number("--faults", least=1, default=20, metavar="N", help="Number of faults.")
 @click.option(
     "--kinds",
     callback=_read_kinds,
@@ -45,26 +40,10 @@ def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) ->
     metavar="KIND,…",
     help="What may happen.",
 )
-@click.option(
-    "--spare",
-    type=click.IntRange(0),
-    default=1,
-    metavar="N",
-    help="Workers here to leave alive at any time.",
-)
-@click.option(
-    "--least-gap",
-    type=click.FloatRange(0),
-    default=0.0,
-    metavar="SECONDS",
-    help="Least time between two faults.",
-)
-@click.option(
-    "--stall",
-    type=click.FloatRange(1),
-    default=300.0,
-    metavar="SECONDS",
-    help="Give up when no iteration was recorded for this long.",
+@number("--spare", least=0, default=1, metavar="N", help="Workers here to leave alive at any time.")
+@seconds("--least-gap", least=0, default=0.0, help="Least time between two faults.")
+@seconds(
+    "--stall", least=1, default=300.0, help="Give up when no iteration was recorded for this long."
 )
 @click.argument("train_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- TRAIN_FLAGS…]")
 def chaos(train_flags: tuple[str, ...], **wanted: Any) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from mdgan.cli.help import Commands
+from mdgan.cli.options import number
 from mdgan.errors import BadInput
 from mdgan.launch.ranks import parse_ranks
 
@@ -32,9 +33,7 @@ def credentials() -> None:
 
 @credentials.command(examples=("mdgan credentials new run.cred",))
 @_file
-@click.option(
-    "--days", type=click.IntRange(1, _MOST_DAYS), default=_DAYS, help="How long it is valid."
-)
+@number("--days", least=1, most=_MOST_DAYS, default=_DAYS, help="How long it is valid.")
 def new(file: Path, days: int) -> None:
     """Write one FILE that all machines of one owner share.
 
@@ -52,9 +51,10 @@ def new(file: Path, days: int) -> None:
 
 @credentials.command(examples=("mdgan credentials init authority",))
 @_folder
-@click.option(
+@number(
     "--days",
-    type=click.IntRange(1, _MOST_DAYS),
+    least=1,
+    most=_MOST_DAYS,
     default=_AUTHORITY_DAYS,
     help="How long it is valid; no certificate that it issues is valid longer.",
 )
@@ -84,10 +84,8 @@ def init(folder: Path, days: int) -> None:
 @click.argument("name")
 @click.option("--ranks", metavar="R,…", help="Ranks that it may have: 3,4 or 3..6.  [default: any]")
 @click.option("--role", type=click.Choice(_ROLES), default="worker", help="What it may be.")
-@click.option(
-    "--days", type=click.IntRange(1, _MOST_DAYS), help=f"How long it is valid.  [default: {_DAYS}]"
-)
-@click.option("--hours", type=click.IntRange(1, 24 * _MOST_DAYS), help="The same, in hours.")
+@number("--days", least=1, most=_MOST_DAYS, help=f"How long it is valid.  [default: {_DAYS}]")
+@number("--hours", least=1, most=24 * _MOST_DAYS, help="The same, in hours.")
 def issue(
     folder: Path, name: str, ranks: str | None, role: str, days: int | None, hours: int | None
 ) -> None:

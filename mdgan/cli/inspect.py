@@ -23,15 +23,8 @@ _raw_option = click.option(
     ),
 )
 @options.run_argument
-@click.option(
-    "-n",
-    "num_samples",
-    type=click.IntRange(1),
-    help="How many.  [default: 64, or 10 of each class]",
-)
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, help="Of the noise that the samples are made of."
-)
+@options.number("-n", "num_samples", least=1, help="How many.  [default: 64, or 10 of each class]")
+@options.number("--seed", least=0, default=0, help="Of the noise that the samples are made of.")
 @click.option(
     "--class",
     "label",
@@ -63,10 +56,8 @@ def sample(
 
 @click.command(cls=Command, examples=("mdgan evaluate runs/first",))
 @options.run_argument
-@click.option(
-    "-n", "num_samples", type=click.IntRange(2), default=10_000, help="Samples to generate."
-)
-@click.option("--seed", type=click.IntRange(0), help="Of the noise.  [default: the run's]")
+@options.number("-n", "num_samples", least=2, default=10_000, help="Samples to generate.")
+@options.number("--seed", least=0, help="Of the noise.  [default: the run's]")
 @click.option(
     "--extractor",
     metavar="NAME|FILE",
@@ -142,8 +133,8 @@ def datasets(context: click.Context, datasets_dir: str | None) -> None:
 @_DATASETS_DIR
 @click.option("--data-dir", metavar="DIR", help="Folder that holds the data.  [default: data/NAME]")
 @click.option("--partition", default="iid", metavar="SCHEME", help="How to divide.")
-@click.option("--workers", type=click.IntRange(1), default=4, help="Number of workers N.")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Of the scheme.")
+@options.number("--workers", least=1, default=4, help="Number of workers N.")
+@options.number("--seed", least=0, default=0, help="Of the scheme.")
 @options.output_option("Picture to write, .png or .svg.  [default: NAME-partition.png]")
 def show(
     name: str,
@@ -196,17 +187,16 @@ _log = logging.getLogger(__name__)
 @click.option(
     "--live", is_flag=True, help="Write the page again and again until the runs are over."
 )
-@click.option(
+@options.seconds(
     "--every",
-    type=click.FloatRange(1.0),
+    least=1.0,
     default=30.0,
-    show_default=True,
-    metavar="SECONDS",
     help="Least time between two pages of --live; browsers read the page again as often.",
 )
-@click.option(
+@options.number(
     "--serve",
-    type=click.IntRange(0, 65535),
+    least=0,
+    most=65535,
     metavar="PORT",
     help="As --live, and serve the page on this machine alone, at http://127.0.0.1:PORT/; 0 takes "
     "a free port.",
@@ -246,13 +236,7 @@ def report(
 
 @click.command(cls=Command, examples=("mdgan watch runs/first", "mdgan watch runs/first --once"))
 @options.run_argument
-@click.option(
-    "--interval",
-    type=click.FloatRange(0.1),
-    default=1.0,
-    metavar="SECONDS",
-    help="Time between two looks at the folder.",
-)
+@options.seconds("--interval", least=0.1, default=1.0, help="Time between two looks at the folder.")
 @click.option("--once", is_flag=True, help="Show the run as it is now, and return.")
 def watch(run: Path, interval: float, once: bool) -> None:
     """Watch RUN, the --out folder of a run, here or on another machine; Ctrl-C ends watching.
@@ -268,20 +252,16 @@ def watch(run: Path, interval: float, once: bool) -> None:
 
 @click.command(cls=Command, examples=("mdgan audit runs/first",))
 @options.run_argument
-@click.option(
-    "-n",
-    "num_samples",
-    type=click.IntRange(100),
-    default=10_000,
-    help="Samples to draw from the generator.",
+@options.number(
+    "-n", "num_samples", least=100, default=10_000, help="Samples to draw from the generator."
 )
-@click.option(
+@options.number(
     "--steps",
-    type=click.IntRange(0),
+    least=0,
     default=400,
     help="Of the search for images that explain a single answer; 0 leaves that out.",
 )
-@click.option("--seed", type=click.IntRange(0), help="Of all draws.  [default: the run's]")
+@options.number("--seed", least=0, help="Of all draws.  [default: the run's]")
 @click.option("--data-dir", metavar="DIR", help="What workers trained on.  [default: the run's]")
 @click.option("--held-out", metavar="DIR", help="Real samples that no worker trained on.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record instead of tables.")

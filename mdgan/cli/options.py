@@ -159,6 +159,18 @@ def output_option(help: str) -> Callable[[Command], Command]:
     return click.option("-o", "output", type=PATH, metavar="FILE", help=help)
 
 
+def number(
+    *names: str, least: int, most: int | None = None, **more: Any
+) -> Callable[[Command], Command]:
+    """Adds the flag of a whole number."""
+    return click.option(*names, type=click.IntRange(least, most), **more)
+
+
+def seconds(name: str, *, least: float, **more: Any) -> Callable[[Command], Command]:
+    """Adds the flag of a time."""
+    return click.option(name, type=click.FloatRange(least), metavar="SECONDS", **more)
+
+
 def settings_options(
     leave_out: Collection[str] = (), *, shared: bool = True, config: bool = True
 ) -> Callable[[Command], Command]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mdgan.cli.help import Command
-from mdgan.cli.options import prepare_environment, read_layers, settings_options
+from mdgan.cli.options import number, prepare_environment, read_layers, settings_options
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.resolve import Resolved, known_settings
@@ -50,9 +50,9 @@ _MOST_MEGABITS = 1e9
     'beside the server\'s: "4x fast, 8x slow:0.5/2" are eight that are half as fast as this, with '
     "two --slots each.",
 )
-@click.option(
+@number(
     "--shard-size",
-    type=click.IntRange(1),
+    least=1,
     metavar="M",
     help="Samples of a worker: how often --swap-epochs swaps, how long round_epochs are.",
 )

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from mdgan.cli.help import Command
-from mdgan.cli.options import PATH, output_option, prepare_environment, run_argument
+from mdgan.cli.options import PATH, number, output_option, prepare_environment, run_argument
 from mdgan.errors import printable
 
 _log = logging.getLogger(__name__)
@@ -24,11 +24,10 @@ _MOST_OF_A_LINE = 1000
 )
 @run_argument
 @output_option("The folder to write.  [default: RUN-bundle]")
-@click.option(
+@number(
     "--samples",
-    type=click.IntRange(0),
+    least=0,
     default=10_000,
-    show_default=True,
     metavar="N",
     help="Synthetic samples in the bundle; 0 leaves them out.",
 )

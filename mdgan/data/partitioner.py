@@ -88,7 +88,6 @@ class InMemoryPartitioner(Partitioner):
         """Reads all: images [n, *shape], uint8 or float32 in [−1, 1]; labels, int64 [n]."""
 
     def images(self, indices: Tensor) -> Tensor:
-        """See `Partitioner`."""
         chosen = self._pixels[indices]
         return pixels_to_float(chosen) if chosen.dtype == torch.uint8 else chosen
 
@@ -114,12 +113,10 @@ class ImageFilesPartitioner(Partitioner):
         """Lists the files of `--data-dir` in a fixed order: n paths, and labels, int64 [n]."""
 
     def images(self, indices: Tensor) -> Tensor:
-        """See `Partitioner`."""
         chosen = [read_image(self.paths[i], self.shape).numpy() for i in indices.tolist()]
         return torch.from_numpy(np.stack(chosen))  # numpy, for the reason that `read_image` gives
 
     def contents(self, indices: Tensor) -> list[bytes]:
-        """See `Partitioner`."""
         return [read_whole(self.paths[i], None) for i in indices.tolist()]
 
     def try_reading(self, index: int) -> None:

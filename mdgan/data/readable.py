@@ -63,15 +63,12 @@ class Readable(Partitioner):
         return self.samples(indices).images
 
     def contents(self, indices: Tensor) -> list[bytes]:
-        """See `Partitioner`."""
         return self._source.contents(self._indices[indices])
 
     def known(self, indices: Tensor) -> list[Known]:
-        """See `Partitioner`."""
         return self._source.known(self._indices[indices])
 
     def counts(self, indices: Tensor) -> Tensor:
-        """See `Partitioner`."""
         return self._source.counts(self._indices[indices])
 
     def samples(self, indices: Tensor) -> Samples:

@@ -41,7 +41,6 @@ class VolumesPartitioner(Partitioner):
             return str(path)
 
     def images(self, indices: Tensor) -> Tensor:
-        """See `Partitioner`."""
         chosen = [self.paths[i] for i in indices.tolist()]
         return torch.stack(
             [read_volume(path, self.shape, self.window, self.spacing) for path in chosen]

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from mdgan.engine.settings import RunSettings
 from mdgan.privacy.secure_settings import LEAST_PARTIES
-from mdgan.records.declared import WorkerNumbers
+from mdgan.records.rows import WorkerNumbers
 from mdgan.settings.declare import one_of, setting
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from mdgan.data.client_shards import ClientShards
-    from mdgan.data.shard import Shard
+    from mdgan.data.shard import ClientShards, Shard
     from mdgan.engine.host_keys import HostKeys
     from mdgan.engine.message_sizes import MessageSizes
     from mdgan.engine.parts import HostPart, ServerPart

@@ -11,7 +11,7 @@ from mdgan.families.federated.settings import FEGAN, FL_GAN
 from mdgan.families.mdgan.settings import MDGAN
 from mdgan.families.moments.settings import MOMENTS
 from mdgan.families.standalone.settings import STANDALONE
-from mdgan.records.declared import WorkerNumbers
+from mdgan.records.rows import WorkerNumbers
 from mdgan.settings.declare import Setting, suggest
 from mdgan.settings.layers import merged
 from mdgan.settings.plugins import FAMILIES, installed, load

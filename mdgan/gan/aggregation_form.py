@@ -8,19 +8,25 @@ from mdgan.errors import BadInput
 from mdgan.settings.declare import shortest
 
 ROBUST_FORMS = "mean, median, trimmed-mean:F, krum:F, clip:C"
+AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
 _FORM = re.compile(r"mean|median|(?:trimmed-mean|krum):[0-9]{1,9}|clip:[0-9.eE+-]+")
+_FORGIVING = re.compile(r"f2u|f2a(?::[0-9.eE+-]+)?")
 
 
-class RobustRule(NamedTuple):
+class AggregationRule(NamedTuple):
     """One rule."""
 
-    # Mean, median, trimmed-mean, krum or clip; an algorithm may have others, which trust all
-    # workers.
-    name: str
-    parameter: float = 0.0  # F of trimmed-mean and krum, C of clip; 0 for the others
+    name: str  # mean, median, trimmed-mean, krum or clip; or f2u or f2a, which trust all workers
+    parameter: float = 0.0  # F of trimmed-mean and krum, C of clip, λ of f2a; 0 for the others
 
     def __str__(self) -> str:
-        return f"{self.name}:{shortest(self.parameter)}" if self.parameter else self.name
+        has_parameter = self.parameter and self != ("f2a", 1.0)
+        return f"{self.name}:{shortest(self.parameter)}" if has_parameter else self.name
+
+    @property
+    def needs_verdicts(self) -> bool:
+        """Whether workers must also send their logits of every sample."""
+        return self.name in ("f2u", "f2a")
 
     @property
     def outvotes(self) -> int:
@@ -50,10 +56,10 @@ class RobustRule(NamedTuple):
             )
 
 
-MEDIAN = RobustRule("median")
+MEDIAN = AggregationRule("median")
 
 
-def parse_robust_rule(text: str, forms: str = ROBUST_FORMS) -> RobustRule:
+def parse_robust_rule(text: str, forms: str = ROBUST_FORMS) -> AggregationRule:
     """Reads a rule, one of `ROBUST_FORMS`; ValueError says that it is none of `forms`."""
     if not _FORM.fullmatch(text):
         raise ValueError(f"not one of {forms}")
@@ -63,7 +69,18 @@ def parse_robust_rule(text: str, forms: str = ROBUST_FORMS) -> RobustRule:
         parameter = float(given)
         if parameter < 1:
             raise ValueError("F must be at least 1; if no worker lies, use mean")
-    return RobustRule(name, parameter)
+    return AggregationRule(name, parameter)
+
+
+def parse_aggregation(text: str) -> AggregationRule:
+    """Reads a rule, one of `AGGREGATION_FORMS`, or raises `ValueError`."""
+    if not _FORGIVING.fullmatch(text):
+        return parse_robust_rule(text, AGGREGATION_FORMS)
+    name, has_number, given = text.partition(":")
+    if not has_number:
+        return AggregationRule(name, float(name == "f2a"))
+    otherwise = "LAMBDA must be a number above 0; at 0 it is mean"
+    return AggregationRule(name, number_above_0(given, otherwise))
 
 
 def number_above_0(text: str, otherwise: str) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mdgan.gan.aggregation_form import RobustRule
+from mdgan.gan.aggregation_form import AggregationRule
 
 LEAST_TO_VOTE = 3  # among fewer answers no rule can tell which one lies
 
@@ -26,7 +26,7 @@ _MOST_TO_EXCHANGE = 32
 `numpy.sort` is faster: 1.3 s and not 4.3 for 100 of 116,000 elements, 1.6 s and not 10 for 300."""
 
 
-def combine(rule: RobustRule, answers: Tensor) -> Tensor:
+def combine(rule: AggregationRule, answers: Tensor) -> Tensor:
     """Combines m answers, [m, s, d] in worker order, separately for each of s samples: [s, d]."""
     if rule.name == "mean" or len(answers) < LEAST_TO_VOTE:
         return answers.mean(0)
@@ -60,7 +60,7 @@ def _sorted(answers: Tensor) -> list[Tensor]:
     return rows
 
 
-def mean_of_trusted(rule: RobustRule, answers: Tensor, records: Tensor) -> Tensor:
+def mean_of_trusted(rule: AggregationRule, answers: Tensor, records: Tensor) -> Tensor:
     """Krum, with the workers chosen by their records and not by their answers.
 
     Args:

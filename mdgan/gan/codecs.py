@@ -29,29 +29,33 @@ class Codec(CodecForm):
         """The codec that a setting names."""
         return cls(form.name, form.fraction)
 
-    def encode(self, samples: Tensor) -> dict[str, Tensor]:
+    def encode(self, samples: Tensor, under: str = "") -> dict[str, Tensor]:
         """Encodes samples, float32 or float64 [n, b, C, H, W], finite.
 
         Returns:
             `values`. With int8 also `scales`, float32 [n, b]. With topk also `places`, int32
-            [n, b, k]: where in the flattened sample each of the `values`, [n, b, k], stands.
+            [n, b, k]: where in the flattened sample each of the `values`, [n, b, k], stands. Before
+            each name stands `under`.
         """
         if self.name == "bf16":
-            return {"values": samples.to(torch.bfloat16)}
+            return {f"{under}values": samples.to(torch.bfloat16)}
         if self.name == "int8":
             scales = samples.flatten(2).abs().amax(2).float() / _STEPS
             # A sample of zeros, or of values too small for float32 to divide by, becomes zeros.
             divisors = torch.where(scales > 0, scales, inf)
             steps = samples / _for_each_sample(samples, divisors)
             values = steps.round_().clamp_(-_STEPS, _STEPS).to(torch.int8)
-            return {"values": values, "scales": scales}
+            return {f"{under}values": values, f"{under}scales": scales}
         if self.name == "topk":
             flat, count = samples.flatten(2), ceil(self.fraction * prod(samples.shape[2:]))
             places = flat.abs().topk(count, dim=2, sorted=False).indices.sort(2).values
-            return {"values": flat.gather(2, places).float(), "places": places.to(torch.int32)}
-        return {"values": samples}
+            values, places = flat.gather(2, places).float(), places.to(torch.int32)
+            return {f"{under}values": values, f"{under}places": places}
+        return {f"{under}values": samples}
 
-    def decode(self, parts: Mapping[str, Tensor], sample_shape: tuple[int, ...]) -> Tensor:
+    def decode(
+        self, parts: Mapping[str, Tensor], sample_shape: tuple[int, ...], under: str = ""
+    ) -> Tensor:
         """Decodes what `encode` returned, of samples of shape (b, C, H, W).
 
         The sender may be broken or hostile, so every part is checked.
@@ -62,11 +66,11 @@ class Codec(CodecForm):
         Raises:
             ValueError, KeyError: this codec does not write such parts.
         """
-        values = parts["values"]
+        values = parts[f"{under}values"]
         if self.name == "topk":
-            return _spread(values, parts["places"], sample_shape)
+            return _spread(values, parts[f"{under}places"], sample_shape)
         if self.name == "int8":
-            scales = parts["scales"]
+            scales = parts[f"{under}scales"]
             _check(values, sample_shape, torch.int8)
             if scales.shape != values.shape[:2] or scales.dtype != torch.float32:
                 raise ValueError(f"scales {scales.dtype} {list(scales.shape)}")

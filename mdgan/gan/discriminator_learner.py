@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -86,27 +86,21 @@ class LearningRules:
         return loss if self.loss_scale == 1.0 else loss * self.loss_scale
 
 
+@dataclass(eq=False)
 class DiscriminatorLearner:
     """A discriminator, the private data that it learns from, and its random numbers.
 
     Without a `real_half` it takes a pass over the next batch.
     """
 
-    def __init__(
-        self,
-        discriminator: Discriminator,
-        batches: Batches,
-        random_state: RandomState,
-        rules: LearningRules,
-        regularizers: Regularizers | None = None,
-        real_half: RealHalf | None = None,
-    ) -> None:
-        self.discriminator = discriminator
-        self.batches = batches
-        self.random_state = random_state
-        self.rules = rules
-        self.regularizers = regularizers or Regularizers()
-        self.real_half = real_half
+    discriminator: Discriminator
+    batches: Batches
+    random_state: RandomState
+    rules: LearningRules
+    regularizers: Regularizers = field(default_factory=Regularizers)
+    real_half: RealHalf | None = None
+
+    def __post_init__(self) -> None:
         self._real_loss: Tensor | None = None
         self._real: Samples | None = None
         self._real_logits = torch.zeros(0)

@@ -12,10 +12,9 @@ from mdgan.launch.privacy import counted, schedule_of_clients
 from mdgan.privacy import counts, planning
 from mdgan.privacy.accountant import PrivacyCharge, check_installed, epsilon_of
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import look_up
+from mdgan.privacy.ledger import Releases, look_up
 from mdgan.privacy.ledger_view import LedgerView, Plan
 from mdgan.privacy.one_run import least_canaries
-from mdgan.privacy.releases import Releases
 from mdgan.samples.contract import SampleKind
 
 _FEW_SAMPLES = 5_000

@@ -9,11 +9,10 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from mdgan.data.client_shards import ClientShards
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partition import partition
 from mdgan.data.partitioner import NoSamples, Partitioner
-from mdgan.data.shard import Shard
+from mdgan.data.shard import ClientShards, Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm

@@ -13,10 +13,9 @@ import torch
 from mdgan.credentials.identity import Identity, OwnIdentity
 from mdgan.credentials.permit import permit_of
 from mdgan.data import dataset_file
-from mdgan.data.client_shards import ClientShards
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.fetching import Fetcher
-from mdgan.data.shard import Shard
+from mdgan.data.shard import ClientShards, Shard
 from mdgan.engine.message_sizes import MessageSizes
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mdgan.data.client_shards import ClientShards
-from mdgan.data.shard import Shard
+from mdgan.data.shard import ClientShards, Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.privacy import counts

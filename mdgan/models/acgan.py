@@ -46,7 +46,6 @@ class ToldGenerator(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Makes samples."""
         told = F.one_hot(labels, self.num_classes).to(z.dtype)
         samples: Tensor = self.layers(torch.cat([z, told], 1))
         return samples
@@ -61,7 +60,6 @@ class NamingDiscriminator(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Judges samples."""
         del labels
         outputs = self.layers(samples)
         return outputs[:, 0], outputs[:, 1:]

@@ -82,7 +82,6 @@ class BigGANGenerator(nn.Module):
             add_spectral_norm(part)
 
     def forward(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Makes samples."""
         classes = self.classes(labels)
         first, *chunks = torch.split(z, _CHUNK, 1)
         maps = self.linear(first).view(-1, *self._first)
@@ -119,7 +118,6 @@ class BigGANDiscriminator(nn.Module):
         add_spectral_norm(self)
 
     def forward(self, samples: Tensor, labels: Tensor) -> Tensor:
-        """Judges samples."""
         features = F.relu(self.blocks(samples)).sum((2, 3))
         projected = (self.classes(labels) * features).sum(1, keepdim=True)
         logits: Tensor = self.linear(features) + projected

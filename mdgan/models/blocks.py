@@ -51,7 +51,6 @@ class UpBlock(nn.Module):
         self.shortcut = nn.Conv2d(before, after, 1)
 
     def forward(self, maps: Tensor, *condition: Tensor) -> Tensor:
-        """Doubles the side."""
         inner = F.interpolate(F.relu(self.norm_1(maps, *condition)), scale_factor=2)
         inner = F.relu(self.norm_2(self.conv_1(inner), *condition))
         return torch.add(self.conv_2(inner), self.shortcut(F.interpolate(maps, scale_factor=2)))
@@ -76,7 +75,6 @@ class DownBlock(nn.Module):
         self.shortcut = nn.Conv2d(before, after, 1) if changes else nn.Identity()
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Halves the side."""
         inner = self.conv_1(maps if self._first else F.relu(maps))
         inner = self.conv_2(F.relu(inner))
         if not self._halves:
@@ -108,7 +106,6 @@ class ConditionalBatchNorm(nn.Module):
         self.shift = nn.Linear(condition_size, channels, bias=False)
 
     def forward(self, maps: Tensor, condition: Tensor) -> Tensor:
-        """Normalises."""
         scale, shift = 1 + self.scale(condition), self.shift(condition)
         scaled: Tensor = self.norm(maps) * scale[:, :, None, None] + shift[:, :, None, None]
         return scaled
@@ -130,7 +127,6 @@ class SelfAttention(nn.Module):
         self.gamma = nn.Parameter(torch.zeros(()))
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Attends."""
         queries = self.query(maps).flatten(2)
         keys = F.max_pool2d(self.key(maps), 2).flatten(2)
         values = F.max_pool2d(self.value(maps), 2).flatten(2)

@@ -53,7 +53,6 @@ class SNGANGenerator(nn.Module):
         _draw_weights(self)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Makes samples."""
         maps = self.blocks(self.linear(z).view(-1, *self._first))
         samples: Tensor = self.conv(F.relu(self.norm(maps))).tanh()
         return samples
@@ -70,7 +69,6 @@ class SNGANDiscriminator(nn.Module):
         add_spectral_norm(self)
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Judges samples."""
         logits: Tensor = self.linear(F.relu(self.blocks(samples)).sum((2, 3)))
         return logits
 

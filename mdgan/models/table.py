@@ -56,7 +56,6 @@ class TableGenerator(nn.Module):
         self.last = nn.Linear(sizes[-1], layout.width)
 
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Makes rows."""
         features, noise = z[:, :_NOISE_SIZE], z[:, _NOISE_SIZE:]
         if labels is not None and self.num_classes is not None:
             told = F.one_hot(labels, self.num_classes).to(z.dtype)
@@ -91,7 +90,6 @@ class TableDiscriminator(nn.Module):
         self.of_class = nn.Embedding(num_classes, width) if num_classes else None
 
     def forward(self, rows: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Judges rows."""
         features = self.features(rows)
         logits: Tensor = self.last(features)
         if labels is not None and self.of_class is not None:

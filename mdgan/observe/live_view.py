@@ -19,9 +19,8 @@ from rich.text import Text
 from mdgan.errors import printable
 from mdgan.observe.progress import duration
 from mdgan.observe.watch import WatchedRun, WorkerRow
-from mdgan.records.declared import WorkerNumbers
 from mdgan.records.happenings import JOINED, LOST, RESUMED, SHUT_OUT
-from mdgan.records.rows import ScoresRow
+from mdgan.records.rows import ScoresRow, WorkerNumbers
 from mdgan.records.score_names import BEST_IS_LEAST, SCORE_NAMES, main_score
 from mdgan.records.values import brief_seconds, brief_size, count, number, said_list
 

@@ -16,9 +16,9 @@ import psutil
 import torch
 from torch import Tensor
 
-from mdgan.data.client_shards import ClientShards
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partitioner import InMemoryPartitioner
+from mdgan.data.shard import ClientShards
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import Interrupted
 from mdgan.launch.addresses import Sockets

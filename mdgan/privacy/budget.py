@@ -32,13 +32,12 @@ from mdgan.privacy.accountant import (
 )
 from mdgan.privacy.canaries import Canaries
 from mdgan.privacy.contents import Contents, Units
-from mdgan.privacy.ledger import Ledger, look_up
+from mdgan.privacy.ledger import Ledger, Releases, look_up
 from mdgan.privacy.ledger_view import CLIENT, LedgerView, Plan, most_steps
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.planning import MOST_STEPS, StepSchedule, check_alike, leaves_something, plan_of
 from mdgan.privacy.random_stream import derived
-from mdgan.privacy.real_half import DrawnUnits, Owned, PoissonHalf, SeededSteps
-from mdgan.privacy.releases import Releases
+from mdgan.privacy.real_half import DrawnUnits, Owned, PoissonHalf, SeededSteps, Steps
 from mdgan.privacy.settings import PrivacySettings, Private
 
 _PATIENCE = 50.0  # ε is computed anew after this many times as long as it took before
@@ -62,7 +61,7 @@ class RoundNotice(msgspec.Struct, frozen=True):
     taken: int
 
 
-class Budget:
+class Budget(Steps):
     """Counts a worker's steps, and stops it before it spends more than it may."""
 
     def __init__(
@@ -106,17 +105,14 @@ class Budget:
 
     @property
     def over(self) -> bool:
-        """See `Steps`."""
         return self._ledger.taken >= self._plan.until
 
     def key(self, use: str) -> bytes:
-        """See `Steps`."""
         if self.over:  # asked before each iteration; privacy must not hang on that alone
             raise RuntimeError("a worker that has spent its budget takes no step")
         return self._ledger.key(use)
 
     def advance(self) -> None:
-        """See `Steps`."""
         self._ledger.taken += 1
 
     def keep(self, question: bytes, answer: Tensor) -> None:
@@ -129,7 +125,7 @@ class Budget:
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `Steps`."""
+        pass
 
     @property
     def iterations_left(self) -> int:

@@ -3,7 +3,7 @@
 The counts are the Gaussian mechanism with sampling rate 1: a unit counts by its first sample, so
 adding or removing it changes one count of each histogram by 1, and all by the root of their number.
 They have a plan of their own in the ledger, before that of training, and the accountant adds the
-two up. See `releases.py` for what happens when counts are asked for again.
+two up. See `Releases` for what happens when counts are asked for again.
 """
 
 import json
@@ -15,11 +15,10 @@ from torch import Tensor
 from mdgan.errors import BadInput
 from mdgan.privacy import accountant
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import Ledger
+from mdgan.privacy.ledger import Ledger, Releases
 from mdgan.privacy.ledger_view import SAMPLE, LedgerView, Plan
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.planning import StepSchedule, check_alike, ledger_folder
-from mdgan.privacy.releases import Releases
 from mdgan.privacy.settings import PrivacySettings, Private
 
 _EACH = 1.0  # the sampling rate: every unit is counted

@@ -6,7 +6,7 @@ stated, on each number, in each step, with Gaussian values, new each time? Is it
 top of the sum? `mdgan.audit.direct` says how likely they are.
 """
 
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 from typing import Annotated
 
 import msgspec
@@ -36,7 +36,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     squares: _Figure
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class Seen(msgspec.Struct, kw_only=True):
     """What one process saw of a worker's noise r, in units of its deviation; secret."""
 
     noise: _Figure  # σ, and `rate` q, as they are stated
@@ -78,16 +78,11 @@ class DirectTests:
     """Adds up what is seen from step to step."""
 
     def __init__(self, rate: float, clip: float, noise: float) -> None:
-        self._rate, self._clip, self._noise = rate, clip, noise
+        self._clip = clip
+        self._found = Seen(noise=noise, rate=rate, least_step=inf)
         self._edges = torch.tensor(EDGES, dtype=torch.float64)
         self._inside = torch.zeros(len(EDGES) + 1, dtype=torch.int64)
         self._sums = self._squares = self._last = torch.zeros(0, dtype=torch.float64)
-        self._steps = self._followed = self._compared = self._drawn = self._offered = 0
-        self._lost = 0
-        self._total = self._alike = self._follows = self._along = self._within = self._blur = 0.0
-        self._least = float("inf")
-        self._most = {"longest": 0.0, "cut": 0.0, "summed": 0.0}
-        self._trace: list[float] = []
 
     def add(self, rest: Tensor, known: Tensor, drawn: tuple[int, int] | None) -> None:
         """A step has been taken.
@@ -97,80 +92,64 @@ class DirectTests:
             known: the sum of samples, float64 [d].
             drawn: how many samples it is of, and of how many they were drawn.
         """
-        noise = rest / (self._noise * self._clip * SENSITIVITY)
+        found = self._found
+        noise = rest / (found.noise * self._clip * SENSITIVITY)
         square = float(noise.square().sum())
         if not len(noise):
             return
         if not isfinite(square):
-            self._lost += 1
+            found.lost += 1
             return
         if len(self._sums) != len(noise):
             self._sums, self._squares = torch.zeros(2, len(noise), dtype=torch.float64)
         elif length := float(self._last.norm()):
-            self._alike += (float(noise @ self._last) / length) ** 2
+            found.alike += (float(noise @ self._last) / length) ** 2
         if length := float(known.norm()):
             product = float(noise @ known) / length
-            self._follows += product
-            self._along += product**2
-            self._followed += 1
-        if self._steps % _COMPARED_EVERY == 0:
-            self._within = max(self._within, _likeness(noise))
-            self._compared += 1
+            found.follows += product
+            found.along += product**2
+            found.followed += 1
+        if found.steps % _COMPARED_EVERY == 0:
+            found.within = max(found.within, _likeness(noise))
+            found.compared += 1
         rounded = lattice_step(self._clip, len(noise))
         rounded += _FLOAT32 * float((rest + known).abs().max())
-        self._blur = max(self._blur, rounded / (self._noise * self._clip))
+        found.blur = max(found.blur, rounded / (found.noise * self._clip))
         self._inside += torch.bucketize(noise.abs(), self._edges).bincount(
             minlength=len(self._inside)
         )
         self._sums += noise
         self._squares += noise.square()
-        self._total += square
-        self._least = min(self._least, square / len(noise))
-        if self._steps < _TRACED_STEPS:
-            self._trace += noise[:TRACED].tolist()
+        found.squares += square
+        found.least_step = min(found.least_step, square / len(noise))
+        if found.steps < _TRACED_STEPS:
+            found.trace += noise[:TRACED].tolist()
         self._last = noise
-        self._steps += 1
+        found.steps += 1
         if drawn is not None:
             number, of_all = drawn
-            self._drawn += number
-            self._offered += of_all
+            found.drawn += number
+            found.offered += of_all
             bound = max(number * self._clip, _FLOAT32 * self._clip)
             self.measured(summed=float(known.norm()) / bound)
 
     def measured(self, **lengths: float) -> None:
         """What samples add, by name of the attribute of `Seen`; the longest counts."""
         for name, length in lengths.items():
-            self._most[name] = max(self._most[name], min(length, 1e30))
+            setattr(self._found, name, max(getattr(self._found, name), min(length, 1e30)))
 
     @property
     def seen(self) -> Seen:
         """All that was seen."""
-        if not self._steps:
-            return Seen(noise=self._noise, rate=self._rate, lost=self._lost)
-        return Seen(
-            noise=self._noise,
-            rate=self._rate,
-            steps=self._steps,
+        found = self._found
+        if not found.steps:
+            return Seen(noise=found.noise, rate=found.rate, lost=found.lost)
+        return msgspec.structs.replace(
+            found,
             numbers=len(self._sums),
-            squares=self._total,
-            least_step=self._least,
             parts=self._parts(),
-            together=float(self._sums.square().sum()) / self._steps,
-            alike=self._alike,
-            within=self._within,
-            compared=self._compared,
-            follows=self._follows,
-            along=self._along,
-            followed=self._followed,
+            together=float(self._sums.square().sum()) / found.steps,
             inside=self._inside.cumsum(0)[:-1].tolist(),
-            blur=self._blur,
-            lost=self._lost,
-            drawn=self._drawn,
-            offered=self._offered,
-            trace=self._trace,
-            longest=self._most["longest"],
-            cut=self._most["cut"],
-            summed=self._most["summed"],
         )
 
     def _parts(self) -> list[Part]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import LearningRules
+from mdgan.gan.discriminator_learner import Batches, LearningRules, RealHalf
 from mdgan.gan.labels import Samples, call
 from mdgan.gan.losses import as_output
 from mdgan.gan.regularizers.contract import REAL, Regularizers
@@ -57,20 +57,19 @@ class Steps(Protocol):
         """Continues where `state` was taken; nothing changes at KeyError, RuntimeError."""
 
 
-class SeededSteps:
+class SeededSteps(Steps):
     """Steps whose numbers may be known to all, such as those of a run's seed."""
+
+    over = False
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self.count = 0
-        self.over = False
 
     def key(self, use: str) -> bytes:
-        """See `Steps`."""
         return step_key(self._secret, self.count, use)
 
     def advance(self) -> None:
-        """See `Steps`."""
         self.count += 1
 
     def state(self) -> dict[str, Tensor]:
@@ -103,7 +102,7 @@ class DrawnUnits:
         return self._owned.taken(self._units.drawn(positions, uniform_numbers[positions]))
 
 
-class PoissonHalf:
+class PoissonHalf(RealHalf, Batches):
     """A worker's samples, and what each local step learns from them.
 
     With a bound it adds up gradients of single samples, each cut to the norm C, and adds noise of
@@ -135,9 +134,9 @@ class PoissonHalf:
     ) -> None:
         self._owned = owned
         self._steps = steps
-        self._size = num_public or len(owned)
-        self._expected = min(batch_size, self._size)
-        self._rate = rate_of(batch_size, self._size)
+        self.size = num_public or len(owned)  # n̂, how many samples, or units, there are said to be
+        self._expected = min(batch_size, self.size)
+        self._rate = rate_of(batch_size, self.size)
         self._clip = clip
         self._noise = noise
         self._tells_loss = tells_loss
@@ -176,11 +175,6 @@ class PoissonHalf:
         loss = learn(discriminator, rules, regularizers)
         return loss if self._tells_loss else torch.zeros_like(loss)
 
-    @property
-    def size(self) -> int:
-        """n̂, how many samples, or units, there are said to be."""
-        return self._size
-
     def _ready(self, real: Samples, discriminator: Discriminator) -> Samples:
         """Samples as D takes them."""
         real = real.to(discriminator.device)
@@ -192,25 +186,22 @@ class PoissonHalf:
 
     @property
     def over(self) -> bool:
-        """See `RealHalf`."""
         return self._steps.over
 
     def taken(self) -> None:
-        """See `RealHalf`."""
         if self._canaries is not None:
             self._canaries.taken()
         self._steps.advance()
 
     def state(self) -> dict[str, Tensor]:
         """What the next batches depend on: `size`, int64 [], and what steps keep."""
-        return {"size": torch.tensor(self._size), **self._steps.state()}
+        return {"size": torch.tensor(self.size), **self._steps.state()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """See `Batches`."""
         size = state["size"]
         if size.shape != ():
             raise RuntimeError("no state of a shard: its size has another shape")
-        if int(size) != self._size:
+        if int(size) != self.size:
             return False
         self._steps.load_state(state)
         return True

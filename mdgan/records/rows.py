@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
+from math import inf
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -71,7 +72,7 @@ class Losses(RecordedRow, frozen=True):
     # Worker → J_disc and J_gen; empty in records of versions before 0.7.
     by_worker: dict[Rank, tuple[float | None, float | None]] = {}
     # Key → worker → one or more numbers, of all other keys of the row that have such values. What
-    # they mean, families declare; see `records.declared`.
+    # they mean, families declare; see `WorkerNumbers`.
     numbers: dict[str, dict[Rank, tuple[float, ...]]] = {}
 
     @classmethod
@@ -364,3 +365,15 @@ def spent_in_words(
     beside = "" if delta is None else f", δ = {delta:g}"
     beside += f", {max(replaced.values()):.2f} if a {unit} is replaced" if replaced else ""
     return f"{epsilon[most]:.2f}", f"at most ({whose}){beside}"
+
+
+class WorkerNumbers(NamedTuple):
+    """Numbers of every worker that logged iterations hold, and how people see them."""
+
+    key: str  # in a row of `metrics.jsonl`, of worker → a number, or → a mean and a greatest number
+    title: str
+    label: str
+    caption: str
+    column: str = ""  # its heading in `mdgan watch`; empty if it has none
+    alarm: float = inf  # from here on a number is alarming; it is drawn as a dashed line
+    alarming: str = ""

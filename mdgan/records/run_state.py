@@ -107,7 +107,7 @@ class WorkerState:
     rounds: int = 0
     round_end: int = 0  # the iteration with which the last of its rounds ended
     swap: LastSwap | None = None
-    # The last of its numbers by key; see `records.declared`.
+    # The last of its numbers by key; see `WorkerNumbers`.
     numbers: dict[str, float] = field(default_factory=dict)
 
     def come(self, iteration: int) -> None:

@@ -87,11 +87,10 @@ def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
         os._exit(status)
 
 
-def make_folder(folder: Path, *, parents: bool = True) -> None:
-    """Makes a folder, if it does not exist, to survive a loss of power."""
+def make_folder(folder: Path) -> None:
+    """Makes a folder and those above it, if they do not exist, to survive a loss of power."""
     if not folder.is_dir():
-        if parents:
-            make_folder(folder.parent)
+        make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
 

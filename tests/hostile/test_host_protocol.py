@@ -19,8 +19,9 @@ from torch import Tensor
 from mdgan import messages
 from mdgan.engine.host.loop import HostFailed
 from mdgan.families.mdgan import messages as mdgan_messages
+from mdgan.families.mdgan.host import OneByOne, WorkerAnswers
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK, SWAP, SWAPPED
-from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerAnswers
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import digest_of
 from mdgan.messages import Kind, Message

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mdgan import messages
-from mdgan.engine.answers import pack_answers
+from mdgan.engine.stages.contract import pack_answers
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK, feedback_form
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.messages import Kind, Message

@@ -16,8 +16,7 @@ from mdgan.engine.parts import ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import HostAnswer, Hosts, workers_of
 from mdgan.engine.settings import DeadlineRule, RunSettings
-from mdgan.engine.stages.cut import LEAST_VOTES
-from mdgan.engine.stages.screen import AnswerChecks, Screening
+from mdgan.engine.stages.screen import LEAST_VOTES, AnswerChecks, Screening
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Received
@@ -69,6 +68,8 @@ class Deadline:
 
 class Collector:
     """Takes in one event after the other while the server waits; all but answers go to the engine.
+
+    What families call of it is explained there: see `Engine`.
 
     A host that owes an answer for too long (see `Deadline`) counts as lost, even if it lives.
     """
@@ -153,7 +154,6 @@ class Collector:
             self.take_one(max(0.0, min(until - now, 1.0)))
 
     def is_enough(self, hosts: Hosts) -> bool:
-        """See `Engine`."""
         num_live = len(workers_of(self._peers.taking_part()))
         return num_live > 0 and len(workers_of(hosts)) >= self._deadline.least(num_live)
 
@@ -175,7 +175,6 @@ class Collector:
         read: Callable[[Message], Any] | None = None,
         again: bool = False,
     ) -> Answers:
-        """See `Engine`."""
         received = self._engine.transport.traffic.received
         checks = self._checks(weights, form, forms, read)
         with self._engine.span("wait") as waiting:

@@ -29,11 +29,6 @@ class ServerEncoding:
     _told: set[int] = field(default_factory=set, init=False)
     _learnt: Tensor | None = field(default=None, init=False)
 
-    @property
-    def class_counts(self) -> Tensor | None:
-        """How many samples of each class all sites hold, int64 [K], if that has been learnt."""
-        return self.kind.class_counts
-
     def begin(self, engine: Engine, path: ServerPath | None) -> Message | None:
         """Learns from the workers of the start, and tells all; BadInput if no host has counted.
 

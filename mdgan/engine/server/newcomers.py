@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.host_keys import SEALED
-from mdgan.engine.server.kept_states import KeptStates
+from mdgan.engine.server.checkpoints import KeptStates
 from mdgan.engine.server.peers import Peers
 from mdgan.messages import Message
 from mdgan.records.values import in_words

@@ -75,19 +75,17 @@ class RunningEngine:
 
     def held_classes(self) -> list[Sequence[int]]:
         """See `Engine`; what all sites have learnt comes first, see `SampleKind.class_counts`."""
-        if (learnt := self.encoding.class_counts) is not None:
+        if (learnt := self.encoding.kind.class_counts) is not None:
             return [learnt.tolist()]
         return [own["classes"] for own in self.peers.holdings().values()]
 
     def ask(self, iteration: int, asked: Hosts, question: Callable[[int], Message]) -> None:
-        """See `Engine`."""
         with self.span("send") as sending:
             for host in asked:
                 sending.num_bytes += self.transport.send(host, question(host))
         self.peers.owe(asked, iteration)
 
     def await_hosts(self) -> Hosts:
-        """See `Engine`."""
         self.stop_if_asked()
         live, patience = workers_of(self.peers.taking_part()), self.timeouts.patience
         newest = None
@@ -114,7 +112,6 @@ class RunningEngine:
         return hosts
 
     def poll(self) -> None:
-        """See `Engine`."""
         while (event := self.transport.receive(0.0)) is not None:
             self.take_in(event)
         self.stop_if_asked()
@@ -122,7 +119,6 @@ class RunningEngine:
     # What an event means.
 
     def take_in(self, event: ServerEvent | None) -> None:
-        """See `Engine`."""
         match event:
             case Received():
                 self._hear(event.sender, event.message)
@@ -237,7 +233,6 @@ class RunningEngine:
     # Saving and ending.
 
     def save(self, *, alone: bool = False) -> None:
-        """See `Engine`."""
         if not self._makes_checkpoints:
             return
         with self.span("checkpoint"):

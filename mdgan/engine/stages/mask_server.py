@@ -22,8 +22,8 @@ from mdgan.engine.server.hosts import Hosts
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.stages import mask
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
-from mdgan.engine.stages.cut import limit_of
 from mdgan.engine.stages.mask_parties import able_hosts, heed_refusals, least_of, least_parties
+from mdgan.engine.stages.screen import limit_of
 from mdgan.errors import BadInput
 from mdgan.gan.exact_sum import PartialSum
 from mdgan.messages import Kind, Message

@@ -1,4 +1,7 @@
-"""Refuses answers that no aggregation can use: broken ones, of a wrong shape, absurdly long ones.
+"""Refuses answers that no aggregation can use, and cuts those that are far longer than usual.
+
+What is broken, of a wrong shape, or absurdly long is refused. What is far longer than usual is cut,
+so that none decides a step alone.
 
 This stage is the server's alone. `AnswerChecks` takes in what each host has sent, whichever way the
 server waits for it, and asks the `Screening` of each kind of answer.
@@ -12,21 +15,28 @@ must not look absurd when they come back. What was absurd is no vote of a worker
 In the first iteration no worker has voted yet. If the first answers decided what is usual, a liar
 need only be quick. So the server accepts these norms for now and judges them when all answers are
 in: `look_back`.
+
+For cutting, the usual norm is the median of those of an iteration, so fewer than half of the
+workers cannot move it, nor can the order in which answers come. Where they come one by one, it is
+the median of the newest of each worker. An answer that is not longer stays as it is, bit for bit.
+On digits no honest answer was more than 2.6 times as long as usual: with iid and sorted shards,
+exchanges and means, batches of 10 and 64.
 """
 
 import bisect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mdgan.engine.answers import AnswerForm, Answers, of_kind, read_answers
+from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.server.hosts import HostAnswer, Strikes
 from mdgan.engine.server.peers import Peers
-from mdgan.engine.stages.cut import LEAST_VOTES, cut, limit_of
+from mdgan.engine.stages.contract import of_kind, read_answers
 from mdgan.engine.stages.mask import NUM_LOSSES
 from mdgan.messages import Message
 
@@ -38,6 +48,12 @@ step, wrong for thousands of iterations. Norms between these are for `--aggregat
 
 _ROUNDED = 1.001
 """By how much rounding may lengthen an answer that is as long as it may be, at the very most."""
+LEAST_VOTES = 3  # with fewer votes the server cannot tell which norm is usual
+
+
+def limit_of(norms: Collection[float], factor: float) -> float:
+    """How long an answer may be; infinite where too little is known."""
+    return factor * median(norms) if factor and len(norms) >= LEAST_VOTES else math.inf
 
 
 @dataclass
@@ -90,10 +106,22 @@ class Screening:
         return self._refused(reasons)
 
     def cut(self, answers: Answers, live: Collection[int]) -> list[int]:
-        """Shortens answers that are far longer than usual; the workers whose answers were."""
+        """Shortens answers that are far longer than usual; the workers whose answers were.
+
+        The norm of a sum is that of the mean of its workers' answers.
+        """
         now = {n: norm for n, norm in self.norms.items() if n in answers.losses}
         usual = now if self._votes_of(now) else {n: self.norms[n] for n in live if n in self.norms}
-        return cut(answers, now, limit_of(self._votes_of(usual), self.form.most_usual))
+        limit = limit_of(self._votes_of(usual), self.form.most_usual)
+        factors = {n: limit / norm for n, norm in now.items() if norm > limit}
+        for n in answers.singles.keys() & factors.keys():
+            answers.singles[n] = answers.singles[n] * factors[n]
+        answers.sums = [
+            part._replace(total=part.total * factors[n]) if n in factors else part
+            for part in answers.sums
+            for n in part.workers[:1]
+        ]
+        return sorted(factors)
 
     def _votes_of(self, norms: Mapping[int, float]) -> list[float]:
         """Those of workers that have a vote; none if they are too few."""

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 from torch import distributed as _distributed
@@ -37,7 +38,7 @@ def most_place_bytes(size: int) -> int:
     return _OF_A_PLACE_BYTES + _OF_A_MEMBER_BYTES * size
 
 
-class Counted(NamedTuple):
+class Counted(msgspec.Struct, frozen=True):
     """The workers whose gradients count."""
 
     members: Sequence[Sequence[int]]  # by rank of the member that carries them

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -97,7 +98,8 @@ class DirectServer:
         weights = {n: question.weights[n] for n in sorted(answers.losses)}
         carried = ([n for n in own if n in weights] for own in self._members.values())
         counted, found_by = Counted([[], *carried], weights), self._collective
-        message = messages.add_up(i, counted)
+        fields = msgspec.to_builtins(counted, str_keys=True)
+        message = Message(messages.ADD_UP, i, fields)
         like, mean = self._replica.vector(question.reduction), None
 
         def own_part() -> bool:
@@ -239,7 +241,7 @@ class DirectHost:
         if self._collective is not None and self._reduction is not None:
             with self.tracer.span("aggregate"):
                 like = self._own.vector(self._reduction)
-                counted = messages.read_add_up(message)
+                counted = msgspec.convert(message.fields, Counted, str_keys=True)
                 self._mean = self._collective.mean(like, counted, self.found)
         well = self._mean is not None
         transport.send(messages.done(message.iteration, list(self.replicas), well=well))

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mdgan.engine.answers import in_one_message, pack_answers
 from mdgan.engine.host.protocol import sensible
 from mdgan.engine.parts import HostHandler, HostPart
+from mdgan.engine.stages.contract import in_one_message, pack_answers
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.direct import DirectHost
 from mdgan.families.data_parallel.messages import TRAIN, ApartQuestion, TrainQuestion

@@ -26,8 +26,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mdgan.engine.stages.cut import LEAST_VOTES
-from mdgan.engine.stages.screen import ABSURD_FACTOR
+from mdgan.engine.stages.screen import ABSURD_FACTOR, LEAST_VOTES
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
 from mdgan.families.data_parallel.step import Reduction
 from mdgan.families.data_parallel.vectors import DISCRIMINATOR, GENERATOR

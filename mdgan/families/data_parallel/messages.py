@@ -12,9 +12,10 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from mdgan.engine.answers import ANSWERS, AnswerForm, pack_answers
+from mdgan.engine.answers import ANSWERS, AnswerForm
 from mdgan.engine.message_sizes import MessageSizes, small_bytes
-from mdgan.families.data_parallel.collective import Counted, most_place_bytes
+from mdgan.engine.stages.contract import pack_answers
+from mdgan.families.data_parallel.collective import most_place_bytes
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
 from mdgan.families.data_parallel.step import OF_BOTH, OF_DISCRIMINATOR, OF_GENERATOR, Reduction
 from mdgan.families.data_parallel.vectors import ALL, DISCRIMINATOR, GENERATOR
@@ -38,7 +39,7 @@ TOGETHER = "together"
 _MOMENTS = {name: f"moments.{name}." for name in (DISCRIMINATOR, GENERATOR)}
 JOIN = "JOIN"  # server → host: be of a `rank` in a group of a `size`; the server's is 0
 CONNECT = "CONNECT"  # server → host: where the members listen, by rank; connect with them
-ADD_UP = "ADDUP"
+ADD_UP = "ADDUP"  # server → host: add up the gradients that members have found; a `Counted`
 STEP = "STEP"
 """Server → host: all have the mean; step with it. By its `rates` the learning rate of each network
 is multiplied. The server steps with so many `threads`: norms of whole tensors depend on it."""
@@ -238,24 +239,6 @@ def norms(
 def member(iteration: int, place: bytes, steps: str) -> Message:
     """Host → server, before DONE: where it listens, and its `arithmetic`."""
     return Message(MEMBER, iteration, {"place": place.hex(), "steps": steps})
-
-
-def add_up(iteration: int, counted: Counted) -> Message:
-    """Server → host: add up the gradients that members have found."""
-    fields = {
-        "members": list(map(list, counted.members)),
-        "weights": {str(worker): weight for worker, weight in counted.weights.items()},
-    }
-    return Message(ADD_UP, iteration, fields)
-
-
-def read_add_up(message: Message) -> Counted:
-    """Reads what `add_up` made."""
-    fields = message.fields
-    return Counted(
-        [[int(n) for n in workers] for workers in fields["members"]],
-        {int(n): float(weight) for n, weight in fields["weights"].items()},
-    )
 
 
 def done(iteration: int, workers: Sequence[int], *, well: bool) -> Message:

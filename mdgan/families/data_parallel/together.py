@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
-from mdgan.engine.answers import pack_answers
 from mdgan.engine.parts import Advance
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts
+from mdgan.engine.stages.contract import pack_answers
 from mdgan.families.data_parallel.meeting import (
     END,
     GIVEN_UP,

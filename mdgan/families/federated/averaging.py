@@ -22,7 +22,7 @@ from mdgan.families.federated.round import (
     sum_of,
 )
 from mdgan.families.federated.settings import FederatedSettings, RoundSettings
-from mdgan.gan.aggregation_form import MEDIAN, RobustRule
+from mdgan.gan.aggregation_form import MEDIAN, AggregationRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine
 from mdgan.gan.exact_sum import PartialSum, average, total
 from mdgan.gan.randomness import generator_for
@@ -118,7 +118,7 @@ def mean_by_own_weights(sums: Sequence[PartialSum], told: Mapping[int, float]) -
 
 
 def combine_models(
-    rule: RobustRule,
+    rule: AggregationRule,
     sent: Tensor,
     answers: Answers,
     weights: Mapping[int, float],

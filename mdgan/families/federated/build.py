@@ -6,8 +6,7 @@ from math import prod
 
 import torch
 
-from mdgan.data.client_shards import ClientShards
-from mdgan.data.shard import Shard
+from mdgan.data.shard import ClientShards, Shard
 from mdgan.engine import message_sizes as sizes
 from mdgan.engine.hello import MOST_CLASSES
 from mdgan.engine.parts import HostPart

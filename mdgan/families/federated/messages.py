@@ -17,7 +17,6 @@ from mdgan.engine.host_keys import NotMasked
 from mdgan.families.federated.settings import MOST_SLOTS, FederatedSettings
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.exact_sum import WEIGHTED, FixedPoint
-from mdgan.gan.model_state import under
 from mdgan.messages import Message
 from mdgan.privacy.masks import threshold
 
@@ -226,5 +225,5 @@ def sum_message(
     """An UPDATE of a rank with Σ w_k · x_k over a host's clients, float64, and mean losses."""
     losses = torch.tensor([each.losses for each in reports]).mean(0)
     fields = {"workers": [rank], "summed": [[rank]]}
-    tensors = {"losses": losses[None], **under("sums.", FP32.encode(total[None]))}
+    tensors = {"losses": losses[None], **FP32.encode(total[None], "sums.")}
     return Message(UPDATE, iteration, fields, tensors)

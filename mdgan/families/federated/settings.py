@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.families.contract import Algorithm
-from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, parse_robust_rule
+from mdgan.gan.aggregation_form import ROBUST_FORMS, AggregationRule, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, WireForm, wire_kind
 from mdgan.privacy.secure_settings import SecureSumSettings, summed
 from mdgan.privacy.settings import POISSON, UNTOLD, ClientPrivacySettings
@@ -194,7 +194,7 @@ class FederatedSettings(RunSettings):
     secure = declare.section(SecureSumSettings)
 
     algorithm: str = declare.setting("fl-gan", "What trains.", declare.text(), is_usual=True)
-    aggregation: RobustRule = declare.setting(
+    aggregation: AggregationRule = declare.setting(
         "mean",
         "How the workers' models are combined: mean, or, where up to F of a round's workers may "
         f"lie: {ROBUST_FORMS}.",

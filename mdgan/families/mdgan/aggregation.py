@@ -26,7 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignments, Feedbacks, GeneratorLearner, mean_feedback
-from mdgan.families.mdgan.settings import AggregationRule
+from mdgan.families.mdgan.messages import OUTPUTS
+from mdgan.gan.aggregation_form import AggregationRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine, mean_of_trusted
 
 MEMORY = 0.97
@@ -95,17 +96,18 @@ class Aggregation:
         feedbacks: Feedbacks,
         assignment: Assignments,
         kappa: int,
-        outputs: Mapping[int, Tensor] | None = None,
+        beside: Mapping[str, Mapping[int, Tensor]] | None = None,
     ) -> None:
         """Puts the generator's gradient in place; `learner.step()` comes next.
 
         Args:
             feedbacks: F_n of workers that answered, each [b, C, H, W], finite; at least one.
-            outputs: for f2u and f2a, D_n(X^(g)) of each worker in `feedbacks`, float32 [b], finite.
+            beside: for f2u and f2a, as `OUTPUTS`, D_n(X^(g)) of each worker in `feedbacks`, float32
+                [b], finite.
         """
         rule = self._rule
         if rule.needs_verdicts:
-            assert outputs is not None, f"{rule.name} needs outputs"
+            outputs = (beside or {})[OUTPUTS]
             learner.backward(combine_groups(rule, feedbacks, assignment, kappa, outputs))
         elif self.is_mean or len(feedbacks) < LEAST_TO_VOTE:
             learner.backward(mean_feedback(feedbacks, assignment, kappa))

@@ -94,19 +94,18 @@ def finish(
     """Steps 5 and 6: G learns from all feedback, and pairs swap."""
     if not answers.losses:
         return server.without_answers(i, answers)
-    scores = server.suspects.score(sent, answers, engine, swap_follows=server.swap_follows(i))
+    judged, swaps = sent.asked.groups, server.swap_follows(i)
+    scores = server.suspects.score(sent.generated, judged, answers, engine, swap_follows=swaps)
     with engine.span("aggregate"):
+        given = answers.singles, sent.assignment, sent.plan.generated
         if server.aggregation.is_mean:
-            gradient = mean_feedback(
-                answers.singles, sent.assignment, sent.plan.generated, answers.sums
-            )
-            server.learner.backward(gradient)
-        else:
-            server.follow_rule(sent, answers)  # `--aggregation`
+            server.learner.backward(mean_feedback(*given, answers.sums))
+        else:  # `--aggregation`
+            server.aggregation.update_gradient(server.learner, *given, answers.beside)
     with engine.span("step"):
         server.learner.at(i)
         server.learner.step()
-    if server.swap_follows(i):
+    if swaps:
         server.swap(i, engine)
     return Advance(i, answers.mean_losses(), sorted(answers.losses), scores)
 

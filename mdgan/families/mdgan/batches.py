@@ -2,13 +2,20 @@
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal
+from typing import TYPE_CHECKING
 
+from mdgan.engine.settings import num_participants
+from mdgan.errors import BadInput
 from mdgan.gan.settings import resolve_kappa
+from mdgan.privacy.secure_settings import LEAST_PARTIES
+
+if TYPE_CHECKING:
+    from mdgan.families.mdgan.settings import MDGANSettings
 
 _ENOUGH_GENERATED = 100
 """One process with b = 100 learns from as many in a step; ten workers are compared with it."""
 _MOST_BATCHES = 10  # with a byte a value, and four of feedback, 14 bytes instead of the paper's 12
+_ONES_OWN = 2
 
 
 @dataclass(frozen=True)
@@ -27,38 +34,51 @@ class BatchPlan:
 class BatchRule:
     """How the settings of a run make the plan of each iteration."""
 
-    batch_size: int
-    kappa: int | Literal["auto"]
-    step_samples: int
-    num_judges: int
-    """How many workers hold a discriminator at the start."""
-    spreads_judges: bool
-    """Whether each may judge a batch of its own. Rules that compare judges, and secure sums of
-    them, need several of a batch."""
-    wire_keeps_images: bool
-    """Whether `--wire` leaves images as they are. If not, the user wants few bytes, so each worker
-    gets only its two batches."""
-    draws_poisson: bool
-    """Whether the batches of a worker's own samples have any size, around b."""
+    settings: "MDGANSettings"
+
+    @property
+    def num_judges(self) -> int:
+        """How many workers hold a discriminator at the start."""
+        return num_participants(self.settings.participation, self.settings.num_workers)
+
+    @property
+    def num_sharing(self) -> int:
+        """How many workers share the batches of a forward pass at the start."""
+        return 1 if self.settings.by_arrival else self.num_judges
 
     @property
     def trains_on_all(self) -> bool:
-        """Whether a worker trains on all generated batches, as `--step-samples` asks."""
-        return self.batch_size < self.step_samples and self.wire_keeps_images
+        """Whether a worker trains on all generated batches, as `--step-samples` asks.
+
+        If `--wire` changes images, the user wants few bytes, so each worker gets only its two.
+        """
+        settings = self.settings
+        return self._batch_size < settings.step_samples and settings.wire.images.is_exact
 
     @property
     def own_samples(self) -> int:
-        """See `BatchPlan`."""
-        return self.batch_size if self.draws_poisson else max(self.batch_size, self.step_samples)
+        """Real samples in a local step of a worker: b, as in the paper, unless a flag says more.
 
-    def kappa_for(self, num_workers: int) -> int:
+        Where Poisson sampling draws them, b is their mean number.
+        """
+        if self.settings.privacy.draws_poisson:
+            return self._batch_size
+        return max(self._batch_size, self.settings.step_samples)
+
+    def kappa_for(self, num_workers: int | None = None) -> int:
         """κ of so many live workers: `--kappa`, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, 5.2).
 
-        Where all train on all batches, N by default: the generator learns from as many as it can.
+        Where all train on all batches, N by default: the generator learns from as many as it can,
+        unless several must judge a batch, for a rule that compares judges, or for secure sums.
+
+        Args:
+            num_workers: those that share the batches at the start if not given.
         """
-        if self.kappa == "auto" and self.trains_on_all and self.spreads_judges:
-            return min(num_workers, self._enough_batches)
-        return resolve_kappa(self.kappa, num_workers)
+        settings, number = self.settings, self.num_sharing if num_workers is None else num_workers
+        spreads = settings.aggregation.name == "mean" and not settings.secure.secure_aggregation
+        if settings.kappa == "auto" and self.trains_on_all and spreads:
+            return min(number, self._enough_batches)
+        return resolve_kappa(settings.kappa, number)
 
     def plan(self, kappa: int) -> BatchPlan:
         """The plan of an iteration with κ judged batches."""
@@ -67,10 +87,33 @@ class BatchRule:
 
     def num_fakes(self, kappa: int) -> int:
         """From how many generated samples a worker learns in a local step."""
-        return self.batch_size * (self.plan(kappa).generated if self.trains_on_all else 1)
+        return self._batch_size * (self.plan(kappa).generated if self.trains_on_all else 1)
+
+    def check_kappa(self, kappa: int) -> None:
+        """Refuses batches without a worker to judge them, or with too few to add up."""
+        num_judges = self.num_judges
+        if kappa > (most := max(2, num_judges)):
+            raise BadInput(
+                f"--kappa {kappa}: more batches than {num_judges} worker(s) at a time can judge; "
+                f"at most {most}"
+            )
+        if self.settings.by_arrival and kappa > _ONES_OWN:
+            raise BadInput(
+                f"--kappa {kappa}: with --updates arrival a worker has batches of its own, "
+                "one to judge and one to train on: 2, or 1 for both"
+            )
+        if self.settings.secure.secure_aggregation and kappa > num_judges // LEAST_PARTIES:
+            raise BadInput(
+                f"--kappa {kappa} of {num_judges} worker(s): with --secure-aggregation "
+                "the server sees sums alone, of all that were asked; leave out one of the two"
+            )
+
+    @property
+    def _batch_size(self) -> int:
+        return self.settings.training.batch_size
 
     @property
     def _enough_batches(self) -> int:
         """The batches to train on: one of each worker, unless fewer hold enough samples."""
-        enough = ceil(_ENOUGH_GENERATED / self.batch_size)
+        enough = ceil(_ENOUGH_GENERATED / self._batch_size)
         return min(self.num_judges, enough, _MOST_BATCHES)

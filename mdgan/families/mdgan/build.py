@@ -13,7 +13,7 @@ from mdgan.engine.stages.mask_server import ServerMask
 from mdgan.families import contract
 from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.algorithm import GeneratorLearner, server_iteration
-from mdgan.families.mdgan.host import MDGANHost, rules_for
+from mdgan.families.mdgan.host import MDGANHost, OneByOne, rules_for
 from mdgan.families.mdgan.planning import MDGANPlanning, num_weights_of
 from mdgan.families.mdgan.server import Iteration, MDGANServer
 from mdgan.families.mdgan.settings import MDGANSettings
@@ -21,7 +21,7 @@ from mdgan.families.mdgan.variants.ahead import Ahead, GeneratorAhead
 from mdgan.families.mdgan.variants.arrival import ByArrival
 from mdgan.families.mdgan.variants.learning_later import LearningLater
 from mdgan.families.mdgan.variants.stacked import StackedWorkers
-from mdgan.families.mdgan.worker import OneByOne, Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.arithmetic import loss_scale
 from mdgan.gan.build import Models, make_discriminator_learner, make_model
 from mdgan.gan.model_stack import CannotStack

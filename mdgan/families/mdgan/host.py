@@ -1,9 +1,11 @@
 """The workers' share of MD-GAN: they train discriminators, answer with feedback, and swap."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from mdgan import messages as engine_messages
@@ -11,10 +13,12 @@ from mdgan.engine.host.protocol import ARRIVED, Per, Turn, sensible
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.families.mdgan import host_swaps, messages
+from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.messages import BATCHES, COPIED, DISCRIMINATORS, OUTPUTS, SWAP
-from mdgan.families.mdgan.worker import OneByOne, Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.codecs import FP32, Codec
-from mdgan.gan.labels import num_classes_of
+from mdgan.gan.discriminator_learner import Stage, unobserved
+from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.model_state import part_of
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
@@ -33,6 +37,53 @@ def rules_for(
         batches = Turn(most=many, above={BATCHES: -1, SWAP: 1})
     swap, copy = Turn(above={BATCHES: 0, SWAP: 1}), Turn(ARRIVED, many, Per.TEN_MINUTES)
     return {BATCHES: batches, SWAP: swap, Kind.COPY: copy}
+
+
+class WorkerAnswers(NamedTuple):
+    """F_n, J_disc and J_gen [2], and logits by rank, in the order in which workers were asked."""
+
+    feedbacks: dict[int, Tensor]
+    losses: dict[int, Tensor]
+    outputs: dict[int, Tensor]
+
+
+@dataclass(eq=False)
+class OneByOne:
+    """Workers of one host that compute one after another; between two calls every one is whole.
+
+    The bits do not depend on which workers share a host.
+    """
+
+    workers: Mapping[int, Worker]  # by rank
+    # From a worker's rank to the hook that its stages run in.
+    stage_of: Callable[[int], Stage] = lambda _rank: unobserved
+    _: KW_ONLY
+    # Each trains on all batches that the host gets; on its X^(d) by default, as in the paper.
+    train_on_all: bool = False
+
+    def learn_real_halves(self) -> None:
+        """`Worker.learn_real_half` of all workers."""
+        for rank, worker in self.workers.items():
+            with self.stage_of(rank)("real half"):
+                worker.learn_real_half()
+
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
+        """`Worker.learn` and `Worker.feedback` of some workers, by the places of their batches."""
+        answers = WorkerAnswers({}, {}, {})
+        for rank, (judge, _) in assignment.items():
+            worker, stage = self.workers[rank], self.stage_of(rank)
+            fake = self.fake(generated, assignment[rank])
+            discriminator_loss, judgement = worker.iteration(fake, generated[judge], stage)
+            answers.feedbacks[rank], answers.outputs[rank] = judgement.feedback, judgement.outputs
+            answers.losses[rank] = torch.stack([discriminator_loss, judgement.loss])
+        return answers
+
+    def catch_up(self) -> None:
+        """Learns what was put off until the answer has left: nothing, here."""
+
+    def fake(self, generated: Samples, own: Assignment) -> Samples:
+        """What a worker trains on, [m, C, H, W]."""
+        return generated.flattened() if self.train_on_all else generated[own.train]
 
 
 @dataclass(eq=False)
@@ -97,10 +148,9 @@ class MDGANHost(HostPart):
         generated_here = generated.to(self._device)
         answers = self.group.answer(generated_here, assignment)
         for worker, feedback in answers.feedbacks.items():
-            judged = generated_here[assignment[worker].judge]
-            last = self._answered.get(worker)
-            answered = host_swaps.Answered(judged, feedback)
-            self._answered[worker] = last.and_then(judged, feedback) if last else answered
+            judged, last = generated_here[assignment[worker].judge], self._answered.get(worker)
+            before = last.judged_before() if last else ()
+            self._answered[worker] = host_swaps.Answered(judged, feedback, before)
         on_all = self.group.train_on_all
         about = partial(messages.asked_by_sum, generated, assignment, groups, train_on_all=on_all)
         found = answers.feedbacks, answers.losses, groups, {OUTPUTS: answers.outputs}

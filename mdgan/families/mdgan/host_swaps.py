@@ -10,9 +10,9 @@ honest moves were refused), and under differential privacy, where each use of a 
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,11 +44,7 @@ _UNLEARNT, _UNLEARNT_BIAS = 0.01, 1.0
 """Is added to mean sizes of weights: those of a few numbers, which may begin at 0, differ by
 chance."""
 
-Exchange = Callable[
-    [int, Mapping[int, Message], Collection[int], Mapping[int, Any], Tickets],
-    Mapping[int, Message | Lost],
-]
-"""`HostTransport.exchange`."""
+Exchange = Callable[..., Mapping[int, Message | Lost]]  # `HostTransport.exchange`
 
 
 class Answered(NamedTuple):
@@ -58,10 +54,9 @@ class Answered(NamedTuple):
     feedback: Tensor
     before: Sequence[Samples] = ()
 
-    def and_then(self, judged: Samples, feedback: Tensor) -> "Answered":
-        """The next one; keeps about `_TRIED` judged samples."""
-        most = -(-_TRIED // len(judged)) - 1
-        return Answered(judged, feedback, [self.judged, *self.before][:most])
+    def judged_before(self) -> Sequence[Samples]:
+        """What is `before` the next one, so that there are about `_TRIED` samples."""
+        return [self.judged, *self.before][: -(-_TRIED // len(self.judged)) - 1]
 
     def generated(self) -> Samples:
         """What was judged in the last iterations, [m, C, H, W]."""

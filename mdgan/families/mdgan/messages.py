@@ -14,7 +14,6 @@ from mdgan.families.mdgan.algorithm import Assignment, Assignments
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.labels import Samples
-from mdgan.gan.model_state import part_of, under
 from mdgan.messages import Message
 
 BATCHES = "BATCHES"
@@ -32,15 +31,16 @@ OUTPUTS = "outputs"
 
 def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> AnswerForm:
     """How feedback on samples of a shape, (C, H, W), travels."""
-    rule, batch_size = settings.aggregation, settings.training.batch_size
+    rule, suspects = settings.aggregation, settings.suspects
+    batch_size = settings.training.batch_size
     return AnswerForm(
         FEEDBACK,
         (batch_size, *sample_shape),
         Codec.of(settings.wire.feedback),
         # The other rules need every answer by itself, and so do a step and a score for each.
-        sums=rule.name == "mean" and not settings.by_arrival and not settings.shut_out_free_riders,
+        sums=rule.name == "mean" and not settings.by_arrival and not suspects.shut_out_free_riders,
         beside={OUTPUTS: (batch_size,)} if rule.needs_verdicts else {},
-        most_usual=settings.longest_answer,
+        most_usual=suspects.longest_answer,
     )
 
 
@@ -80,7 +80,7 @@ def batches(
     if used not in encoded:
         chosen = generated[list(used)]
         labels = {} if chosen.labels is None else {_LABELS: chosen.labels}
-        encoded[used] = {**under("batches.", codec.encode(chosen.images)), **labels}
+        encoded[used] = {**codec.encode(chosen.images, "batches."), **labels}
     fields = {
         "judge": {str(n): position[judge] for n, (judge, _) in assignment.items()},
         "train": {str(n): position[train] for n, (_, train) in assignment.items()},
@@ -103,7 +103,7 @@ def read_batches(
             are not among them, or labels are missing or wrong.
     """
     judge, train = message.fields["judge"], message.fields["train"]
-    images = codec.decode(part_of(message.tensors, "batches."), batch_shape)
+    images = codec.decode(message.tensors, batch_shape, "batches.")
     assignment = {int(worker): Assignment(place, train[worker]) for worker, place in judge.items()}
     places = [place for pair in assignment.values() for place in pair]
     if not all(type(place) is int and 0 <= place < len(images) for place in places):

@@ -75,8 +75,8 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
     ) -> contract.Planning[MDGANSettings]:
         """How few workers stand for all of them, and the paper's tables."""
         discriminator = build_model(models.discriminator, 0)
-        num_judges, num_sharing = settings.num_judges, settings.num_sharing
-        kappa = settings.batches.kappa_for(num_sharing)
+        batches = settings.batches
+        num_judges, kappa = batches.num_judges, batches.kappa_for()
         short = settings.but(kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
         weights = num_parameters(discriminator)
         worker_bytes = training_bytes((discriminator, settings.training.policy("discriminator")))
@@ -94,7 +94,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         )
         return contract.Planning(
             short,
-            enough_workers=max(min(kappa, num_sharing), settings.aggregation.needs_answers),
+            enough_workers=max(min(kappa, batches.num_sharing), settings.aggregation.needs_answers),
             enough_in_a_host=LEAST_TO_SUM * kappa,  # then feedback on any batch is added up
             worker_bytes=worker_bytes,
             overlaps=settings.stale > 0,
@@ -121,7 +121,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
 def _first_kappa(run: contract.PlannedRun[MDGANSettings]) -> int:
     """κ at the start, as the server finds it from the hosts that have joined."""
     settings = run.settings
-    kappa = settings.batches.kappa_for(settings.num_sharing)
+    kappa = settings.batches.kappa_for()
     if not settings.secure.secure_aggregation:
         return kappa
     holders = Holders(settings.participation, settings.training.seed)
@@ -151,8 +151,8 @@ def in_words(settings: MDGANSettings, rhythm: SwapRhythm, kappa: int) -> str:
         f"{training.batch_size}{', which workers both judge and train on' * (kappa == 1)}",
         count(number, "worker"),
     ]
-    if settings.num_judges < number:
-        words.append(f"{settings.num_judges} of them with a discriminator (--participation)")
+    if batches.num_judges < number:
+        words.append(f"{batches.num_judges} of them with a discriminator (--participation)")
     words.append(_rhythm_in_words(settings, rhythm))
     if batches.own_samples > training.batch_size:
         of_all = " and all batches" * batches.trains_on_all

@@ -11,13 +11,13 @@ from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
+from mdgan.engine.stages.suspects import Suspects
 from mdgan.families.mdgan.aggregation import Aggregation
-from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, Sent, server_iteration
+from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, server_iteration
 from mdgan.families.mdgan.batches import BatchPlan
-from mdgan.families.mdgan.messages import COPIED, OUTPUTS, SWAPPED, batches, image_codec
+from mdgan.families.mdgan.messages import COPIED, SWAPPED, batches, image_codec
 from mdgan.families.mdgan.planning import SwapRhythm, in_words
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.suspects import Suspects
 from mdgan.families.mdgan.swaps import ServerSwaps, are_uneven, interval_for, shares, swap_every
 from mdgan.families.mdgan.variants.holders import Holders
 from mdgan.gan.labels import Samples, label_counts
@@ -27,8 +27,6 @@ _log = logging.getLogger(__name__)
 
 _AGGREGATION = "aggregation."
 _HOLDERS = "holders"
-_HANDOVERS = "handovers"
-_OPPOSITION = "opposition"
 _RHYTHM = {
     *("swap_interval", "swap_epochs", "batch_size", "partition", "world_size", "dataset"),
     *("data_dir", "swap"),
@@ -58,8 +56,10 @@ class MDGANServer(ServerPart):
         self.aggregation = Aggregation(settings.aggregation)
         self._images = image_codec(settings)
         self._holders = Holders(settings.participation, settings.training.seed)
-        self._swaps = ServerSwaps(settings.swaps.swap, settings.training.seed)
-        self.suspects = Suspects(settings, self._swaps.handovers, of_sums=path.hides_answers)
+        batch_size, masks = settings.training.batch_size, path.hides_answers
+        self.suspects = Suspects(settings.suspects, batch_size, of_sums=masks)
+        handovers, seed = self.suspects.handovers, settings.training.seed
+        self._swaps = ServerSwaps(settings.swaps.swap, seed, handovers)
         self._swap_every = 0
         self._left_out_swap = False
 
@@ -72,11 +72,12 @@ class MDGANServer(ServerPart):
     ) -> Mapping[int, State]:
         """Every worker begins with its own discriminator, or with the first if it has none."""
         super().begin_with(generator, discriminators)
-        if discriminators and self.path.hides_answers:
+        if not discriminators:
+            return {}
+        if self.path.hides_answers:
             _log.info(
                 "hosts that mask take no discriminators of the server, and begin with new ones"
             )
-        if not discriminators or self.path.hides_answers:
             return {}
         first = discriminators[min(discriminators)]
         workers = range(1, self.settings.num_workers + 1)
@@ -90,7 +91,7 @@ class MDGANServer(ServerPart):
         now = swap_every(self.settings, size, counts, self.num_weights)
         self._swap_every = self._swap_every or now
         rhythm = SwapRhythm(self._swap_every, now, swap_every(self.settings, size))
-        kappa = self.settings.batches.kappa_for(self.settings.num_sharing)
+        kappa = self.settings.batches.kappa_for()
         judges = self.judges(engine.peers.taking_part())
         kappa = self.path.most_groups(kappa, judges, engine.peers)
         _log.info("%s", in_words(self.settings, rhythm, kappa))
@@ -123,17 +124,15 @@ class MDGANServer(ServerPart):
             **self.learner.state(),
             **under(_AGGREGATION, self.aggregation.record.state()),
             **under(_HOLDERS, self._holders.state()),
-            **under(_HANDOVERS, self._swaps.handovers.state()),
-            **under(_OPPOSITION, self.suspects.opposition.state()),
+            **self.suspects.state(),
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        others = (_AGGREGATION, _HOLDERS, _HANDOVERS, _OPPOSITION)
+        others = (_AGGREGATION, _HOLDERS, *Suspects.states)
         self.learner.load_state({n: t for n, t in state.items() if not n.startswith(others)})
         self.aggregation.record.load_state(part_of(state, _AGGREGATION))
         self._holders.load_state(part_of(state, _HOLDERS))
-        self._swaps.handovers.load_state(part_of(state, _HANDOVERS))
-        self.suspects.opposition.load_state(part_of(state, _OPPOSITION))
+        self.suspects.load_state(state)
 
     # What iterations of any policy consist of.
 
@@ -208,16 +207,6 @@ class MDGANServer(ServerPart):
         self.learner.next_graph(keep=False)  # hosts that have answered answer this one no more
         return Advance(i, answers.mean_losses())
 
-    def follow_rule(self, sent: Sent, answers: Answers) -> None:
-        """Puts the gradient in place that a rule other than the mean makes of all answers."""
-        self.aggregation.update_gradient(
-            self.learner,
-            answers.singles,
-            sent.assignment,
-            kappa=sent.plan.generated,
-            outputs=answers.beside.get(OUTPUTS),
-        )
-
     def swap_follows(self, i: int) -> bool:
         """Whether discriminators are swapped after iteration i; not after the last one."""
         due = self._swap_every > 0 and i % self._swap_every == 0
@@ -232,6 +221,5 @@ class MDGANServer(ServerPart):
 
     def pauses_after(self, i: int, engine: Engine) -> bool:
         """Whether all workers must have answered before the iteration after i."""
-        if self.swap_follows(i) or i == self.settings.training.iterations or engine.stop_asked:
-            return True
-        return engine.checkpoint_due(i - 1, i)
+        ends = i == self.settings.training.iterations or engine.stop_asked
+        return ends or self.swap_follows(i) or engine.checkpoint_due(i - 1, i)

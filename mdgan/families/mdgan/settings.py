@@ -1,59 +1,26 @@
 """The settings of MD-GAN, and its entry in the registry."""
 
-import re
 from dataclasses import dataclass, replace
 from math import inf
 
-from mdgan.engine.settings import RunSettings, num_participants
-from mdgan.engine.stages.cut import MOST_USUAL
-from mdgan.errors import BadInput
+from mdgan.engine.settings import RunSettings
+from mdgan.engine.stages.suspect_settings import SUSPICIONS, SuspectSettings
 from mdgan.families.contract import Algorithm, updates_setting
 from mdgan.families.mdgan.batches import BatchRule
-from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, number_above_0, parse_robust_rule
+from mdgan.gan.aggregation_form import AggregationRule, parse_aggregation
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, WireForm, wire_kind
-from mdgan.privacy.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
+from mdgan.privacy.secure_settings import SecureSumSettings, summed
 from mdgan.privacy.settings import PrivacySettings
-from mdgan.records.declared import WorkerNumbers
+from mdgan.records.rows import WorkerNumbers
 from mdgan.settings import declare
 from mdgan.settings.excludes import Condition, table
 
 NAME = "mdgan"
 MEANS = "means"
 """The form of swaps after which both workers of a pair hold the mean of their discriminators."""
-LEAST_WORKERS = 3
-"""With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
 _STEP_SAMPLES = 48
 _MANY_SAMPLES = 64
 """From as many in a step a discriminator learns well, where several judge a generator."""
-LEAST_SAMPLES = 4  # with fewer samples in a batch there are too few pairs of them to compare
-_ONES_OWN = 2
-GUILTY = 8.0
-"""The score from which on a worker is taken for what it looks like, in standard deviations."""
-AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
-_FORGIVING = re.compile(r"f2u|f2a(?::[0-9.eE+-]+)?")
-
-
-class AggregationRule(RobustRule):
-    """A rule, and its parameter: F of trimmed-mean and krum, C of clip, λ of f2a; 0 for others."""
-
-    def __str__(self) -> str:
-        return self.name if self == ("f2a", 1.0) else super().__str__()
-
-    @property
-    def needs_verdicts(self) -> bool:
-        """Whether workers must also send their logits of every sample."""
-        return self.name in ("f2u", "f2a")
-
-
-def parse_aggregation(text: str) -> AggregationRule:
-    """Reads an `--aggregation` value, or raises `ValueError`."""
-    if not _FORGIVING.fullmatch(text):
-        return AggregationRule(*parse_robust_rule(text, AGGREGATION_FORMS))
-    name, has_number, given = text.partition(":")
-    if not has_number:
-        return AggregationRule(name, float(name == "f2a"))
-    otherwise = "LAMBDA must be a number above 0; at 0 it is mean"
-    return AggregationRule(name, number_above_0(given, otherwise))
 
 
 class SwapSettings(declare.Settings):
@@ -144,21 +111,7 @@ class MDGANSettings(RunSettings):
         declare.whole(0, otherwise="must be 0 (as in the paper) or more"),
         is_usual=True,
     )
-    shut_out_free_riders: bool = declare.setting(
-        False,
-        "Shut out workers whose feedback shows that they do not train, or that opposes that of the "
-        "others; then no host adds up what its workers answer.",
-        declare.switch(),
-        group="faults",
-    )
-    longest_answer: float = declare.key_setting(
-        MOST_USUAL,
-        "How many times as long as usual feedback may be; what is longer is cut, and that of a "
-        "worker that opposes the others for long does not count. 0: all counts as it is.",
-        declare.number(
-            lambda factor: factor == 0 or 1 <= factor < inf, "must be 1 or more, or 0 for any"
-        ),
-    )
+    suspects = declare.section(SuspectSettings)
     vectorize: bool = declare.own_setting(
         False,
         "Compute all workers of a process at once, or the clients of a slot, not one after "
@@ -195,42 +148,9 @@ class MDGANSettings(RunSettings):
         """Checks that there are enough workers for what the settings promise."""
         super().check()
         if self.kappa != "auto":
-            self._check_kappa(self.kappa)
+            self.batches.check_kappa(self.kappa)
         self.aggregation.check_enough(self.num_workers)
-        if self.shut_out_free_riders:
-            self._check_scored()
-
-    def _check_kappa(self, kappa: int) -> None:
-        """Refuses batches without a worker to judge them, or with too few to add up."""
-        num_judges = self.num_judges
-        if kappa > (most := max(2, num_judges)):
-            raise BadInput(
-                f"--kappa {kappa}: more batches than {num_judges} worker(s) at a time can judge; "
-                f"at most {most}"
-            )
-        if self.by_arrival and kappa > _ONES_OWN:
-            raise BadInput(
-                f"--kappa {kappa}: with --updates arrival a worker has batches of its own, "
-                "one to judge and one to train on: 2, or 1 for both"
-            )
-        if self.secure.secure_aggregation and kappa > num_judges // LEAST_PARTIES:
-            raise BadInput(
-                f"--kappa {kappa} of {num_judges} worker(s): with --secure-aggregation "
-                "the server sees sums alone, of all that were asked; leave out one of the two"
-            )
-
-    def _check_scored(self) -> None:
-        """Refuses to shut out free riders where there is too little to tell them by."""
-        if self.num_judges < LEAST_WORKERS:
-            raise BadInput(
-                f"--shut-out-free-riders: with {self.num_judges} worker(s) at a time the server "
-                f"cannot tell which answers are usual; at least {LEAST_WORKERS} must answer"
-            )
-        if self.training.batch_size < LEAST_SAMPLES:
-            raise BadInput(
-                f"--shut-out-free-riders: a batch of {self.training.batch_size} is too small to "
-                f"see whether answers depend on it; --batch-size must be at least {LEAST_SAMPLES}"
-            )
+        self.suspects.check_enough(self.batches.num_judges, self.training.batch_size)
 
     @property
     def by_arrival(self) -> bool:
@@ -238,27 +158,9 @@ class MDGANSettings(RunSettings):
         return self.updates == "arrival"
 
     @property
-    def num_sharing(self) -> int:
-        """How many workers share the batches of a forward pass at the start."""
-        return 1 if self.by_arrival else self.num_judges
-
-    @property
-    def num_judges(self) -> int:
-        """How many workers hold a discriminator."""
-        return num_participants(self.participation, self.num_workers)
-
-    @property
     def batches(self) -> BatchRule:
         """How these settings make the batches of an iteration."""
-        return BatchRule(
-            batch_size=self.training.batch_size,
-            kappa=self.kappa,
-            step_samples=self.step_samples,
-            num_judges=self.num_judges,
-            spreads_judges=self.aggregation.name == "mean" and not self.secure.secure_aggregation,
-            wire_keeps_images=self.wire.images.is_exact,
-            draws_poisson=self.privacy.draws_poisson,
-        )
+        return BatchRule(self)
 
     @property
     def num_reals(self) -> int:
@@ -266,7 +168,7 @@ class MDGANSettings(RunSettings):
 
     @property
     def num_fakes(self) -> int:
-        return self.batches.num_fakes(self.batches.kappa_for(self.num_sharing))
+        return self.batches.num_fakes(self.batches.kappa_for())
 
 
 @dataclass(frozen=True)
@@ -280,7 +182,7 @@ class _MDGAN(Algorithm[MDGANSettings]):
                 f"--step-samples {_STEP_SAMPLES}, which takes several times the work of a step"
             )
         swaps = settings.num_workers > 1 and settings.swaps.swap_interval != 0
-        if swaps and settings.swaps.swap != MEANS and not settings.shut_out_free_riders:
+        if swaps and settings.swaps.swap != MEANS and not settings.suspects.shut_out_free_riders:
             flags.append("--swap means, by which discriminators become alike, and move more often")
         return "; ".join(flags)
 
@@ -295,36 +197,13 @@ class _MDGAN(Algorithm[MDGANSettings]):
         return Algorithm.phases(extended, settings)
 
 
-_SHOWN = (
-    WorkerNumbers(
-        key="staleness",
-        title="How old answers were",
-        label="steps old",
-        caption="How many steps the generator took between making a worker's batches and using "
-        "its answer (--updates arrival): the means over logged iterations.",
-    ),
-    WorkerNumbers(
-        key="opposing",
-        title="Feedback against that of the others",
-        label="score",
-        caption="How sure it is of each worker that its feedback opposes that of the others, in "
-        "standard deviations; dashed: from here on it does not count.",
-        alarm=GUILTY,
-        alarming="opposing",
-    ),
-    WorkerNumbers(
-        key="riding",
-        title="Free riders",
-        label="score",
-        caption="How sure it is of each worker that it answers without training, in standard "
-        "deviations; dashed: from here on it counts as a free rider.",
-        column="free rider",
-        alarm=GUILTY,
-        alarming="free rider",
-    ),
+_STALENESS = WorkerNumbers(
+    key="staleness",
+    title="How old answers were",
+    label="steps old",
+    caption="How many steps the generator took between making a worker's batches and using "
+    "its answer (--updates arrival): the means over logged iterations.",
 )
-"""What is recorded of workers beside their losses."""
-
 MDGAN = _MDGAN(
     NAME,
     "one generator at the server, a discriminator at every worker",
@@ -333,5 +212,5 @@ MDGAN = _MDGAN(
     of_models=frozenset(("swap", "swap_interval", "swap_epochs")),
     server_phases=("generate", "send", "wait", "aggregate", "step"),
     host_phases=("receive", "real-half", "fake-half", "local-step", "feedback", "send"),
-    shown=_SHOWN,
+    shown=(_STALENESS, *SUSPICIONS),
 )

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.stages.handovers import Handovers
 from mdgan.families.contract import ClassCounts
 from mdgan.families.mdgan import messages
-from mdgan.families.mdgan.handovers import Handovers
 from mdgan.families.mdgan.settings import MEANS, MDGANSettings
 from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.messages import Message
@@ -142,9 +142,9 @@ class ServerSwaps:
 
     agree = True
 
-    def __init__(self, form: str, seed: int) -> None:
+    def __init__(self, form: str, seed: int, handovers: Handovers) -> None:
         self.num_swaps = 0
-        self.handovers = Handovers()
+        self.handovers = handovers
         self._form = form
         self._seed = seed
         self._records: dict[int, _SwapRecord] = {}

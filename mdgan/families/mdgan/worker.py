@@ -1,17 +1,14 @@
-"""Workers of MD-GAN as they live in a host: what of theirs moves, what can be undone, who is next.
+"""Workers of MD-GAN as they live in a host: what of theirs moves, and what can be undone.
 
 Their share of an iteration is `WorkerSide` in `algorithm.py`. Shapes are written [b, C, H, W].
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from mdgan.families.mdgan.algorithm import Assignment, WorkerSide
-from mdgan.gan.discriminator_learner import Stage, unobserved
+from mdgan.families.mdgan.algorithm import WorkerSide
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import is_finite, part_of, under
 
@@ -76,16 +73,11 @@ class Worker(WorkerSide):
         real = real if self.discriminator.is_conditional else real.without_labels()
         self.batches.load_state(batches)
         with torch.no_grad(), self.random_state.in_place():
-            if self.rules.merges_halves:
-                both = self.judge(real.and_then(generated)).logits.flatten()
-                ratings = both[: len(real)], both[len(real) :]
-            else:
-                ratings = (
-                    self.judge(real).logits.flatten(),
-                    self.judge(generated).logits.flatten(),
-                )
+            halves = [real.and_then(generated)] if self.rules.merges_halves else [real, generated]
+            ratings = [self.judge(half).logits.flatten() for half in halves]
         self.random_state.restore(random)
-        of_real, of_generated = ratings
+        both = torch.cat(ratings)
+        of_real, of_generated = both[: len(real)], both[len(real) :]
         error = of_real.var() / len(of_real) + of_generated.var() / len(of_generated)
         return float((of_real.mean() - of_generated.mean()) / (error.sqrt() + _TINY))
 
@@ -124,50 +116,3 @@ class Worker(WorkerSide):
             self.random_state.restore(part_of(self._before_real_half, "random."))
             self.batches.load_state(part_of(self._before_real_half, "shard."))
         self.drop_real_half()
-
-
-class WorkerAnswers(NamedTuple):
-    """F_n, J_disc and J_gen [2], and logits by rank, in the order in which workers were asked."""
-
-    feedbacks: dict[int, Tensor]
-    losses: dict[int, Tensor]
-    outputs: dict[int, Tensor]
-
-
-@dataclass(eq=False)
-class OneByOne:
-    """Workers of one host that compute one after another; between two calls every one is whole.
-
-    The bits do not depend on which workers share a host.
-    """
-
-    workers: Mapping[int, Worker]  # by rank
-    # From a worker's rank to the hook that its stages run in.
-    stage_of: Callable[[int], Stage] = lambda _rank: unobserved
-    _: KW_ONLY
-    # Each trains on all batches that the host gets; on its X^(d) by default, as in the paper.
-    train_on_all: bool = False
-
-    def learn_real_halves(self) -> None:
-        """`Worker.learn_real_half` of all workers."""
-        for rank, worker in self.workers.items():
-            with self.stage_of(rank)("real half"):
-                worker.learn_real_half()
-
-    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
-        """`Worker.learn` and `Worker.feedback` of some workers, by the places of their batches."""
-        answers = WorkerAnswers({}, {}, {})
-        for rank, (judge, _) in assignment.items():
-            worker, stage = self.workers[rank], self.stage_of(rank)
-            fake = self.fake(generated, assignment[rank])
-            discriminator_loss, judgement = worker.iteration(fake, generated[judge], stage)
-            answers.feedbacks[rank], answers.outputs[rank] = judgement.feedback, judgement.outputs
-            answers.losses[rank] = torch.stack([discriminator_loss, judgement.loss])
-        return answers
-
-    def catch_up(self) -> None:
-        """Learns what was put off until the answer has left: nothing, here."""
-
-    def fake(self, generated: Samples, own: Assignment) -> Samples:
-        """What a worker trains on, [m, C, H, W]."""
-        return generated.flattened() if self.train_on_all else generated[own.train]

@@ -8,8 +8,7 @@ from typing import TypeAlias
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mdgan.records.declared import WorkerNumbers
-from mdgan.records.rows import Losses
+from mdgan.records.rows import Losses, WorkerNumbers
 from mdgan.records.values import chosen_evenly, count, said
 from mdgan.report.figures import charts
 from mdgan.report.figures.picture import OfRun, Picture, together

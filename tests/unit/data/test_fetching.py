@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan.data import fetching as fetching_module
-from mdgan.data.congestion import MOST_PATIENCE, PATIENCE, THRESHOLD, WINDOW, Range, Tuner
-from mdgan.data.fetching import Fetcher
+from mdgan.data.fetching import MOST_PATIENCE, PATIENCE, THRESHOLD, WINDOW, Fetcher, Range, Tuner
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.settings import DataSettings
 from mdgan.data.shard import Shard

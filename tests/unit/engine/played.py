@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from mdgan import messages
-from mdgan.engine.answers import AnswerForm, pack_answers
+from mdgan.engine.answers import AnswerForm
 from mdgan.engine.hello import make_hello
+from mdgan.engine.stages.contract import pack_answers
 from mdgan.gan.exact_sum import put_together
 from mdgan.gan.model_vector import ModelVector
 from mdgan.messages import Kind, Message

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mdgan.data.congestion import Range
-from mdgan.data.fetching import Fetcher
+from mdgan.data.fetching import Fetcher, Range
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.encoding import HostEncoding

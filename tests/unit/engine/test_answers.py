@@ -7,15 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.engine.answers import (
-    LEAST_TO_SUM,
-    AnswerForm,
-    Answers,
-    in_one_message,
-    of_kind,
-    pack_answers,
-    read_answers,
-)
+from mdgan.engine.answers import LEAST_TO_SUM, AnswerForm, Answers
+from mdgan.engine.stages.contract import in_one_message, of_kind, pack_answers, read_answers
 from mdgan.gan.codecs import Codec
 from mdgan.gan.exact_sum import WEIGHTED
 from mdgan.messages import Message

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.server.hosts import Strikes
-from mdgan.engine.stages.cut import MOST_USUAL
 from mdgan.engine.stages.screen import Screening
+from mdgan.engine.stages.suspect_settings import MOST_USUAL
 from mdgan.gan.exact_sum import FEEDBACK, PartialSum
 from tests.unit.engine.test_screening import WHOLE, feedback
 

@@ -8,7 +8,7 @@ from mdgan import messages
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.engine import message_sizes
-from mdgan.engine.answers import pack_answers
+from mdgan.engine.stages.contract import pack_answers
 from mdgan.engine.stages.mask import CODE_BYTES, SEAL_BYTES, Survivors, as_fields
 from mdgan.families import registry
 from mdgan.families.federated.messages import (

@@ -243,7 +243,7 @@ def test_it_plays_the_updates_that_most_iterations_have(
 def test_one_line_says_what_trains(changes: dict[str, Any], said: str) -> None:
     given = {"world_size": 11, "batch_size": 10, "iterations": 1000, **changes}
     settings = MDGANSettings.read(given)
-    kappa = settings.batches.kappa_for(settings.num_sharing)
+    kappa = settings.batches.kappa_for()
     line = in_words(settings, SwapRhythm(50, 50, 50), kappa)
     assert line.startswith("MD-GAN (Hardy et al. 2019): κ = ")
     assert said in line

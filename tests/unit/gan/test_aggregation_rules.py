@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.gan.aggregation_form import RobustRule, parse_robust_rule
+from mdgan.gan.aggregation_form import AggregationRule, parse_robust_rule
 from mdgan.gan.aggregation_rules import combine
 from mdgan.gan.randomness import generator_for
 from tests.unit.gan.small import BATCH_SIZE
@@ -21,7 +21,7 @@ ROBUST = ["median", "trimmed-mean:1", "trimmed-mean:3", "krum:1", "krum:3", "cli
 seeds = st.integers(0, 2**32)
 
 
-def rule_of(text: str) -> RobustRule:
+def rule_of(text: str) -> AggregationRule:
     return parse_robust_rule(text)
 
 

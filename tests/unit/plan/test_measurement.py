@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdgan.data import dataset_file
-from mdgan.engine.answers import pack_answers
+from mdgan.engine.stages.contract import pack_answers
 from mdgan.families import registry
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.messages import OUTPUTS, batches, feedback_form, image_codec

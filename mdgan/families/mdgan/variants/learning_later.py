@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 
 from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.families.mdgan.worker import OneByOne, WorkerAnswers
+from mdgan.families.mdgan.host import OneByOne, WorkerAnswers
 from mdgan.gan.labels import Samples
 
 

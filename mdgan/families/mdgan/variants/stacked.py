@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.families.mdgan.worker import OneByOne, WorkerAnswers
+from mdgan.families.mdgan.host import OneByOne, WorkerAnswers
 from mdgan.gan.labels import Samples
 from mdgan.gan.stacked_learners import StackedLearners
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.engine.answers import pack_answers
+from mdgan.engine.stages.contract import pack_answers
 from mdgan.families.data_parallel.messages import TRAIN, gradient_form, read_train
 from mdgan.families.data_parallel.step import Reduction, reductions
 from mdgan.families.data_parallel.vectors import BUFFERS, DISCRIMINATOR, GENERATOR

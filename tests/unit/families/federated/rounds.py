@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mdgan.engine.answers import pack_answers
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
-from mdgan.engine.stages.contract import HostPath, ServerPath
+from mdgan.engine.stages.contract import HostPath, ServerPath, pack_answers
 from mdgan.families.contract import HostNeeds
 from mdgan.families.federated.averaging import Averaging
 from mdgan.families.federated.host import FederatedHost, LocalTraining

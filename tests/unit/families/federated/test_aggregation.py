@@ -24,7 +24,7 @@ from mdgan.families.federated.messages import (
 )
 from mdgan.families.federated.round import participant_weights
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.gan.aggregation_form import RobustRule, parse_robust_rule
+from mdgan.gan.aggregation_form import AggregationRule, parse_robust_rule
 from mdgan.gan.exact_sum import PartialSum, average, weighted_sum
 from mdgan.gan.model_vector import BLOCK, ModelVector
 from mdgan.gan.randomness import generator_for
@@ -57,7 +57,7 @@ def sent_and_back(seed: int, num_workers: int) -> tuple[Tensor, dict[int, Tensor
 
 
 def combined(
-    rule: RobustRule, sent: Tensor, back: Mapping[int, Tensor], *, as_differences: bool = False
+    rule: AggregationRule, sent: Tensor, back: Mapping[int, Tensor], *, as_differences: bool = False
 ) -> Tensor:
     answers = Answers(dict(back))
     weights = dict.fromkeys(back, 1 / len(back))
@@ -88,7 +88,7 @@ def clipped(rows: Array, factor: float) -> Array:
     return np.asarray((rows * np.minimum(1, limit / norms)[:, None]).mean(0))
 
 
-def reference(rule: RobustRule, sent: Tensor, back: Mapping[int, Tensor]) -> Array:
+def reference(rule: AggregationRule, sent: Tensor, back: Mapping[int, Tensor]) -> Array:
     """The rule on weights and the median of buffers, written apart from torch."""
     rows = np.stack([(back[n].double() - sent.double()).flatten().numpy() for n in sorted(back)])
     of_rule = {

@@ -32,11 +32,17 @@ State = dict[str, Tensor]
 
 
 def generator() -> nn.Module:
-    return nn.Sequential(nn.Linear(Z, 12), nn.BatchNorm1d(12), nn.LeakyReLU(0.2), nn.Linear(12, 8))
+    """Without biases whose sum a BatchNorm takes away, its own or that of D.
+
+    Their gradient is rounding alone, which Adam enlarges.
+    """
+    first, last = nn.Linear(Z, 12, bias=False), nn.Linear(12, 8, bias=False)
+    return nn.Sequential(first, nn.BatchNorm1d(12), nn.LeakyReLU(0.2), last)
 
 
 def discriminator() -> nn.Module:
-    return nn.Sequential(nn.Linear(8, 9), nn.BatchNorm1d(9), nn.LeakyReLU(0.2), nn.Linear(9, 1))
+    first, last = nn.Linear(8, 9, bias=False), nn.Linear(9, 1)
+    return nn.Sequential(first, nn.BatchNorm1d(9), nn.LeakyReLU(0.2), last)
 
 
 def samples_of(counts: list[int]) -> Tensor:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.answers import AnswerForm, pack_answers
+from mdgan.engine.answers import AnswerForm
+from mdgan.engine.stages.contract import pack_answers
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign, mean_feedback
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK, SWAP

@@ -9,8 +9,8 @@ from torch import Tensor
 from mdgan.engine.parts import HostPart
 from mdgan.engine.stages.contract import HostPath
 from mdgan.families.mdgan import messages as mdgan_messages
-from mdgan.families.mdgan.host import MDGANHost
-from mdgan.families.mdgan.worker import OneByOne, Worker
+from mdgan.families.mdgan.host import MDGANHost, OneByOne
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer

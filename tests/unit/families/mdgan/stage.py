@@ -9,10 +9,10 @@ from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
 from mdgan.engine.stages.contract import HostPath
 from mdgan.families.mdgan.build import learner_kind, make_server
-from mdgan.families.mdgan.host import MDGANHost, rules_for
+from mdgan.families.mdgan.host import MDGANHost, OneByOne, rules_for
 from mdgan.families.mdgan.messages import COPIED
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.worker import OneByOne, Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan import discriminator_learner
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of

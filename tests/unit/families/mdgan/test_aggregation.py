@@ -10,12 +10,8 @@ from torch import Tensor
 from mdgan.errors import BadInput
 from mdgan.families.mdgan.aggregation import Aggregation, combine_groups, gradient_of_each
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign, mean_feedback
-from mdgan.families.mdgan.settings import (
-    AGGREGATION_FORMS,
-    AggregationRule,
-    MDGANSettings,
-    parse_aggregation,
-)
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.aggregation_form import AGGREGATION_FORMS, AggregationRule, parse_aggregation
 from tests.claims.registry import claim
 from tests.unit.gan.small import BATCH_SIZE, SHAPE, equal_bits, images, make_learner
 

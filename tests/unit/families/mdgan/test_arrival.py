@@ -252,7 +252,7 @@ def test_a_worker_may_train_on_the_batch_that_it_judges(stage: MakeStage) -> Non
     sent = [message.fields for host in hosts for message in host.seen if message.kind == BATCHES]
     assert all([*fields["judge"].values()] == [*fields["train"].values()] for fields in sent)
     assert isinstance(made.settings, MDGANSettings)
-    assert made.settings.num_sharing == 1
+    assert made.settings.batches.num_sharing == 1
 
 
 # With `--stale 1` the next batches leave before the feedback is in.

@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from mdgan.engine.answers import pack_answers
+from mdgan.engine.stages.contract import pack_answers
+from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.aggregation import Aggregation, combine_groups, weights
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign, mean_feedback
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
-from mdgan.families.mdgan.settings import AggregationRule, parse_aggregation
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.aggregation_form import AggregationRule, parse_aggregation
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
 from mdgan.gan.losses import GENERATOR_LOSSES, Term
@@ -114,9 +115,8 @@ def gradient(
     assignment: dict[int, Assignment],
     kappa: int,
 ) -> list[Tensor]:
-    Aggregation(rule_of(rule)).update_gradient(
-        learner, feedbacks, assignment, kappa, outputs=outputs
-    )
+    aggregation, beside = Aggregation(rule_of(rule)), {messages.OUTPUTS: outputs}
+    aggregation.update_gradient(learner, feedbacks, assignment, kappa, beside)
     return [p.grad for p in learner.parameters if p.grad is not None]
 
 

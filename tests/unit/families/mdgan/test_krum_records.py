@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mdgan.families.mdgan.aggregation import MEMORY, Aggregation, TrackRecord, gradient_of_each
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
-from mdgan.families.mdgan.settings import parse_aggregation
+from mdgan.gan.aggregation_form import parse_aggregation
 from mdgan.gan.randomness import generator_for
 from tests.unit.gan.small import BATCH_SIZE, SHAPE, images, make_learner, same_bits
 

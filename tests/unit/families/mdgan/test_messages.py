@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mdgan.engine.answers import AnswerForm, pack_answers, read_answers
+from mdgan.engine.answers import AnswerForm
+from mdgan.engine.stages.contract import pack_answers, read_answers
 from mdgan.families.mdgan.algorithm import Assignment, assign, mean_feedback
 from mdgan.families.mdgan.messages import (
     BATCHES,

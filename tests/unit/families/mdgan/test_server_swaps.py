@@ -7,6 +7,7 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.stages.handovers import Handovers
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, SWAP, SWAPPED
 from mdgan.families.mdgan.swaps import ServerSwaps, draw_swap
@@ -128,7 +129,7 @@ def begun(made: Stage, *groups: tuple[int, ...]) -> tuple[ServerSwaps, Engine, l
         made.peers.joined(host.number, host.hello)
         made.peers.arrived(host.number)
     made.peers.begin()
-    return ServerSwaps("pairs", seed=0), made.engine, hosts
+    return ServerSwaps("pairs", seed=0, handovers=Handovers()), made.engine, hosts
 
 
 def ordered(made: Stage, holders: set[int] | None = None, i: int = 4) -> tuple[ServerSwaps, Engine]:

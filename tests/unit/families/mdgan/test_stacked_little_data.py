@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from mdgan.families.mdgan.host import OneByOne
 from mdgan.families.mdgan.variants.stacked import StackedWorkers
-from mdgan.families.mdgan.worker import OneByOne, Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_stack import CannotStack
 from mdgan.gan.regularizers.contract import Regularizers

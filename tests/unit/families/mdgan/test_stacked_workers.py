@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from mdgan.families.contract import HostNeeds
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.build import make_group
+from mdgan.families.mdgan.host import OneByOne, WorkerAnswers
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.variants.learning_later import LearningLater
 from mdgan.families.mdgan.variants.stacked import StackedWorkers
-from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerAnswers
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.arithmetic import prepare
 from mdgan.gan.build import Models
 from mdgan.gan.discriminator import Discriminator

@@ -12,10 +12,11 @@ from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.build import make_worker
+from mdgan.families.mdgan.host import OneByOne
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.variants.learning_later import LearningLater
 from mdgan.families.mdgan.variants.stacked import StackedWorkers
-from mdgan.families.mdgan.worker import OneByOne, Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.build import Models
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for

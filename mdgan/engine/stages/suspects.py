@@ -1,4 +1,8 @@
-"""Which workers look as if they attacked or did not train, by what they answer; told once."""
+"""Which workers look as if they attacked or did not train, by what they answer; told once.
+
+For every algorithm whose workers answer with a gradient in each sample of a batch, and may hand
+models on to each other. The stage comes after the screening and before the rule.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -6,14 +10,15 @@ from torch import Tensor
 
 from mdgan.engine.answers import Answers
 from mdgan.engine.server.engine import Engine
-from mdgan.families.mdgan.algorithm import Sent
-from mdgan.families.mdgan.free_riders import FreeRiders
-from mdgan.families.mdgan.handovers import Handovers
-from mdgan.families.mdgan.opposition import Opposition
-from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.engine.stages.free_riders import FreeRiders
+from mdgan.engine.stages.handovers import Handovers
+from mdgan.engine.stages.opposition import Opposition
+from mdgan.engine.stages.suspect_settings import SuspectSettings
 from mdgan.gan.exact_sum import PartialSum
+from mdgan.gan.model_state import part_of, under
 
 _ATTACKER = "an attacker"
+_HANDOVERS, _OPPOSITION = "handovers", "opposition"
 
 
 class Suspects:
@@ -21,11 +26,18 @@ class Suspects:
 
     Args:
         of_sums: whether there are sums of answers alone.
+
+    Attributes:
+        handovers: takes in what workers hand on to each other.
     """
 
-    def __init__(self, settings: MDGANSettings, handovers: Handovers, *, of_sums: bool) -> None:
+    states = _HANDOVERS, _OPPOSITION
+    """What names in `state` begin with."""
+
+    def __init__(self, settings: SuspectSettings, batch_size: int, *, of_sums: bool) -> None:
+        self.handovers = Handovers()
         self.opposition = Opposition(of_sums=of_sums)
-        self._riders = FreeRiders(settings.training.batch_size, handovers)
+        self._riders = FreeRiders(batch_size, self.handovers)
         self._shuts_out = settings.shut_out_free_riders
         self._looks = settings.longest_answer > 0
         self._of_sums = of_sums
@@ -36,12 +48,37 @@ class Suspects:
         self._riders.swapped(moves)
         self.opposition.given(moves.values())
 
+    def state(self) -> dict[str, Tensor]:
+        """What the next looks depend on."""
+        opposition = under(_OPPOSITION, self.opposition.state())
+        return {**under(_HANDOVERS, self.handovers.state()), **opposition}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continues where `state` was taken; other tensors may be among them."""
+        self.handovers.load_state(part_of(state, _HANDOVERS))
+        self.opposition.load_state(part_of(state, _OPPOSITION))
+
     def score(
-        self, sent: Sent, answers: Answers, engine: Engine, *, swap_follows: bool
+        self,
+        generated: Tensor,
+        judged: Mapping[int, int],
+        answers: Answers,
+        engine: Engine,
+        *,
+        swap_follows: bool,
     ) -> Mapping[str, Mapping[int, float]]:
-        """Scores workers by their answers, and drops the answers of attackers."""
+        """Scores workers by their answers, and drops the answers of attackers.
+
+        Args:
+            generated: X, [κ, b, C, H, W].
+            judged: which batch of X each worker has judged.
+            swap_follows: whether workers hand models on before the next iteration; see `swapped`.
+
+        Returns:
+            By the key of `SUSPICIONS`, the scores of workers.
+        """
         riders, feedbacks = self._riders, answers.singles
-        riders.look(sent.generated, sent.assignment, feedbacks, swap_follows=swap_follows)
+        riders.look(generated, judged, feedbacks, swap_follows=swap_follows)
         self._tell({n: ("a free rider", riders.why(n)) for n in riders.guilty()}, engine)
         left_out = self.opposing(feedbacks, answers.sums, engine)
         for worker in left_out if answers.losses.keys() - left_out else ():

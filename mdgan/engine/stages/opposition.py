@@ -28,8 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.families.mdgan.algorithm import Feedbacks
-from mdgan.families.mdgan.settings import GUILTY, LEAST_WORKERS
+from mdgan.engine.stages.suspect_settings import GUILTY, LEAST_WORKERS
 from mdgan.gan.exact_sum import PartialSum
 
 _ENOUGH = GUILTY**2 / 2
@@ -134,26 +133,28 @@ class Opposition:
         return changed
 
     def look(
-        self, feedbacks: Feedbacks, sums: Sequence[PartialSum], host_of: Mapping[int, int]
+        self,
+        feedbacks: Mapping[int, Tensor],
+        sums: Sequence[PartialSum],
+        host_of: Mapping[int, int],
     ) -> None:
         """Looks at the answers of an iteration, F_n by worker and sums of them, [b, C, H, W]."""
         workers = [(n,) for n in sorted(feedbacks)] + [part.workers for part in sums]
         self._num_seen += 1
         self.left_out = set()
         if len(workers) >= LEAST_WORKERS:
-            means = [part.total.mean(dim=0).float() / len(part.workers) for part in sums]
-            too_long: set[int] = set()
+            means, too_long = [], set()
             if feedbacks:
-                answers = torch.stack([feedbacks[n] for n in sorted(feedbacks)])
-                means = [*answers.mean(1), *means]
-                norms = answers.flatten(1).norm(dim=1).tolist()
+                in_order = sorted(feedbacks)
+                answers = torch.stack([feedbacks[n] for n in in_order])
+                means.append(answers.mean(1).flatten(1))
+                norms = torch.linalg.vector_norm(answers.flatten(1), dim=1).tolist()
                 most = _LONG * median(norms)
-                too_long = {
-                    n for n, norm in zip(sorted(feedbacks), norms, strict=True) if norm > most
-                }
-            self._take(
-                workers, torch.stack(means).flatten(1).cpu().double().numpy(), host_of, too_long
-            )
+                too_long = {n for n, norm in zip(in_order, norms, strict=True) if norm > most}
+            for part in sums:
+                means.append(part.total.mean(0).float().view(1, -1) / len(part.workers))
+            rows = means[0] if len(means) == 1 else torch.cat(means)
+            self._take(workers, rows.cpu().double().numpy(), host_of, too_long)
         sure = {n for n, evidence in self._evidence.items() if evidence >= _ENOUGH}
         if not self._of_sums:
             found = {n for n in sure if self._evidence[n] >= _SURE}
@@ -227,10 +228,10 @@ def _figures(rows: _Floats, *, lengthens: bool) -> tuple[list[float], float]:
     in_order, number = np.sort(rows, axis=0), len(rows)
     middle = (in_order[(number - 1) // 2] + in_order[number // 2]) / 2
     shares = rows @ middle / (float(middle @ middle) + _TINY)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True).clip(_TINY)
-    rows = rows / lengths
+    products = rows @ rows.T
+    lengths = np.sqrt(products.diagonal()).clip(_TINY)
     if lengthens:
-        shares *= np.maximum(1.0, np.median(lengths) / lengths[:, 0])
-    cosines = np.sort(rows @ rows.T, axis=1)[:, ::-1]  # the first is that with itself
+        shares *= np.maximum(1.0, median(lengths.tolist()) / lengths)
+    cosines = np.sort(products / lengths / lengths[:, None], axis=1)  # the last is that with itself
     figures: list[float] = shares.tolist()
-    return figures, float(np.median(cosines[:, number // 2]))
+    return figures, median(cosines[:, -1 - number // 2].tolist())

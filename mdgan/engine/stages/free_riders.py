@@ -39,9 +39,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.families.mdgan.algorithm import Assignments, Feedbacks
-from mdgan.families.mdgan.handovers import Handovers
-from mdgan.families.mdgan.settings import GUILTY, LEAST_SAMPLES, LEAST_WORKERS
+from mdgan.engine.stages.handovers import Handovers
+from mdgan.engine.stages.suspect_settings import GUILTY, LEAST_SAMPLES, LEAST_WORKERS
 
 _LONGEST = 16  # iterations over which motion is looked at where no swap comes earlier
 _REST = 8
@@ -160,14 +159,15 @@ class FreeRiders:
     def look(
         self,
         generated: Tensor,
-        assignment: Assignments,
-        feedbacks: Feedbacks,
+        judged: Mapping[int, int],
+        feedbacks: Mapping[int, Tensor],
         *,
         swap_follows: bool,
     ) -> None:
-        """Looks at the answers of one iteration, F_n by worker, to X, [κ, b, C, H, W]."""
+        """Looks at answers, F_n by worker, each to the batch that it `judged` of X, [κ, b, …]."""
         if self._batch_size < LEAST_SAMPLES or len(feedbacks) < LEAST_WORKERS:
             self._last, self._since, self._num_since = None, {}, _LONGEST
+            may_heed = may_move = False
         else:
             may_heed, may_move = self._looks_due(feedbacks.keys(), swap_follows=swap_follows)
             if may_heed or may_move:
@@ -175,14 +175,15 @@ class FreeRiders:
                 answers = torch.stack(list(feedbacks.values())).flatten(2).double()
                 workers = list(feedbacks)
             if may_heed:
-                batches = [assignment[worker].judge for worker in workers]
+                batches = [judged[worker] for worker in workers]
                 heeds = self._heeds(generated.flatten(2), answers, batches)
                 self._heed.take(dict(zip(workers, heeds, strict=True)))
             if may_move:
                 self._look_at_motion(workers, answers)
-        suspected = sorted(self._known | self._handovers.accused())
-        against = {n: max(self._against(n).values()) for n in suspected}
-        self.scores = {n: math.sqrt(2 * evidence) for n, evidence in against.items()}
+        accused = self._handovers.accused()
+        if may_heed or may_move or accused or len(self.scores) < len(self._known):
+            against = {n: max(self._against(n).values()) for n in sorted(self._known | accused)}
+            self.scores = {n: math.sqrt(2 * evidence) for n, evidence in against.items()}
 
     def _looks_due(self, workers: Set[int], *, swap_follows: bool) -> tuple[bool, bool]:
         """Whether to look at what these workers heed, and at how their answers move."""

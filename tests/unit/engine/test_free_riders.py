@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.families.mdgan.algorithm import assign
-from mdgan.families.mdgan.free_riders import Evidence, FreeRiders
-from mdgan.families.mdgan.handovers import Handovers
-from mdgan.families.mdgan.settings import GUILTY
+from mdgan.engine.stages.free_riders import Evidence, FreeRiders
+from mdgan.engine.stages.handovers import Handovers
+from mdgan.engine.stages.suspect_settings import GUILTY
 from mdgan.families.mdgan.swaps import Moves, draw_swap
 from tests.claims.registry import claim
 
@@ -19,7 +18,7 @@ SHAPE = (8, 1, 4, 4)
 WORKERS = (1, 2, 3, 4, 5)
 KAPPA = 2
 EVERY = 10
-ASSIGNMENT = assign(WORKERS, KAPPA)
+JUDGED = {n: place % KAPPA for place, n in enumerate(WORKERS)}
 
 Answer = Callable[[int, Tensor, int], Tensor]
 """From a worker, its batch and the iteration to its feedback."""
@@ -47,7 +46,7 @@ class Game:
         """Batches, feedback, and whether a swap follows, of each iteration."""
         for i in range(1, num_iterations + 1):
             generated = self.draw(KAPPA, *SHAPE)
-            feedbacks = {n: self.feedback(n, generated[ASSIGNMENT[n].judge], i) for n in WORKERS}
+            feedbacks = {n: self.feedback(n, generated[JUDGED[n]], i) for n in WORKERS}
             swaps = i % EVERY == 0
             self.played.append((generated, feedbacks, swaps))
             if swaps:
@@ -66,7 +65,7 @@ class Game:
 def scored(played: Sequence[tuple[Tensor, dict[int, Tensor], bool]]) -> FreeRiders:
     scores = FreeRiders(SHAPE[0], Handovers())
     for i, (generated, feedbacks, swaps) in enumerate(played, start=1):
-        scores.look(generated, ASSIGNMENT, feedbacks, swap_follows=swaps)
+        scores.look(generated, JUDGED, feedbacks, swap_follows=swaps)
         if swaps:
             scores.swapped(moves_after(i))
     return scores
@@ -122,7 +121,7 @@ def test_who_gives_discriminators_away_is_found_once_enough_hosts_say_so(
     assert guilty or [handovers.num_witnesses(n) for n in WORKERS] == [0, 0, 3, 0, 0]
     scores = FreeRiders(SHAPE[0], handovers)
     for generated, feedbacks, follows in Game().play(2):
-        scores.look(generated, ASSIGNMENT, feedbacks, swap_follows=follows)
+        scores.look(generated, JUDGED, feedbacks, swap_follows=follows)
     assert scores.guilty() == ({3} if guilty else set())
     assert not guilty or scores.why(3) == "it gives away discriminators as they came"
 
@@ -247,7 +246,7 @@ def test_a_few_workers_or_samples_have_no_scores() -> None:
     few = FreeRiders(3, Handovers())
     for generated, feedbacks, swaps in Game().play(10):
         cut = {n: f[:3] for n, f in feedbacks.items()}
-        few.look(generated[:, :3], ASSIGNMENT, cut, swap_follows=swaps)
+        few.look(generated[:, :3], JUDGED, cut, swap_follows=swaps)
     assert few.scores == {}
 
 
@@ -332,7 +331,7 @@ def test_scores_are_those_of_a_reference() -> None:
     played = Game({3: noise, 5: LIES["frozen"]}).play(60)
     reference, then = Reference(), {n: [f] for n, f in played[0][1].items()}
     for place, (generated, feedbacks, swaps) in enumerate(played):
-        judged = {n: generated[ASSIGNMENT[n].judge] for n in WORKERS}
+        judged = {n: generated[JUDGED[n]] for n in WORKERS}
         if place % 3 == 2:
             reference.take("heed", {n: reference.heed(judged[n], f) for n, f in feedbacks.items()})
         if swaps:

@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.families.mdgan.handovers import Handovers
-from mdgan.families.mdgan.opposition import Opposition
-from mdgan.families.mdgan.settings import GUILTY, MDGANSettings
-from mdgan.families.mdgan.suspects import Suspects
+from mdgan.engine.stages.opposition import Opposition
+from mdgan.engine.stages.suspect_settings import GUILTY, SuspectSettings
+from mdgan.engine.stages.suspects import Suspects
 from mdgan.gan.exact_sum import PartialSum
 from tests.claims.registry import claim
 
@@ -130,7 +129,7 @@ def test_a_rank_that_another_host_has_taken_begins_anew() -> None:
 
 def test_another_host_that_takes_the_rank_of_an_attacker_is_named_if_it_attacks_too() -> None:
     game, notes = Game(), list[str]()
-    suspects = Suspects(MDGANSettings.read({"world_size": 11}), Handovers(), of_sums=False)
+    suspects = Suspects(SuspectSettings(), SHAPE[0], of_sums=False)
     for owner in ("old", "new"):
         peers = SimpleNamespace(host_of=lambda: HOST_OF, identity=f"{owner} host {{}}".format)
         engine: Any = SimpleNamespace(peers=peers, note=notes.append)

@@ -1,0 +1,69 @@
+"""The settings of the search for attackers and free riders, and how people see what it finds."""
+
+from math import inf
+
+from mdgan.errors import BadInput
+from mdgan.records.rows import WorkerNumbers
+from mdgan.settings.declare import Settings, key_setting, number, setting, switch
+
+MOST_USUAL = 4.0  # how many times the usual norm an answer may have by default
+LEAST_WORKERS = 3
+"""With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
+LEAST_SAMPLES = 4  # with fewer samples in a batch there are too few pairs of them to compare
+GUILTY = 8.0
+"""The score from which on a worker is taken for what it looks like, in standard deviations."""
+
+
+class SuspectSettings(Settings, group="faults"):
+    """What becomes of workers whose answers are not as those of the others."""
+
+    shut_out_free_riders: bool = setting(
+        False,
+        "Shut out workers whose feedback shows that they do not train, or that opposes that of the "
+        "others; then no host adds up what its workers answer.",
+        switch(),
+    )
+    longest_answer: float = key_setting(
+        MOST_USUAL,
+        "How many times as long as usual feedback may be; what is longer is cut, and that of a "
+        "worker that opposes the others for long does not count. 0: all counts as it is.",
+        number(lambda factor: factor == 0 or 1 <= factor < inf, "must be 1 or more, or 0 for any"),
+        group="algorithm",
+    )
+
+    def check_enough(self, num_workers: int, batch_size: int) -> None:
+        """Refuses to shut out free riders where there is too little to tell them by."""
+        if self.shut_out_free_riders and num_workers < LEAST_WORKERS:
+            raise BadInput(
+                f"--shut-out-free-riders: with {num_workers} worker(s) at a time the server "
+                f"cannot tell which answers are usual; at least {LEAST_WORKERS} must answer"
+            )
+        if self.shut_out_free_riders and batch_size < LEAST_SAMPLES:
+            raise BadInput(
+                f"--shut-out-free-riders: a batch of {batch_size} is too small to "
+                f"see whether answers depend on it; --batch-size must be at least {LEAST_SAMPLES}"
+            )
+
+
+SUSPICIONS = (
+    WorkerNumbers(
+        key="opposing",
+        title="Feedback against that of the others",
+        label="score",
+        caption="How sure it is of each worker that its feedback opposes that of the others, in "
+        "standard deviations; dashed: from here on it does not count.",
+        alarm=GUILTY,
+        alarming="opposing",
+    ),
+    WorkerNumbers(
+        key="riding",
+        title="Free riders",
+        label="score",
+        caption="How sure it is of each worker that it answers without training, in standard "
+        "deviations; dashed: from here on it counts as a free rider.",
+        column="free rider",
+        alarm=GUILTY,
+        alarming="free rider",
+    ),
+)
+"""What is recorded of workers, by what `Suspects.score` returns."""
