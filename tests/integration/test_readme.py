@@ -79,6 +79,15 @@ def test_the_readme_is_short() -> None:
     assert len(README.read_bytes()) <= 9_000
 
 
+def test_the_demo_trains_what_the_readme_shows(tmp_path: Path) -> None:
+    (command,) = re.findall(
+        r"mdgan (train .*) --out \$\$run", (REPOSITORY / "Makefile").read_text()
+    )
+    ran = run_here(*command.split(), "--dry-run", cwd=tmp_path)
+    (line,) = re.findall(r"^  trains +(.*)$", ran.output, re.MULTILINE)
+    assert f"\n{line}\n" in README.read_text(encoding="utf-8")
+
+
 def test_a_user_can_train_on_pictures_of_their_own(tmp_path: Path) -> None:
     (line,) = (line for line in shell_lines(README) if "{rank}" in line)
     for rank in range(1, 5):
