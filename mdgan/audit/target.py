@@ -115,8 +115,7 @@ def _held_out(
 
 def _groups(source: Partitioner, indices: Tensor) -> list[int]:
     """Whose samples some are, one number a person; empty if each stands for itself."""
-    found: list[int] = [] if source.groups is None else source.groups[indices].tolist()
-    return found
+    return [] if source.groups is None else source.groups[indices].tolist()
 
 
 def _one_of_each(source: Partitioner, indices: Tensor) -> Tensor:

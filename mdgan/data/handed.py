@@ -30,8 +30,7 @@ def remember(token: str, objects: Mapping[str, Any]) -> None:
 def remembered(token: str) -> dict[str, Any] | None:
     """Objects by their names; None if this program has none of that token."""
     _receive()
-    found: dict[str, Any] | None = _KNOWN.get(token)
-    return found
+    return _KNOWN.get(token)
 
 
 def handed(token: str, name: str) -> Any:

@@ -61,8 +61,7 @@ class Partitioner(ABC):
     def class_counts(self, indices: Tensor) -> list[int]:
         """How many of some samples each class has, of all classes that the data have."""
         num_classes = int(self.labels.max()) + 1
-        counts: list[int] = torch.bincount(self.labels[indices], minlength=num_classes).tolist()
-        return counts
+        return torch.bincount(self.labels[indices], minlength=num_classes).tolist()
 
     def try_reading(self, index: int) -> None:
         """Reads one sample and forgets it; raises anything if it cannot be read."""

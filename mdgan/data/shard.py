@@ -67,8 +67,7 @@ class Shard:
 
     def class_counts(self) -> list[int]:
         """The number of samples of each class, from class 0 to the highest here."""
-        counts: list[int] = torch.bincount(self._samples.labels).tolist()
-        return counts
+        return torch.bincount(self._samples.labels).tolist()
 
     def next_batch(self, batch_size: int) -> Samples:
         """Draws X^(r) without replacement until the shard is used up, then reshuffles."""

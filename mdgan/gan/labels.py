@@ -86,8 +86,7 @@ class Samples:
 
 def num_classes_of(model: nn.Module) -> int | None:
     """K of a conditional model; None for a model that is not."""
-    num_classes: int | None = getattr(model, "num_classes", None)
-    return num_classes
+    return getattr(model, "num_classes", None)
 
 
 def inputs(first: Tensor, labels: Tensor | None) -> tuple[Tensor, ...]:

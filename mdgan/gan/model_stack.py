@@ -225,8 +225,7 @@ def _stacked(tensors: Sequence[dict[str, Tensor]]) -> TensorDict:
 
 
 def _tensors(stacks: TensorDict) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = stacks.to_dict()
-    return tensors
+    return stacks.to_dict()
 
 
 def _group_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

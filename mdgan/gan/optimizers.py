@@ -126,8 +126,7 @@ def weights_replaced(optimizer: torch.optim.Optimizer) -> None:
 
 def within(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """The optimizer that takes single steps: of Lookahead the one inside, else itself."""
-    inner: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
-    return inner
+    return getattr(optimizer, "optimizer", optimizer)
 
 
 def kept_by_registered(policy: Policy) -> Kept:

@@ -120,5 +120,4 @@ def _holding(prepared: Prepared, worker: int) -> str:
 
 def _counts(prepared: Prepared, worker: int) -> list[int]:
     source, indices = prepared.holdings[worker]
-    counts: list[int] = torch.bincount(source.labels[indices]).tolist()
-    return counts
+    return torch.bincount(source.labels[indices]).tolist()

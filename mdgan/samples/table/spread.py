@@ -54,8 +54,7 @@ class Cells:
             found = np.floor(positions) + self._low
         else:
             found = np.round(self._unrounded(positions), self._decimals)
-        clipped: Floats = np.clip(found, self._low, self._high)
-        return clipped
+        return np.clip(found, self._low, self._high)
 
     def last_values(self) -> Floats:
         """The largest value that each cell may hold."""
@@ -72,8 +71,7 @@ class Cells:
         share = positions / self.number
         if self._column.spacing == "log":
             share = np.expm1(share * np.log1p(_LOG_STRENGTH)) / _LOG_STRENGTH
-        found: Floats = self._low + share * (self._high - self._low)
-        return found
+        return self._low + share * (self._high - self._low)
 
     def count(self, values: Floats) -> Codes:
         """How many values lie in each cell."""
@@ -162,14 +160,12 @@ def _even(cells: Floats) -> Floats:
 
 def rounded_counts(counts: Floats) -> Floats:
     """The nearest square: a count of c is known to ± √c as to what it stands for."""
-    found: Floats = np.square(np.round(np.sqrt(counts)))
-    return found
+    return np.square(np.round(np.sqrt(counts)))
 
 
 def is_other(column: Scaled, values: Floats) -> NDArray[np.bool_]:
     """Which values of a column of numbers are there, and are none of the common ones."""
-    found: NDArray[np.bool_] = ~np.isnan(values) & ~np.isin(values, column.common)
-    return found
+    return ~np.isnan(values) & ~np.isin(values, column.common)
 
 
 def options_of(column: AnyColumn, values: Floats) -> Codes:
