@@ -30,7 +30,7 @@ figure is the median over all workers: fewer than half of them cannot move it.
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from statistics import median
 from typing import NamedTuple
 
@@ -105,6 +105,11 @@ class Evidence:
         }
         self._origin |= origins
         self._before |= {taker: self._all(taker) for taker in origins}
+
+    def forget(self, worker: int) -> None:
+        """Another one has the rank now."""
+        for known in (self._by_origin, self._origin, self._before):
+            known.pop(worker, None)
 
     def of(self, worker: int) -> float:
         """The logarithm of a ratio of likelihoods, at least 0, less what one other one explains."""
@@ -206,6 +211,15 @@ class FreeRiders:
             rows = self._last.rows
             given = {taker: rows[giver] for giver, taker in moves.items() if giver in rows}
             self._since |= {n: row for n, row in given.items() if n in self._since}
+
+    def forget(self, workers: Collection[int]) -> None:
+        """Others have these ranks now; their hosts come as newcomers do."""
+        for n in workers:
+            self._heed.forget(n)
+            self._motion.forget(n)
+        self._known -= set(workers)
+        self._since = {n: row for n, row in self._since.items() if n not in workers}
+        self._handovers.forget(workers)
 
     def guilty(self) -> set[int]:
         """The workers whose score says that they ride for free."""

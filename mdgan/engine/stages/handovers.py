@@ -79,6 +79,16 @@ class Handovers:
         """Those of `state` give no more."""
         self.spoilers = dict(state[".spoilers"].tolist()) if state else {}
 
+    def forget(self, workers: Collection[int]) -> None:
+        """Others have these ranks now: what the ranks have held says nothing of them."""
+        for n in workers:
+            for known in (self._took, self._witnesses, self._holders, self.spoilers):
+                known.pop(n, None)
+        for taker, holders in self._holders.items():
+            self._holders[taker] = tuple(n for n in holders if n not in workers)
+        open_ = self._refusals.items()
+        self._refusals = {key: v for key, v in open_ if not {key[0], *v[0]} & set(workers)}
+
     def num_witnesses(self, worker: int) -> int:
         """How many other hosts took from a worker what it had just been given."""
         return len(self._witnesses.get(worker, ()))

@@ -82,7 +82,6 @@ class Opposition:
         self._num_seen = 0
         self._given: dict[int, tuple[int, float]] = {}  # when, and the evidence there was
         self._times_found: dict[int, int] = {}
-        self._owner_of: dict[int, str] = {}
         self._search_ends = 0
 
     @property
@@ -108,7 +107,7 @@ class Opposition:
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continues where `state` was taken; with that of before the first look it begins anew."""
-        if state:
+        if ".evidence" in state:
             self._evidence = {int(n): evidence for n, evidence in state[".evidence"].tolist()}
             self._given = {int(n): (int(at), had) for n, at, had in state[".given"].tolist()}
             self.guilty = set(map(int, state[".guilty"].tolist()))
@@ -121,16 +120,12 @@ class Opposition:
         """Workers were given a discriminator by others."""
         self._given |= {n: (self._num_seen, self._evidence.get(n, 0.0)) for n in workers}
 
-    def owned_by(self, owner_of: Mapping[int, str]) -> set[int]:
-        """Forgets what was found of ranks that others have now, by what hosts are known by."""
-        before = self._owner_of
-        changed = {n for n, owner in owner_of.items() if before.setdefault(n, owner) != owner}
-        self.guilty -= changed
-        for n in changed:
-            before[n] = owner_of[n]
+    def forget(self, workers: Collection[int]) -> None:
+        """Others have these ranks now, so nothing is known of them."""
+        self.guilty -= set(workers)
+        for n in workers:
             for known in (self._evidence, self._given, self._times_found):
                 known.pop(n, None)
-        return changed
 
     def look(
         self,

@@ -5,7 +5,9 @@ models on to each other. The stage comes after the screening and before the rule
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 
+import torch
 from torch import Tensor
 
 from mdgan.engine.answers import Answers
@@ -18,7 +20,9 @@ from mdgan.gan.exact_sum import PartialSum
 from mdgan.gan.model_state import part_of, under
 
 _ATTACKER = "an attacker"
-_HANDOVERS, _OPPOSITION = "handovers", "opposition"
+_HANDOVERS, _OPPOSITION, _OWNERS = "handovers", "opposition", "owners"
+_CERTIFIED = 1 << 62
+"""Owners from here on are certificates, by a part of their hash; below are hosts, by number."""
 
 
 class Suspects:
@@ -31,7 +35,7 @@ class Suspects:
         handovers: takes in what workers hand on to each other.
     """
 
-    states = _HANDOVERS, _OPPOSITION
+    states = _HANDOVERS, _OPPOSITION, _OWNERS
     """What names in `state` begin with."""
 
     def __init__(self, settings: SuspectSettings, batch_size: int, *, of_sums: bool) -> None:
@@ -42,6 +46,7 @@ class Suspects:
         self._looks = settings.longest_answer > 0
         self._of_sums = of_sums
         self._noted: dict[int, str] = {}  # what each was told to look like
+        self._owner_of: dict[int, int] = {}  # by worker; see `_CERTIFIED`
 
     def swapped(self, moves: Mapping[int, int]) -> None:
         """Discriminators moved, giver → taker: answers may be due to what a worker was given."""
@@ -50,13 +55,17 @@ class Suspects:
 
     def state(self) -> dict[str, Tensor]:
         """What the next looks depend on."""
+        # A rank may be on another host of the same machines once the run goes on.
+        known = [(n, owner) for n, owner in self._owner_of.items() if owner >= _CERTIFIED]
+        owners = {_OWNERS: torch.tensor(known)} if known else {}
         opposition = under(_OPPOSITION, self.opposition.state())
-        return {**under(_HANDOVERS, self.handovers.state()), **opposition}
+        return {**under(_HANDOVERS, self.handovers.state()), **opposition, **owners}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continues where `state` was taken; other tensors may be among them."""
         self.handovers.load_state(part_of(state, _HANDOVERS))
         self.opposition.load_state(part_of(state, _OPPOSITION))
+        self._owner_of = dict(state[_OWNERS].tolist()) if _OWNERS in state else {}
 
     def score(
         self,
@@ -77,6 +86,7 @@ class Suspects:
         Returns:
             By the key of `SUSPICIONS`, the scores of workers.
         """
+        self._forget_changed_ranks(engine)
         riders, feedbacks = self._riders, answers.singles
         riders.look(generated, judged, feedbacks, swap_follows=swap_follows)
         self._tell({n: ("a free rider", riders.why(n)) for n in riders.guilty()}, engine)
@@ -90,13 +100,9 @@ class Suspects:
         self, feedbacks: Mapping[int, Tensor], sums: Sequence[PartialSum], engine: Engine
     ) -> set[int]:
         """The workers whose answers do not count, since they oppose the others."""
+        self._forget_changed_ranks(engine)
         if self._looks:
-            host_of, peers = engine.peers.host_of(), engine.peers
-            owner_of = {n: peers.identity(host) for n, host in host_of.items()}
-            for worker in self.opposition.owned_by(owner_of):
-                if self._noted.get(worker) == _ATTACKER:
-                    del self._noted[worker]
-            self.opposition.look(feedbacks, sums, host_of)
+            self.opposition.look(feedbacks, sums, engine.peers.host_of())
             reason = _ATTACKER, "its feedback opposes that of the others, and does not count"
             self._tell(dict.fromkeys(self.opposition.guilty, reason), engine)
         return self.opposition.left_out
@@ -104,6 +110,19 @@ class Suspects:
     def innocent(self, workers: Iterable[int]) -> set[int]:
         """Those of the workers that may be asked; of sums all counts, so the guilty are not."""
         return set(workers) - (self.opposition.guilty if self._of_sums else set())
+
+    def _forget_changed_ranks(self, engine: Engine) -> None:
+        """What was found of a rank is not held against another certificate that has it now."""
+        peers, before, changed = engine.peers, self._owner_of, set[int]()
+        for n, host in peers.host_of().items():
+            owner = _owner(peers.identity(host), host)
+            if before.setdefault(n, owner) != owner:
+                before[n] = owner
+                changed.add(n)
+                self._noted.pop(n, None)
+        if changed:
+            self.opposition.forget(changed)
+            self._riders.forget(changed)
 
     def _tell(self, found: Mapping[int, tuple[str, str]], engine: Engine) -> None:
         """Tells once what workers look like, and why; shuts them out if the user wants that."""
@@ -116,3 +135,10 @@ class Suspects:
             else:
                 hint = "" if self._of_sums else " (see --shut-out-free-riders)"
                 engine.note(f"rank {worker} looks like {what}: {reason}{hint}")
+
+
+def _owner(identity: str, host: int) -> int:
+    """See `_CERTIFIED`."""
+    digest = sha256(identity.encode()).digest()
+    is_certified = identity != f"host {host}"
+    return int.from_bytes(digest[:7], "little") | _CERTIFIED if is_certified else host

@@ -3,14 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from math import log, sqrt
 from statistics import median
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from mdgan.engine.answers import Answers
 from mdgan.engine.stages.free_riders import Evidence, FreeRiders
 from mdgan.engine.stages.handovers import Handovers
-from mdgan.engine.stages.suspect_settings import GUILTY
+from mdgan.engine.stages.suspect_settings import GUILTY, SuspectSettings
+from mdgan.engine.stages.suspects import Suspects
 from mdgan.families.mdgan.swaps import Moves, draw_swap
 from tests.claims.registry import claim
 
@@ -214,6 +218,44 @@ def test_who_stops_training_later_is_found(honest: int, then: int) -> None:
     game.play(honest)
     game.liars = {3: noise}
     assert scored(game.play(then)).guilty() == {3}
+
+
+@pytest.mark.parametrize("later", ["honest", "constant"])
+def test_what_a_rank_did_is_not_held_against_its_next_owner(later: str) -> None:
+    game, notes = Game({3: LIES["constant"]}), list[str]()
+    game.play(250)
+    game.liars = {3: LIES["constant"]} if later == "constant" else {}
+    game.play(250)
+    suspects = Suspects(SuspectSettings(), SHAPE[0], of_sums=False)
+    for place, (generated, feedbacks, swaps) in enumerate(game.played):
+        owner = "the first" if place < 250 else "the second"
+        peers = SimpleNamespace(
+            host_of=lambda: dict(zip(WORKERS, WORKERS, strict=True)), identity=f"{owner} {{}}".format
+        )
+        engine: Any = SimpleNamespace(peers=peers, note=notes.append)
+        answers = Answers(dict(feedbacks), losses=dict.fromkeys(WORKERS, torch.zeros(2)))
+        suspects.score(generated, JUDGED, answers, engine, swap_follows=swaps)
+        if swaps:
+            suspects.swapped(moves_after(1 + place % 250))
+        if place in (249, 260):
+            assert len(notes) == 1
+    assert len(notes) == 1 + (later == "constant")
+    assert all(note.startswith("rank 3 looks like a free rider") for note in notes)
+
+
+def test_the_next_owner_of_a_spoilers_rank_may_give_and_is_blamed_for_nothing_before() -> None:
+    handovers, on = Handovers(), Handovers()
+    refusals(handovers, 5, found_by=2)
+    handovers.forget({5})
+    on.load_state(handovers.state())
+    assert handovers.spoilers == on.spoilers == {}
+    workers = range(1, 9)
+    for number in range(30, 60):
+        moves = draw_swap("pairs", 3, number, workers)
+        given = {giver: f"{giver} in {number}" for giver in moves}
+        taken = {taker: given[giver] for giver, taker in moves.items()}
+        handovers.note(moves, given, taken, {n: n for n in workers})
+    assert not handovers.accused()
 
 
 def test_the_size_of_answers_does_not_matter() -> None:
