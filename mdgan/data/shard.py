@@ -65,9 +65,9 @@ class Shard:
         """What its samples add to what all sites learn before training; see `Partitioner`."""
         return self._samples.counts(torch.arange(len(self)))
 
-    def class_counts(self) -> list[int]:
-        """The number of samples of each class, from class 0 to the highest here."""
-        counts: list[int] = torch.bincount(self._samples.labels).tolist()
+    def class_counts(self, least: int = 0) -> list[int]:
+        """The number of samples of each class, from class 0 to the highest here, or to `least`."""
+        counts: list[int] = torch.bincount(self._samples.labels, minlength=least).tolist()
         return counts
 
     def next_batch(self, batch_size: int) -> Samples:
