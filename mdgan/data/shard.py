@@ -65,9 +65,9 @@ class Shard:
         """What its samples add to what all sites learn before training; see `Partitioner`."""
         return self._samples.counts(torch.arange(len(self)))
 
-    def class_counts(self) -> list[int]:
-        """The number of samples of each class, from class 0 to the highest here."""
-        return torch.bincount(self._samples.labels).tolist()
+    def class_counts(self, least: int = 0) -> list[int]:
+        """The number of samples of each class, from class 0 to the highest here, or to `least`."""
+        return torch.bincount(self._samples.labels, minlength=least).tolist()
 
     def next_batch(self, batch_size: int) -> Samples:
         """Draws X^(r) without replacement until the shard is used up, then reshuffles."""

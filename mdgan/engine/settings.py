@@ -167,6 +167,22 @@ class RunSettings(declare.Settings):
         """Whether each worker adds only a part of the noise, as the server sees sums alone."""
         return False
 
+    @property
+    def goes_by_classes(self) -> bool:
+        """Whether training follows how many samples of each class each worker holds."""
+        return False
+
+    @property
+    def hides_classes(self) -> bool:
+        """Whether workers count these with noise, which is charged before training."""
+        privacy = self.privacy
+        return self.goes_by_classes and privacy.covers_samples and not privacy.discloses("classes")
+
+    @property
+    def tells_classes(self) -> bool:
+        """Whether workers tell the server these counts."""
+        return self.goes_by_classes or self.privacy.discloses("classes")
+
     def noise_sharing(self, least: int = 1) -> NoiseSharing | None:
         """What sums must have, for a host that wants so many sharers; None if none is shared."""
         if not self.shares_noise:

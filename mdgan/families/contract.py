@@ -114,6 +114,8 @@ class HostNeeds(Generic[S]):
     clients: "ClientShards | None" = None
     # Of one process that the host forks after another; empty if they may use all.
     cores: Sequence[frozenset[int]] = ()
+    # By rank, what `Builder.class_counts` says, with noise if that hides it; or their sum alone.
+    class_counts: Mapping[int, Sequence[int]] = field(default_factory=dict)
     # What the samples of the workers may spend, by rank; empty without noise.
     budgets: "Mapping[int, Budget]" = field(default_factory=dict)
     # Of the workers' samples, where the server adds the noise.
@@ -284,7 +286,7 @@ class Builder(ABC, Generic[S]):
         return None
 
     def class_counts(self, shard: "Shard", _settings: S) -> list[int]:
-        """What a worker says of its data: how many samples of each class it holds."""
+        """How many samples of each class a worker holds."""
         return shard.class_counts()
 
     def check_kind(self, settings: S, kind: "SampleKind") -> None:

@@ -1,14 +1,14 @@
 """What a machine checks before its workers spend, and what their owner hears; spends nothing."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
+from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partition import lets_workers_share
 from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.launch.privacy import counted, schedule_of_clients
+from mdgan.launch.privacy import classes_of, counted, schedule_of_clients
 from mdgan.privacy import counts, planning
 from mdgan.privacy.accountant import PrivacyCharge, check_installed, epsilon_of
 from mdgan.privacy.contents import Contents
@@ -26,7 +26,7 @@ def check_budgets(
     settings: RunSettings,
     shards: Mapping[int, Shard],
     contents: Mapping[int, Contents],
-    kind: SampleKind,
+    dataset: DatasetFile,
     *,
     serves: bool,
     goes_on: bool = False,
@@ -34,14 +34,14 @@ def check_budgets(
     """Checks that those who spend on this machine may take a step; writes nothing.
 
     Args:
-        kind: of samples, whose counts may be charged before training.
+        dataset: that the samples are of; counts of them may be charged before training.
         goes_on: whether an earlier run goes on; workers may have told all that they tell.
 
     Returns:
         Warnings, one line each.
     """
     privacy = settings.privacy
-    warnings = _check_distinct(settings, contents, kind)
+    warnings = _check_distinct(settings, contents, dataset.kind)
     if serves and (given := settings.training.init_from) is not None:
         warnings.append(
             f"--init-from {given}: {privacy.dp_flag} does not cover what it has learnt; begin with "
@@ -61,7 +61,7 @@ def check_budgets(
         )
     each = {rank: counted(settings, shard, contents.get(rank)) for rank, shard in shards.items()}
     warnings += _better_told_once(settings, each)
-    return warnings + _check_samples(settings, each, contents, kind, goes_on=goes_on)
+    return warnings + _check_samples(settings, each, contents, dataset, goes_on=goes_on)
 
 
 def _better_told_once(settings: RunSettings, shards: Mapping[int, Shard]) -> list[str]:
@@ -114,11 +114,21 @@ def _check_samples(
     settings: RunSettings,
     shards: Mapping[int, Shard],
     contents: Mapping[int, Contents],
-    kind: SampleKind,
+    dataset: DatasetFile,
     *,
     goes_on: bool,
 ) -> list[str]:
-    privacy = settings.privacy
+    privacy, asks_before = settings.privacy, settings.hides_classes or dataset.kind.num_counts
+    if asks_before and privacy.dp_accountant == "prv":
+        raise BadInput(
+            "--set dp_accountant=prv: cannot add up what counts and training spend; use rdp"
+        )
+    if settings.hides_classes and dataset.num_classes is None:
+        raise BadInput(
+            f"{privacy.dp_flag}: clients are drawn or weighed by noisy counts of classes, and "
+            f"{dataset.path} does not say how many classes there are; add NUM_CLASSES to it, or "
+            "give --sampling random --weighting uniform"
+        )
     warnings, folder = (
         _large_delta(privacy.dp_delta or 0.0, shards),
         planning.ledger_folder(privacy),
@@ -153,7 +163,10 @@ def _check_samples(
             left = plan.until - (0 if last is None else last.steps)
             warnings.append(f"{spent}; {left:,} steps with noise {plan.noise:.3g} are left")
         if rank in contents and not goes_on:
-            warnings += _new_questions(settings, schedule, contents[rank], known, kind, folder)
+            asked = {"this schema and target": dataset.kind.counts_meaning}
+            if settings.hides_classes:
+                asked["these labels"] = classes_of(shard, dataset.num_classes or 0).meaning
+            warnings += _new_questions(settings, schedule, contents[rank], known, asked)
     return warnings
 
 
@@ -162,18 +175,21 @@ def _new_questions(
     schedule: planning.StepSchedule,
     held: Contents,
     known: LedgerView,
-    kind: SampleKind,
-    folder: Path,
+    asked: Mapping[str, str],
 ) -> list[str]:
-    """What the user should know before known samples, or known files, are asked something new."""
-    flag = settings.privacy.dp_flag
+    """What the user should know before known samples, or known files, are asked something new.
+
+    Args:
+        asked: by what counts follow from, `SampleCounts.meaning`; empty if nothing is counted.
+    """
+    flag, folder = settings.privacy.dp_flag, planning.ledger_folder(settings.privacy)
     if known.histories:
         releases = Releases(folder, held)
-        if not kind.num_counts or counts.are_told(settings, releases, kind.counts_meaning):
-            return []
         return [
-            f"{flag}: {schedule.whose} were not counted by this schema and target yet; that "
-            "spends anew, and adds to what they have spent before"
+            f"{flag}: {schedule.whose} were not counted by {by} yet; that spends anew, and "
+            "adds to what they have spent before"
+            for by, meaning in asked.items()
+            if meaning and not counts.are_told(settings, releases, meaning)
         ]
     before = look_up(folder, held.as_files())
     if not (held.sources and before.histories):

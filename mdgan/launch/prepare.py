@@ -221,7 +221,7 @@ def _with_warnings(prepared: Prepared) -> Prepared:
         settings,
         shards,
         contents,
-        prepared.dataset.kind,
+        prepared.dataset,
         serves=serves,
         goes_on=prepared.continues is not None,
     )

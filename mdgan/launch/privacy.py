@@ -1,7 +1,8 @@
 """What a machine checks and opens for differential privacy, before its workers train."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from mdgan.data.shard import ClientShards, Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
+from mdgan.gan.labels import even_labels, shares_of
 from mdgan.privacy import counts
 from mdgan.privacy.budget import Budget, ClientsAccount, open_budget
 from mdgan.privacy.contents import Contents
@@ -20,7 +22,7 @@ from mdgan.privacy.planning import StepSchedule, ledger_folder, plan_of
 from mdgan.privacy.settings import DISCLOSABLE
 from mdgan.samples.contract import SampleKind
 
-CLASSES, FEATURES = DISCLOSABLE[:2]  # what hosts tell outside of training
+FEATURES = DISCLOSABLE[1]  # what hosts tell outside of training
 
 
 def tells(settings: RunSettings, what: str) -> bool:
@@ -123,19 +125,59 @@ def counts_of(
     """The counts of each worker, int64; where noise hides samples, with noise, and charged."""
     if not settings.privacy.covers_samples:
         return {rank: shard.counts() for rank, shard in shards.items()}
-    found: dict[int, Tensor] = {}
+
+    def count(shard: Shard) -> counts.SampleCounts:
+        return counts.SampleCounts(shard.counts(), kind.num_histograms, kind.counts_meaning)
+
+    return {rank: told for rank, _, told in _noisy(settings, shards, contents, count)}
+
+
+def noisy_classes(
+    settings: RunSettings,
+    shards: Mapping[int, Shard],
+    contents: Mapping[int, Contents],
+    num_classes: int,
+) -> dict[int, list[int]]:
+    """About how many samples of each class workers hold: all that may follow their classes.
+
+    A worker's weight follows from its own counts, so noise in the sum of all would not cover it:
+    each worker adds noise to its own, and only then are they told or added up. A sample stands in
+    one count of one worker, which makes them one Gaussian mechanism of sensitivity 1, charged
+    beside the worker's steps. What follows from counts and steps costs no more: the weight, weight
+    × models, who is drawn, and sums of all that.
+
+    Noisy counts are cut at 0, drawn together where they differ no more than noise makes them
+    (`shares_of`), and scaled to the number of samples that the worker tells anyway, so that they
+    add up as counts do.
+    """
+    found, variance = dict[int, list[int]](), counts.noise_of(settings) ** 2
+    count = partial(classes_of, num_classes=num_classes)
+    for rank, size, told in _noisy(settings, shards, contents, count):
+        shares = shares_of(told.clamp(min=0).double(), variance)
+        labels = even_labels(shares, settings.privacy.public_samples(size))
+        found[rank] = torch.bincount(labels, minlength=num_classes).tolist()
+    return found
+
+
+def classes_of(shard: Shard, num_classes: int) -> counts.SampleCounts:
+    """How many samples of each of K classes a worker holds; by other labels they are others."""
+    held = torch.tensor(shard.class_counts(num_classes))[:num_classes]
+    return counts.SampleCounts(held, 1, f"classes {sha256(held.numpy().tobytes()).hexdigest()}")
+
+
+def _noisy(
+    settings: RunSettings,
+    shards: Mapping[int, Shard],
+    contents: Mapping[int, Contents],
+    count: Callable[[Shard], counts.SampleCounts],
+) -> Iterator[tuple[int, int, Tensor]]:
+    """Each worker, its number of units, and what is counted of them, with noise, and charged."""
     for rank, shard in shards.items():
         held = _contents_of(shard, rank, contents)
         each = counted(settings, shard, held)
-        found[rank] = counts.noisy_counts(
-            each.counts(),
-            kind.num_histograms,
-            schedule=StepSchedule.of_samples(rank, len(each), settings),
-            settings=settings,
-            held=held,
-            meaning=kind.counts_meaning,
-        )
-    return found
+        schedule = StepSchedule.of_samples(rank, len(each), settings)
+        told = counts.noisy_counts(count(each), schedule=schedule, settings=settings, held=held)
+        yield rank, len(each), told
 
 
 def check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) -> None:

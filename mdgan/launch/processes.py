@@ -148,6 +148,7 @@ def make_host(
         own_process=own_process,
         num_workers_here=len(prepared.ranks.workers()),
         clients=prepared.clients,
+        class_counts=counts,
         cores=machine.cores_of_slots(prepared.launch, workers, prepared.ranks.hosts),
         budgets=budgets,
         account=privacy.open_account(settings, shards, prepared.contents),
@@ -159,11 +160,10 @@ def make_host(
     # A standby that takes over may be on another machine.
     is_here = run is not None and len(prepared.link_settings.links.addresses()) == 1
     file, why_not = own_file(settings.scores), privacy.why_untold(settings)
-    tells_classes = privacy.tells(settings, privacy.CLASSES)
     folder, own = partial(_checkpoints_of, prepared, workers, run), settings.checkpoints
     return Host(
         builder.host(needs),
-        make_hello(workers[0], counts, prepared.identity, tells_classes=tells_classes),
+        make_hello(workers[0], counts, prepared.identity, tells_classes=settings.tells_classes),
         connect,
         timeouts,
         Describer(shards, file, device, why_not, prepared.dataset.shape, server_is_here=is_here),
@@ -175,12 +175,15 @@ def make_host(
 
 
 def _class_counts(prepared: Prepared, shards: Mapping[int, Shard]) -> dict[int, list[int]]:
-    """What a host tells of its workers' classes, or of their number of samples alone."""
+    """How many samples of each class a host's workers hold, or in all if nothing follows that."""
     settings, contents = prepared.settings, prepared.contents
+    if settings.hides_classes:
+        num_classes = prepared.dataset.num_classes or 0
+        return privacy.noisy_classes(settings, shards, contents, num_classes)
     units = {n: privacy.counted(settings, own, contents.get(n)) for n, own in shards.items()}
-    counts = {n: prepared.builder.class_counts(own, settings) for n, own in units.items()}
-    said = settings.privacy.dp_public_samples
-    return counts if said is None else {n: [said] for n in counts}
+    if settings.goes_by_classes or settings.tells_classes:
+        return {n: prepared.builder.class_counts(own, settings) for n, own in units.items()}
+    return {n: [settings.privacy.public_samples(len(own))] for n, own in units.items()}
 
 
 def _recorded_windows(prepared: Prepared) -> int:

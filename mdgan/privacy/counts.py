@@ -1,4 +1,4 @@
-"""Noise on counts that a worker tells once, before it trains; see `SampleKind.num_counts`.
+"""Noise on counts that a worker makes once, before it trains: of a table, or of its classes.
 
 The counts are the Gaussian mechanism with sampling rate 1: a unit counts by its first sample, so
 adding or removing it changes one count of each histogram by 1, and all by the root of their number.
@@ -9,6 +9,7 @@ two up. See `Releases` for what happens when counts are asked for again.
 import json
 from contextlib import closing
 from math import inf, sqrt
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -24,46 +25,41 @@ from mdgan.privacy.settings import PrivacySettings, Private
 _EACH = 1.0  # the sampling rate: every unit is counted
 
 
+class SampleCounts(NamedTuple):
+    """What was counted of some samples."""
+
+    counts: Tensor  # int64 [n], in which each unit counts once a histogram
+    num_histograms: int  # in how many counts a single unit is 1
+    meaning: str  # it differs wherever the counts of the same samples would
+
+
 def are_told(settings: Private, releases: Releases, meaning: str) -> bool:
     """Whether the same counts, of the same meaning, were told before, and are free."""
     return releases.told(_question(settings, releases, meaning)) is not None
 
 
 def _question(settings: Private, releases: Releases, meaning: str) -> bytes:
-    return releases.question("counts", meaning=meaning, noise=_noise(settings))
+    return releases.question("counts", meaning=meaning, noise=noise_of(settings))
 
 
 def noisy_counts(
-    counts: Tensor,
-    num_histograms: int,
-    *,
-    schedule: StepSchedule,
-    settings: Private,
-    held: Contents,
-    meaning: str,
+    counted: SampleCounts, *, schedule: StepSchedule, settings: Private, held: Contents
 ) -> Tensor:
     """The counts of a worker with noise, rounded: int64 [n], maybe below 0.
 
     Args:
-        counts: int64 [n], in which each unit counts once a histogram.
-        num_histograms: in how many counts a single unit is 1.
         schedule: of the training that follows.
         held: the samples that are counted.
-        meaning: see `are_told`.
 
     Raises:
         BadInput: the ledger refuses.
     """
     privacy, folder = settings.privacy, ledger_folder(settings.privacy)
     releases = Releases(folder, held)
-    question = _question(settings, releases, meaning)
+    question = _question(settings, releases, counted.meaning)
     if (again := releases.told(question)) is not None:
         return again
-    if privacy.dp_accountant == "prv":
-        raise BadInput(
-            "--set dp_accountant=prv: cannot add up what counts and training spend; use rdp"
-        )
-    noise, delta = _noise(settings), privacy.dp_delta or 0.0
+    noise, delta = noise_of(settings), privacy.dp_delta or 0.0
     steps = schedule.num_units * schedule.unit
     charge = accountant.PrivacyCharge(noise, _EACH, 1)
 
@@ -79,8 +75,8 @@ def noisy_counts(
         return Plan(asked, SAMPLE, "rdp", noise, _EACH, 1, 1, order)
 
     with closing(Ledger(folder, held, make_plan)) as ledger:
-        key, most = ledger.key("counts"), sqrt(num_histograms)
-        answer = with_noise(counts.double(), most, noise, key).round().long()
+        key, most = ledger.key("counts"), sqrt(counted.num_histograms)
+        answer = with_noise(counted.counts.double(), most, noise, key).round().long()
         ledger.taken += 1
         releases.keep(ledger, question, answer)
     return answer
@@ -104,12 +100,12 @@ def _check_affordable(
     raise BadInput(
         f"--dp-epsilon {limit:g}: {schedule.whose} have spent {spent:.3g} before "
         f"(ledger {ledger_folder(privacy)}),"
-        " and counts by a schema or a target that they were not counted by yet would spend the "
-        "rest; give more, or the schema and the target of before"
+        " and counts by a schema, a target or classes that they were not counted by yet would "
+        "spend the rest; give more, or those of before"
     )
 
 
-def _noise(settings: Private) -> float:
+def noise_of(settings: Private) -> float:
     """σ of the counts, in units of what one unit changes: by their share of ε, or of training."""
     privacy = settings.privacy
     if privacy.dp_noise is not None:

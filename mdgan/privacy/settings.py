@@ -115,8 +115,9 @@ class PrivacySettings(declare.Settings, group="privacy"):
     )
     dp_encoding_share: float = declare.key_setting(
         0.2,
-        "The share of epsilon that a table's counts take before training, by which all sites "
-        "learn how values spread.",
+        "The share of epsilon that each kind of counts takes before training: those of a table, by "
+        "which all sites learn how values spread; those of classes, where clients are drawn or "
+        "weighed by theirs.",
         declare.number(lambda share: 0 < share < 1, "must be above 0 and below 1"),
         metavar="SHARE",
     )

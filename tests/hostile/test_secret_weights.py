@@ -11,7 +11,7 @@ import torch
 
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
-from mdgan.errors import BadInput
+from mdgan.engine.hello import make_hello
 from mdgan.families.federated.build import BUILDER
 from mdgan.families.federated.messages import ASKCLASSES, CLASSES_FORM, ROUND, UPDATE
 from mdgan.families.federated.settings import FederatedSettings
@@ -61,24 +61,17 @@ def test_all_that_the_server_gets_is_sums(tmp_path: Path) -> None:
     "In secure sums the workers of fl-gan and fegan tell no classes, whatever the weights, but for "
     "one thing: with --sampling balanced they tell the server how many of each class.",
 )
-@claim(
-    "kl-under-noise",
-    "Under --dp-epsilon --weighting kl is refused without --dp-disclose classes, and with it "
-    "counts are told in the clear: no noise covers them.",
-)
 def test_a_worker_tells_its_classes_where_the_server_draws_by_them() -> None:
     digits = load("digits", None).partitioner(Path())
     shard = Shard(digits, torch.arange(40), torch.Generator())
     for sampling, secure in (("random", True), ("balanced", True), ("random", False)):
         given = {"sampling": sampling, "weighting": "kl", "secure_aggregation": secure}
         settings = FederatedSettings.read({"world_size": 8, **given})
+        counts = {1: BUILDER.class_counts(shard, settings)}
+        said = make_hello(1, counts, {}, tells_classes=settings.tells_classes)
+        assert said["num_samples"] == {"1": 40}
         hides = secure and sampling == "random"
-        assert BUILDER.class_counts(shard, settings) == ([40] if hides else shard.class_counts())
-    noise = {"weighting": "kl", "secure_aggregation": True, "dp_epsilon": 1.0, "dp_delta": 1e-5}
-    with pytest.raises(BadInput, match="--weighting kl: goes by the classes of workers"):
-        FederatedSettings.read({"world_size": 8, **noise})
-    settings = FederatedSettings.read({"world_size": 8, **noise, "dp_disclose": "classes"})
-    assert BUILDER.class_counts(shard, settings) == shard.class_counts()
+        assert said["class_counts"] == {"1": [] if hides else shard.class_counts()}
 
 
 class TellsOtherClasses(LyingServer):

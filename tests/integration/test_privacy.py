@@ -259,7 +259,10 @@ REFUSED = [
     ([*DP, "--audit-canaries", "7000"], ["--audit-canaries 7000", "enough for 6,208"]),
     ([*DP, "--algorithm", "paragan"], ["--dp-epsilon 8.0", "paragan", "mdgan or fl-gan"]),
     ([*DP, "--algorithm", "fl-gan", "--clients", "9"], ["--clients 9", "leave --clients out"]),
-    ([*DP, "--algorithm", "fegan"], ["balanced", "--dp-disclose classes"]),
+    (
+        [*DP, "--algorithm", "fegan", "--clusters", "kmeans:9"],
+        ["--clusters kmeans:9", "--dp-disclose classes"],
+    ),
     ([*DP, "--dp-noise", "0.1"], ["--dp-epsilon 8", "too small for one step", "--dp-noise 0.1"]),
     (["--dp-epsilon", "0.01", "--dp-delta", "0.0001"], ["--dp-epsilon 0.01", "too small for"]),
     ([*DP, "--partition", "fegan:2,50"], ["--partition fegan:2,50", "the same sample"]),

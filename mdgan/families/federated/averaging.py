@@ -21,7 +21,7 @@ from mdgan.families.federated.round import (
     balanced_clients,
     sum_of,
 )
-from mdgan.families.federated.settings import FederatedSettings, RoundSettings
+from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.aggregation_form import MEDIAN, AggregationRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine
 from mdgan.gan.exact_sum import PartialSum, average, total
@@ -49,7 +49,7 @@ class Averaging(Rounds):
 
     def begin(self, _num_rounds: int, class_counts: ClassCounts, _engine: Engine) -> None:
         """Comes before the first of so many rounds; raises `BadInput` if there can be none."""
-        check_classes(self._settings.rounds, class_counts)
+        check_classes(self._settings, class_counts)
 
     def announce(self, iteration: int, engine: Engine) -> None:
         """Tells hosts what they must know before the round that ends with this iteration."""
@@ -151,9 +151,13 @@ def combine_models(
     return torch.cat(by_part)
 
 
-def check_classes(rounds: RoundSettings, class_counts: ClassCounts) -> None:
-    """Refuses balanced sampling where some class has no sample; of clusters some may have none."""
-    if rounds.sampling != "balanced" or rounds.clusters.number:
+def check_classes(settings: FederatedSettings, class_counts: ClassCounts) -> None:
+    """Refuses balanced sampling where some class has no sample.
+
+    Of clusters some may have none, and so may classes by noisy counts.
+    """
+    rounds = settings.rounds
+    if rounds.sampling != "balanced" or rounds.clusters.number or settings.hides_classes:
         return
     held = sum_of(class_counts.values())
     if len(held) < 2:

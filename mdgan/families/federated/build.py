@@ -100,8 +100,12 @@ class _Federated(contract.Builder[FederatedSettings]):
                 repeats=settings.begins_anew and not settings.shares_noise,
                 sharing=settings.noise_sharing(needs.least_sharers),
             )
-        shards = needs.shards.items() if settings.weighs_in_secret else ()
-        classes = {rank: _classes_of(shard, settings) for rank, shard in shards}
+        classes = needs.class_counts if settings.weighs_in_secret else {}
+        if (most := max(map(len, classes.values()), default=0)) > MOST_CLASSES:
+            raise BadInput(
+                f"--weighting kl: with --secure-aggregation up to {MOST_CLASSES:,} classes are "
+                f"added up, and these are {most:,}; use --weighting uniform"
+            )
         return FederatedHost(needs, clients, path, training, classes)
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> sizes.MessageSizes:
@@ -138,8 +142,11 @@ class _Federated(contract.Builder[FederatedSettings]):
         )
 
     def class_counts(self, shard: Shard, settings: FederatedSettings) -> list[int]:
-        """With `--clusters` they are groups; in secure sums the number of samples alone."""
-        return _classes_of(shard, settings) if settings.tells_classes else [len(shard)]
+        """With `--clusters` they are groups, which a client finds itself."""
+        method, number = settings.rounds.clusters.method, settings.rounds.clusters.number
+        if not number:
+            return shard.class_counts()
+        return cluster_counts(shard.pieces(_PIECE), method, number, settings.training.seed)
 
     def check_kind(self, settings: FederatedSettings, kind: SampleKind) -> None:
         """Refuses what must look at samples before all sites have counted, or hides no counts."""
@@ -163,7 +170,7 @@ class _Federated(contract.Builder[FederatedSettings]):
     def check_holdings(
         self, settings: FederatedSettings, class_counts: Mapping[int, Sequence[int]]
     ) -> None:
-        check_classes(settings.rounds, class_counts)
+        check_classes(settings, class_counts)
 
     def planning(
         self, settings: FederatedSettings, models: Models, class_counts: contract.ClassCounts | None
@@ -185,20 +192,6 @@ class _Federated(contract.Builder[FederatedSettings]):
             many = number if number != "auto" else "as many as train fastest here"
             rows.append(("slots of each host", many))
         return rows
-
-
-def _classes_of(shard: Shard, settings: FederatedSettings) -> list[int]:
-    """How many samples of each class a client holds, or of each group that it has found itself."""
-    method, number = settings.rounds.clusters.method, settings.rounds.clusters.number
-    if not number:
-        counts = shard.class_counts()
-        if settings.weighs_in_secret and len(counts) > MOST_CLASSES:
-            raise BadInput(
-                f"--weighting kl: with --secure-aggregation up to {MOST_CLASSES:,} classes are "
-                f"added up, and these are {len(counts):,}; use --weighting uniform"
-            )
-        return counts
-    return cluster_counts(shard.pieces(_PIECE), method, number, settings.training.seed)
 
 
 def make_client(

@@ -114,7 +114,7 @@ class RoundSettings(declare.Settings):
     weighting: str = declare.setting(
         "uniform",
         "What a worker's models weigh: the same, by samples, or by how near its classes are to "
-        "those of all workers.",
+        "those of all workers. With --dp-epsilon it counts them with noise.",
         declare.one_of("uniform", "samples", "kl"),
         symbol="w",
         is_choice=True,
@@ -225,9 +225,9 @@ class FederatedSettings(RunSettings):
             --clients out, or hide each of them as a whole (--dp-unit client)
         @poisson                             | training_load=measured |
             a client takes no step to try how long it takes
-        @untold                              | sampling=balanced weighting=kl clusters |
-            goes by the classes of workers, which they do not disclose with {when}; add
-            --dp-disclose classes, or give --sampling random --weighting uniform
+        @untold                              | clusters |
+            groups follow all samples of a worker at once, which no noise covers with {when}; add
+            --dp-disclose classes, or leave it out
         @not_private                        | dp_unit=client |
             is for --dp-epsilon or --dp-noise; give one, too
         dp_unit=client                       | sampling!=poisson |
@@ -327,13 +327,14 @@ class FederatedSettings(RunSettings):
         return is_secure and privacy.hides_clients and privacy.keeps_ledger
 
     @property
-    def tells_classes(self) -> bool:
-        """Whether clients tell how many samples of each class they hold.
+    def goes_by_classes(self) -> bool:
+        return self.rounds.sampling == "balanced" or self.rounds.weighting == "kl"
 
-        Secure sums take it only where the server draws clients by their classes.
-        """
-        is_drawn_by = self.rounds.sampling == "balanced" or self.privacy.has_dp
-        return is_drawn_by or not self.secure.secure_aggregation
+    @property
+    def tells_classes(self) -> bool:
+        """Secure sums take it only where the server draws clients by their classes."""
+        is_secure = self.secure.secure_aggregation and self.rounds.sampling != "balanced"
+        return super().tells_classes and not is_secure
 
     @property
     def weighs_in_secret(self) -> bool:

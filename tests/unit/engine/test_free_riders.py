@@ -230,7 +230,8 @@ def test_what_a_rank_did_is_not_held_against_its_next_owner(later: str) -> None:
     for place, (generated, feedbacks, swaps) in enumerate(game.played):
         owner = "the first" if place < 250 else "the second"
         peers = SimpleNamespace(
-            host_of=lambda: dict(zip(WORKERS, WORKERS, strict=True)), identity=f"{owner} {{}}".format
+            host_of=lambda: dict(zip(WORKERS, WORKERS, strict=True)),
+            identity=f"{owner} {{}}".format,
         )
         engine: Any = SimpleNamespace(peers=peers, note=notes.append)
         answers = Answers(dict(feedbacks), losses=dict.fromkeys(WORKERS, torch.zeros(2)))

@@ -120,7 +120,7 @@ def test_a_delta_that_allows_to_give_samples_away_is_told_once(delta: float, ran
     given = {"dp_noise": 2.0, "dp_delta": delta, "world_size": 3}
     shards = {1: make_shard(20), 2: make_shard(30)}
     given_settings = MDGANSettings.read(given)
-    warnings = check_budgets(given_settings, shards, {}, DIGITS.kind, serves=False)
+    warnings = check_budgets(given_settings, shards, {}, DIGITS, serves=False)
     said = [line for line in warnings if "--dp-delta" in line]
     assert len(said) == bool(rank)
     assert all(rank in line and "one of its 30 samples" in line for line in said)

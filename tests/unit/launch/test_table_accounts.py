@@ -98,7 +98,7 @@ class Site:
         self.contents = {1: Contents.of(self.shards[1])}
 
     def warnings(self) -> list[str]:
-        of = self.settings, self.shards, self.contents, self.dataset.kind
+        of = self.settings, self.shards, self.contents, self.dataset
         return check_budgets(*of, serves=False)
 
     def counts(self) -> torch.Tensor:

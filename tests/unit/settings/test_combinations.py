@@ -97,7 +97,10 @@ CASES: list[tuple[dict[str, Any], str]] = [
         "--merge-halves: with --batch-sampling poisson real samples are judged by themselves",
     ),
     # rounds
-    ({**FEGAN, **PRIVATE}, "--sampling balanced: goes by the classes of workers, which they do n"),
+    (
+        {**FEGAN, **PRIVATE, "clusters": "kmeans:3"},
+        "--clusters kmeans:3: groups follow all samples of a worker at once, which no noise covers",
+    ),
     ({**CLIENTS, **PRIVATE}, "--clients 9: with --dp-epsilon 1 each client has a machine that"),
     (
         {**FL_GAN, **PRIVATE, "training_load": "measured"},

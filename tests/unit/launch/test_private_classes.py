@@ -1,0 +1,218 @@
+"""Counts of classes with noise: what they are charged, how large the noise is, what they add up to.
+
+`families/federated` draws and weighs clients by them; `launch/privacy.py` makes them.
+"""
+
+import tempfile
+from dataclasses import replace
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mdgan.data.dataset_file import load
+from mdgan.data.shard import Shard
+from mdgan.engine.hello import make_hello
+from mdgan.errors import BadInput
+from mdgan.families.federated.settings import FederatedSettings
+from mdgan.gan.randomness import generator_for
+from mdgan.launch.budget_checks import check_budgets
+from mdgan.launch.privacy import classes_of, noisy_classes, open_budgets
+from mdgan.privacy import counts
+from mdgan.privacy.contents import Contents
+from mdgan.privacy.planning import StepSchedule
+from tests.accounts import charges_in
+from tests.claims.registry import claim
+
+accountants: Any = pytest.importorskip("opacus.accountants", reason="pip install 'mdgan[privacy]'")
+gdp: Any = pytest.importorskip("opacus.accountants.analysis.gdp")
+
+DIGITS = load("digits", None)
+DELTA = 1e-4
+quick = settings(deadline=None, max_examples=12)
+
+
+class Site:
+    """What a host of one worker does before it trains; it holds these digits, with these labels."""
+
+    def __init__(
+        self, folder: Path, held: Tensor, labels: Tensor | None = None, **changes: Any
+    ) -> None:
+        source = DIGITS.partitioner(Path())
+        if labels is not None:
+            source.labels = labels
+        given = {"dp_epsilon": 3.0, "dp_delta": DELTA, "dp_ledger": str(folder / "ledger")}
+        given |= {"algorithm": "fegan", "iterations": 20, "batch_size": 10, "world_size": 2}
+        self.settings = FederatedSettings.read({"weighting": "kl", **given, **changes})
+        self.shard = Shard(source, held, generator_for(0))
+        self.shards, self.contents = {1: self.shard}, {1: Contents.of(self.shard)}
+
+    def classes(self, num_classes: int = 10) -> list[int]:
+        return noisy_classes(self.settings, self.shards, self.contents, num_classes)[1]
+
+    def noise(self, num_classes: int) -> Tensor:
+        """What is added to the counts of each class."""
+        counted = classes_of(self.shard, num_classes)
+        schedule = StepSchedule.of_samples(1, len(self.shard), self.settings)
+        about: Any = {"schedule": schedule, "settings": self.settings, "held": self.contents[1]}
+        return counts.noisy_counts(counted, **about) - counted.counts
+
+    def spend_all(self) -> float:
+        """ε once all steps of training are taken."""
+        (budget,) = open_budgets(self.settings, self.shards, self.contents).values()
+        while not budget.over:
+            budget.key("noise")
+            budget.advance()
+        spent = budget.spent().epsilon
+        budget.close()
+        return spent
+
+
+SOME = torch.arange(300)
+
+
+@claim("noisy-classes", "The counts take their share of ε before training")
+def test_counts_are_charged_before_training_and_both_keep_to_epsilon(tmp_path: Path) -> None:
+    site = Site(tmp_path, SOME)
+    site.classes()
+    (before,) = charges_in(tmp_path / "ledger")
+    assert (before.rate, before.steps) == (1.0, 1)
+    # By the exact theorem for one Gaussian mechanism, whose sum one sample changes by 1.
+    assert 0.97 * 0.6 < gdp.eps_from_mu(mu=1 / before.noise, delta=DELTA) <= 0.6
+    assert 2.9 < site.spend_all() <= 3
+    first, steps = charges_in(tmp_path / "ledger")
+    assert first == before
+    assert steps.rate == pytest.approx(10 / 300)
+    assert steps.steps == 20
+    both = accountants.RDPAccountant()
+    both.history = [(c.noise, c.rate, c.steps) for c in (first, steps)]
+    assert both.get_epsilon(DELTA) <= 3
+    alone = accountants.RDPAccountant()
+    alone.history = both.history[1:]
+    assert alone.get_epsilon(DELTA) < both.get_epsilon(DELTA), "counts have spent some of it"
+
+
+@claim(
+    "told-once",
+    "The identical question is free, and the ledger answers it by what was told then.",
+)
+@claim("new-question-said", "Before known samples are asked something new, a line says so")
+def test_the_same_counts_are_free_and_those_of_other_labels_are_not(tmp_path: Path) -> None:
+    told = Site(tmp_path, SOME).classes()
+    again = Site(tmp_path, SOME, iterations=7, weighting="uniform", sampling="balanced")
+    assert again.classes() == told
+    assert len(charges_in(tmp_path / "ledger")) == 1
+    others = torch.arange(1438) % 3
+    other = Site(tmp_path, SOME, others)
+    checked = other.settings, other.shards, other.contents, DIGITS
+    (said,) = [line for line in check_budgets(*checked, serves=False) if "these labels" in line]
+    assert "spends anew" in said
+    assert other.classes() != told
+    assert len(charges_in(tmp_path / "ledger")) == 2
+    assert not [line for line in check_budgets(*checked, serves=False) if "these labels" in line]
+
+
+def test_what_is_left_pays_for_no_third_question(tmp_path: Path) -> None:
+    Site(tmp_path, SOME).classes()
+    Site(tmp_path, SOME).spend_all()
+    with pytest.raises(BadInput, match="classes that they were not counted by yet would spend"):
+        Site(tmp_path, SOME, torch.arange(1438) % 3).classes()
+
+
+@quick
+@given(st.floats(0.5, 20), st.floats(0.05, 0.8), st.sampled_from([1, 7, 300]))
+def test_the_noise_is_as_large_as_its_share_of_epsilon_asks(
+    epsilon: float, share: float, number: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        own: dict[str, Any] = {"dp_epsilon": epsilon, "dp_encoding_share": share, "iterations": 5}
+        site = Site(Path(folder), torch.arange(number), **own, batch_size=1)
+        stated = counts.noise_of(site.settings)
+        noise = site.noise(1000).double()
+        (charged,) = charges_in(Path(folder) / "ledger")
+    assert charged.noise == stated
+    assert gdp.eps_from_mu(mu=1 / stated, delta=DELTA) <= epsilon * share
+    # Counts are rounded to whole numbers afterwards, which adds a variance of 1/12.
+    assert float(noise.std()) == pytest.approx(sqrt(stated**2 + 1 / 12), rel=0.12)
+    assert abs(float(noise.mean())) < 6 * stated / sqrt(1000)
+
+
+@quick
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=40), st.data())
+def test_without_a_sample_one_count_is_lower_by_one(held: list[int], data: st.DataObject) -> None:
+    """What one unit of the account changes of the counts, which the noise has to hide."""
+    labels = torch.tensor(held + [0] * (1438 - len(held)))
+    left_out = data.draw(st.integers(0, len(held) - 1))
+    those = torch.arange(len(held))
+    with tempfile.TemporaryDirectory() as folder:
+        whole = classes_of(Site(Path(folder), those, labels).shard, 10)
+        less = classes_of(Site(Path(folder), those[those != left_out], labels).shard, 10)
+    change = whole.counts - less.counts
+    assert float(change.double().norm()) == 1 == int(change[held[left_out]])
+    assert len(whole.counts) == len(less.counts) == 10  # and not up to the highest class here
+    assert whole.num_histograms == 1
+
+
+@quick
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.floats(0.2, 30))
+def test_they_add_up_to_the_number_that_is_told_anyway(held: list[int], epsilon: float) -> None:
+    labels = torch.tensor(held + [0] * (1438 - len(held)))
+    with tempfile.TemporaryDirectory() as folder:
+        own = {"dp_epsilon": epsilon, "iterations": 3, "batch_size": 1}
+        those = torch.arange(len(held))
+        found = Site(Path(folder), those, labels, **own).classes()
+        declared = Site(Path(folder), those, labels, **own, dp_public_samples=70).classes()
+    assert len(found) == len(declared) == 10
+    assert min(*found, *declared) >= 0
+    assert (sum(found), sum(declared)) == (len(held), 70)
+
+
+def test_with_hardly_any_noise_they_are_the_counts(tmp_path: Path) -> None:
+    site = Site(tmp_path, SOME, dp_epsilon=None, dp_noise=0.001)
+    assert site.classes() == site.shard.class_counts()
+
+
+@claim("unit", "counts take the first one.")
+def test_equal_samples_count_once(tmp_path: Path) -> None:
+    twice = torch.tensor([5, 5, 5, 9])
+    site = Site(tmp_path, twice, torch.arange(1438) % 10, dp_epsilon=None, dp_noise=0.001)
+    assert site.classes() == [0, 0, 0, 0, 0, 1, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "counted", "told"),
+    [
+        ({"sampling": "balanced"}, True, True),
+        ({"sampling": "random"}, True, True),
+        ({"sampling": "random", "secure_aggregation": True}, True, False),
+        ({"sampling": "balanced", "secure_aggregation": True}, True, True),
+        ({"sampling": "random", "weighting": "uniform"}, False, False),
+        ({"dp_disclose": "classes"}, False, True),
+        ({"dp_disclose": "classes", "sampling": "random", "secure_aggregation": True}, 0, False),
+    ],
+    ids=str,
+)
+def test_who_counts_with_noise_and_who_tells_the_server(
+    tmp_path: Path, changes: dict[str, Any], counted: bool, told: bool
+) -> None:
+    given = Site(tmp_path, SOME, world_size=6, participation=1.0, **changes).settings
+    assert given.hides_classes == bool(counted)
+    said = make_hello(1, {1: [3, 4]}, {}, tells_classes=given.tells_classes)
+    assert said["class_counts"] == {"1": [3, 4] if told else []}
+    assert said["num_samples"] == {"1": 7}
+
+
+def test_it_is_refused_where_k_is_not_known_or_nothing_can_be_added_up(tmp_path: Path) -> None:
+    site = Site(tmp_path, SOME)
+    checked = site.settings, site.shards, site.contents
+    with pytest.raises(BadInput, match="does not say how many classes there are; add NUM_CLASSES"):
+        check_budgets(*checked, replace(DIGITS, num_classes=None), serves=False)
+    by_prv = site.settings.but(dp_accountant="prv")
+    with pytest.raises(BadInput, match="dp_accountant=prv: cannot add up what counts and train"):
+        check_budgets(by_prv, site.shards, site.contents, DIGITS, serves=False)
+    assert not (tmp_path / "ledger").exists()
