@@ -217,6 +217,7 @@ class FreeRiders:
         for n in workers:
             self._heed.forget(n)
             self._motion.forget(n)
+            self.scores.pop(n, None)
         self._known -= set(workers)
         self._since = {n: row for n, row in self._since.items() if n not in workers}
         self._handovers.forget(workers)

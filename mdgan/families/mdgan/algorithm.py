@@ -12,8 +12,7 @@
 
 `server_iteration` and `WorkerSide.iteration` are these steps; m batches are generated, κ unless
 `--step-samples` says more. Losses are minimized: J_disc is minus the paper's. The server draws the
-pairs (Darmanger and Gombas 2024, section 5.3). What flags change is in `variants/`. How messages
-travel, who is there, and what is done against liars is not on this page.
+pairs (Darmanger and Gombas 2024, section 5.3). Flags (`variants/`), links and liars: elsewhere.
 """
 
 from collections.abc import Mapping, Sequence
@@ -97,11 +96,13 @@ def finish(
     judged, swaps = sent.asked.groups, server.swap_follows(i)
     scores = server.suspects.score(sent.generated, judged, answers, engine, swap_follows=swaps)
     with engine.span("aggregate"):
-        given = answers.singles, sent.assignment, sent.plan.generated
         if server.aggregation.is_mean:
-            server.learner.backward(mean_feedback(*given, answers.sums))
-        else:  # `--aggregation`
-            server.aggregation.update_gradient(server.learner, *given, answers.beside)
+            gradient = mean_feedback(
+                answers.singles, sent.assignment, sent.plan.generated, answers.sums
+            )
+            server.learner.backward(gradient)
+        else:
+            server.follow_rule(sent, answers)  # `--aggregation`
     with engine.span("step"):
         server.learner.at(i)
         server.learner.step()
@@ -115,8 +116,7 @@ def mean_feedback(
 ) -> Tensor:
     """C^(j) = (1/N) Σ_{n : n judged j} F_n, [m, b, C, H, W]: the gradient of the mean loss in X.
 
-    N are the workers that answered. The order of arrival, and what a host has already added up, do
-    not change one bit of it.
+    N workers answered. Neither the order of arrival nor sums that hosts have made change one bit.
 
     Args:
         num_batches: m, how many batches were generated; κ of them were judged.

@@ -13,7 +13,7 @@ from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.engine.stages.suspects import Suspects
 from mdgan.families.mdgan.aggregation import Aggregation
-from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, server_iteration
+from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, Sent, server_iteration
 from mdgan.families.mdgan.batches import BatchPlan
 from mdgan.families.mdgan.messages import COPIED, SWAPPED, batches, image_codec
 from mdgan.families.mdgan.planning import SwapRhythm, in_words
@@ -206,6 +206,16 @@ class MDGANServer(ServerPart):
             return None
         self.learner.next_graph(keep=False)  # hosts that have answered answer this one no more
         return Advance(i, answers.mean_losses())
+
+    def follow_rule(self, sent: Sent, answers: Answers) -> None:
+        """Puts the gradient in place that a rule other than the mean makes of all answers."""
+        self.aggregation.update_gradient(
+            self.learner,
+            answers.singles,
+            sent.assignment,
+            kappa=sent.plan.generated,
+            beside=answers.beside,
+        )
 
     def swap_follows(self, i: int) -> bool:
         """Whether discriminators are swapped after iteration i; not after the last one."""
