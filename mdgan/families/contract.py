@@ -68,10 +68,6 @@ class Algorithm(Generic[S]):
         builder: Builder[S] = getattr(importlib.import_module(module), name)
         return builder
 
-    def for_coverage(self, _settings: S) -> str:
-        """Which flags may make samples more various, and what each costs; empty if none."""
-        return ""
-
     def phases(self, settings: S) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The phases that the server, and a host, enter again and again in a run."""
         saves = settings.makes_checkpoints
@@ -298,6 +294,10 @@ class Builder(ABC, Generic[S]):
     def describe(self, _run: PlannedRun[S]) -> list[tuple[str, str]]:
         """What `--dry-run` says of the algorithm: names and values."""
         return []
+
+    def for_coverage(self, _settings: S) -> str:
+        """Which flags may make samples more various, and what each costs; empty if none."""
+        return ""
 
     def planning(
         self, settings: S, models: "Models", _class_counts: ClassCounts | None

@@ -263,7 +263,7 @@ def make_observer(
             seconds=claimed.seconds,
             resume=resume,
             budget=None if settings.tells_once else settings.privacy.dp_epsilon,
-            for_coverage=registry.algorithm(settings.algorithm).for_coverage(settings),
+            for_coverage=prepared.builder.for_coverage(settings),
         ),
         write=RecordWriter(run.path, claimed.fence.check, at_begin),
         tracer=Tracer(on_phase=prepared.faults.on_phase(SERVER), profiler=profiler),

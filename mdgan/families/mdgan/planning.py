@@ -8,7 +8,7 @@ from mdgan.engine import message_sizes as sizes
 from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.families import contract
 from mdgan.families.mdgan import messages
-from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.settings import MEANS, MDGANSettings
 from mdgan.families.mdgan.swaps import swap_every
 from mdgan.families.mdgan.variants.holders import Holders
 from mdgan.gan.build import Models, build_model, judging_operations, num_parameters
@@ -20,6 +20,9 @@ _SWAPS = {
     "derangement": "all exchange along a permutation",
     "means": "pairs go on with the mean of their discriminators",
 }
+_STEP_SAMPLES = 48
+_MANY_SAMPLES = 64
+"""From as many in a step a discriminator learns well, where several judge a generator."""
 _OUTPUT_BYTES = 4
 _LABEL_BYTES = 8
 _ADDRESSES_BYTES = 1 << 20
@@ -69,6 +72,19 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
             return None
         training = settings.training
         return training.local_steps * judging_operations(models, training.batch_size)
+
+    def for_coverage(self, settings: MDGANSettings) -> str:
+        b, flags = settings.training.batch_size, []
+        if b < _MANY_SAMPLES:
+            flags.append(f"--batch-size {_MANY_SAMPLES}")
+        if b < _STEP_SAMPLES and not settings.step_samples:
+            flags.append(
+                f"--step-samples {_STEP_SAMPLES}, which takes several times the work of a step"
+            )
+        swaps = settings.num_workers > 1 and settings.swaps.swap_interval != 0
+        if swaps and settings.swaps.swap != MEANS and not settings.suspects.shut_out_free_riders:
+            flags.append("--swap means, by which discriminators become alike, and move more often")
+        return "; ".join(flags)
 
     def planning(
         self, settings: MDGANSettings, models: Models, class_counts: contract.ClassCounts | None

@@ -18,9 +18,6 @@ from mdgan.settings.excludes import Condition, table
 NAME = "mdgan"
 MEANS = "means"
 """The form of swaps after which both workers of a pair hold the mean of their discriminators."""
-_STEP_SAMPLES = 48
-_MANY_SAMPLES = 64
-"""From as many in a step a discriminator learns well, where several judge a generator."""
 
 
 class SwapSettings(declare.Settings):
@@ -173,19 +170,6 @@ class MDGANSettings(RunSettings):
 
 @dataclass(frozen=True)
 class _MDGAN(Algorithm[MDGANSettings]):
-    def for_coverage(self, settings: MDGANSettings) -> str:
-        b, flags = settings.training.batch_size, []
-        if b < _MANY_SAMPLES:
-            flags.append(f"--batch-size {_MANY_SAMPLES}")
-        if b < _STEP_SAMPLES and not settings.step_samples:
-            flags.append(
-                f"--step-samples {_STEP_SAMPLES}, which takes several times the work of a step"
-            )
-        swaps = settings.num_workers > 1 and settings.swaps.swap_interval != 0
-        if swaps and settings.swaps.swap != MEANS and not settings.suspects.shut_out_free_riders:
-            flags.append("--swap means, by which discriminators become alike, and move more often")
-        return "; ".join(flags)
-
     def phases(self, settings: MDGANSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
         swaps = settings.num_workers > 1 and settings.swaps.swap_interval != 0
         # Before those of checkpoints: what `mdgan chaos` draws for a seed depends on the order.
