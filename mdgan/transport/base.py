@@ -74,6 +74,9 @@ class Lost:
     lied: bool = False
 
 
+SLOWED = "slowed"  # for what a host comes into the log that sends more than is read
+
+
 class Visitor(NamedTuple):
     """What a call was for, the fingerprint of its certificate, its address; empty: not known."""
 
@@ -84,7 +87,10 @@ class Visitor(NamedTuple):
 
 @dataclass(frozen=True)
 class Visited:
-    """A process that does not take part was told what it asked for, or why it may not come in."""
+    """A process that does not take part was told what it asked for, or why it may not come in.
+
+    Or, with the purpose `SLOWED`, a host sends more than is read.
+    """
 
     told: str
     is_refused: bool

@@ -29,6 +29,8 @@ _REACH_SECONDS = 2.0
 _LOOK_SECONDS = 1.0
 _SMALL = frames.Most(256, 256, unasked=8)
 _GONE_SECONDS = 0.1
+SLOW_SECONDS = 1.0
+"""How long a host's messages are not read until a line tells so."""
 _ADMITTED_AT_ONCE = 4
 _ROLES = {"join": "worker", "ask": "worker", "watch": "standby"}
 
@@ -269,7 +271,11 @@ class GrpcServerTransport(ServerTransport):
                     # Its workers are shared out among takers: all together are not more than one.
                     self.parcels.put(guest.host, frame.taker, frame, most_bytes)
                 else:
-                    self.await_room(guest)
+                    if not self.await_room(guest, SLOW_SECONDS):
+                        what = "nothing more is read of it while so much that it has sent waits"
+                        caller = stream.caller
+                        self.tell_slowed(caller.as_visitor("join"), f"{caller.shown}: {what}")
+                        self.await_room(guest)
                     self.take_in(guest, frame)
             if not stream.is_gone():
                 reason = "it said goodbye"

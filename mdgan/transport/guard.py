@@ -297,9 +297,11 @@ class Guard(grpc.ServerInterceptor):
                 return f"it has {most} {kind} calls already, as many as it may have at a time"
             own[context] = _Call(caller, kind, context, bucket)
             if sum(map(len, self._open.values())) > MOST_CALLS:
-                victim = [*max(self._open.values(), key=len)][-1]
+                victim = [*max(self._open.values(), key=len).values()][-1]
         if victim is not None:
-            victim.cancel()
+            reason = f"{MOST_CALLS} calls at a time are all, and it has most: its newest ends"
+            self._tell(victim.caller.as_visitor("call"), f"{victim.caller.shown}: {reason}")
+            victim.context.cancel()
         return ""
 
     def _bucket(self, caller: Caller, kind: str, in_a_row: float, a_second: float) -> Bucket:

@@ -209,15 +209,21 @@ class ServerTransport:
         self._count(guest, frame.held_bytes)
         self._inbox.put((event, guest, frame.held_bytes))
 
-    def await_room(self, guest: Guest) -> None:
-        """Waits until few bytes of a host's owner wait to be taken."""
+    def tell_slowed(self, visitor: base.Visitor, what: str) -> None:
+        """Tells the server whose messages are not read for now, if that goes on less often."""
+        if line := self._folded.line(what, visitor[1:]):
+            slowed = visitor._replace(purpose=base.SLOWED)
+            self._inbox.put((base.Visited(line, False, slowed), None, 0))
+
+    def await_room(self, guest: Guest, seconds: float | None = None) -> bool:
+        """Waits until few bytes of a host's owner wait to be taken; False if the time is up."""
 
         def there_is_room() -> bool:
             own = [other for other in self._guests.values() if other.owner == guest.owner]
             return guest.silenced or sum(other.untaken_bytes for other in own) <= _OF_AN_OWNER_BYTES
 
         with self._changed:
-            self._changed.wait_for(there_is_room)
+            return self._changed.wait_for(there_is_room, seconds)
 
     def _count(self, guest: Guest, num_bytes: int) -> None:
         """A message has come, or was taken (below 0); the owner that holds most goes if need be."""

@@ -15,7 +15,15 @@ from mdgan.transport import frames, front_process, grpc_server, guard, parcels, 
 from mdgan.transport.links_pb2 import Nothing, Welcome
 from mdgan.transport.streams import WATCH, open_channel
 from tests.claims.registry import claim
-from tests.unit.transport.networks import LONG, QUICK, GrpcNetwork, credentials, echo, joined
+from tests.unit.transport.networks import (
+    LONG,
+    QUICK,
+    GrpcNetwork,
+    credentials,
+    echo,
+    joined,
+    refusal,
+)
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -149,6 +157,7 @@ def test_beyond_the_most_calls_the_caller_with_the_most_loses_its_newest(
             list(watch(Nothing(), timeout=LONG))
         assert caught.value.code() is grpc.StatusCode.CANCELLED
     assert all(call.is_active() for call in first)
+    assert "127.0.0.1: 4 calls at a time are all, and it has most: its newest" in refusal(network)
     echo(network, hosts[1], 1)
     channel.close()
     network.close()

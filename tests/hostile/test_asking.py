@@ -86,7 +86,7 @@ TRAIN += ["--checkpoint-interval", "0"]
 
 @claim(
     "audit-log",
-    "Who joined, asked, watched, left, was lost, was shut out or was refused stands in "
+    "Who joined, asked, watched, left, was lost, was slowed down, shut out or refused stands in "
     "RUN/audit-log.jsonl, apart from what training records, with time, ranks, address and"
     " the fingerprint of the certificate that is the host's own.",
 )

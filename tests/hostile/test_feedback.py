@@ -1,11 +1,14 @@
 """A worker whose feedback is whole and of the right shape, but not what its discriminator says."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from queue import Queue
 from unittest.mock import patch
 
 import pytest
 import torch
+from torch import Tensor
 
 from benchmarks.hostile import Hostile, SignFlipper
 from mdgan.families.mdgan import build
@@ -16,7 +19,10 @@ from tests.claims.registry import claim
 from tests.hostile.bench import RANK, TINY
 from tests.processes import Finished, generator_bytes, read_events, read_metrics, run_here
 
-FLAGS = ("train", *TINY, "--batch-size", "10", "--log-interval", "1", "--swap-interval", "15")
+FLAGS = (
+    *("train", *TINY, "--world-size", "6", "--batch-size", "10", "--log-interval", "1"),
+    *("--swap-interval", "15"),
+)
 ALONE = f"rank {RANK} looks like an attacker"
 
 
@@ -31,20 +37,45 @@ class Puller(Hostile):
         return honest._replace(feedback=pull * (12 * honest.feedback.norm() / pull.norm()))
 
 
+class Opposite(Hostile):
+    """Answers three times the opposite of what another worker answers, which it knows."""
+
+    known: "Queue[Tensor]" = Queue()
+
+    def feedback(self, judged: Samples) -> Judgement:
+        """Waits for the other one; the rest is honest."""
+        honest, victims = super().feedback(judged), self.known.get(timeout=60)
+        pull = -victims.mean(0).expand_as(honest.feedback)
+        return honest._replace(feedback=pull * (2.5 * honest.feedback.norm() / pull.norm()))
+
+
+class Overheard(Hostile):
+    """An honest worker whose answers the liar knows."""
+
+    def feedback(self, judged: Samples) -> Judgement:
+        """Tells them."""
+        honest = super().feedback(judged)
+        Opposite.known.put(honest.feedback)
+        return honest
+
+
 LIES: dict[str, Callable[[Worker], Worker]] = {
     "scaled": lambda honest: SignFlipper(honest, 12.0),
     "reversed": lambda honest: SignFlipper(honest, 1.0),
     "pulled": Puller,
+    "opposite": Opposite,
 }
 
 
-def run_with(lie: str, folder: Path, *flags: str) -> Finished:
+def run_with(lie: str, folder: Path, *flags: str, liar: int = RANK) -> Finished:
     """A run in which one worker lies, if a lie is named."""
     make = build.make_worker
 
     def maybe_lying(rank: int, *rest: object) -> Worker:
         worker = make(rank, *rest)  # type: ignore[arg-type] # passed on as they come
-        return LIES[lie](worker) if lie and rank == RANK else worker
+        if lie == "opposite" and rank == 1:
+            return Overheard(worker)
+        return LIES[lie](worker) if lie and rank == liar else worker
 
     with patch.object(build, "make_worker", maybe_lying):
         ran = run_here(*FLAGS, *flags, "--out", lie or "honest", cwd=folder)
@@ -65,6 +96,19 @@ def test_who_opposes_the_others_is_named_alone(tmp_path: Path, lie: str) -> None
     scores = [row["opposing"] for row in read_metrics(tmp_path / lie) if "opposing" in row]
     assert scores[-1][str(RANK)] >= 8
     assert max(s for row in scores for n, s in row.items() if n != str(RANK)) < 8
+
+
+@pytest.mark.parametrize("workers", [3, 4, 6])
+@claim("few-name-nobody", "With fewer than five that answer nobody is, and a line says so")
+def test_who_knows_what_another_one_answers_has_nobody_named_in_its_place(
+    tmp_path: Path, workers: int
+) -> None:
+    flags = ("--world-size", str(workers + 1), "--swap-interval", "0", "--partition", "sorted")
+    ran = run_with("opposite", tmp_path, *flags, "--iterations", "120", liar=2)
+    said = "no worker is taken for an attacker while fewer than 5 workers answer"
+    assert ran.errors.count(said) == (workers < 5)
+    named = re.findall(r"rank (\d+) looks like an attacker", ran.errors)
+    assert named == ["2"] * (workers > 4)
 
 
 @claim("long-feedback", "Feedback more than four times as long as usual is cut to that.")

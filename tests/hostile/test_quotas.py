@@ -18,15 +18,15 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 
 from mdgan.credentials.files import issue, make_folder_of_authority, revoke
 from mdgan.credentials.identity import Identity, read_credentials
-from mdgan.credentials.permit import HOST_NAME, SERVER_NAME
+from mdgan.credentials.permit import HOST_NAME, SERVER_NAME, permit_of
 from mdgan.credentials.revocations import Revocations
 from mdgan.engine.message_sizes import MessageSizes, from_host
 from mdgan.messages import Kind, Message
-from mdgan.transport.base import Joined, Lost, Received, Visited
+from mdgan.transport.base import SLOWED, Joined, Lost, Received, Visited, Visitor
 from mdgan.transport.links_pb2 import Nothing, Order, Welcome
 from mdgan.transport.streams import ASK, CLOCK, FETCH, TAKE_PART, WATCH, open_channel
 from tests.claims.registry import claim
-from tests.processes import REPOSITORY
+from tests.processes import REPOSITORY, wait_until
 from tests.unit.transport.networks import (
     LONG,
     QUICK,
@@ -38,6 +38,7 @@ from tests.unit.transport.networks import (
     host_of,
     joined,
     refusal,
+    word,
 )
 
 DAY = timedelta(days=1)
@@ -201,6 +202,32 @@ def test_answers_that_no_host_was_asked_for_end_the_link(kind: str) -> None:
     assert f"{kind} messages come too often, or unasked" in lost.reason
     hosts[2].send(Message("FEEDBACK", 1))
     assert isinstance(network.server.receive(LONG), Received)
+    network.close()
+
+
+@claim(
+    "limit-memory",
+    "then it reads no further, and says so of a host of which it reads nothing for a second",
+)
+def test_whose_messages_are_not_read_for_long_is_said_with_its_certificate(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mdgan.transport.server_end._OF_AN_OWNER_BYTES", 1 << 16)
+    monkeypatch.setattr("mdgan.transport.grpc_server.SLOW_SECONDS", SOON)
+    network = GrpcNetwork(identity=identity(folder, "server"))
+    shown = identity(folder, "bad")
+    host = host_of(network, {"host": 2, "workers": [2]}, identity=shown)
+    expect(network.server, Joined)
+    for iteration in range(2):
+        host.send(word(iteration, size=1 << 16))
+    inbox = network.server._inbox._queue  # what waits is not public
+    wait_until(lambda: inbox.qsize() == 2, "one message, and the line")
+    expect(network.server, Received)
+    slowed = expect(network.server, Visited)
+    fingerprint = permit_of(shown.certificate).fingerprint
+    assert slowed.visitor == Visitor(SLOWED, fingerprint, "127.0.0.1")
+    assert slowed.told.startswith(f"certificate {fingerprint[:12]} at 127.0.0.1: nothing more is")
+    host.close()
     network.close()
 
 

@@ -23,7 +23,7 @@ from mdgan.observe.timelines import Timelines
 from mdgan.observe.tracer import Span
 from mdgan.storage.state_file import Damaged
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import Asked, Joined, Lost, Received, ServerEvent, Visited
+from mdgan.transport.base import SLOWED, Asked, Joined, Lost, Received, ServerEvent, Visited
 
 NONSENSE = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
@@ -136,6 +136,8 @@ class RunningEngine:
                     self._look_at_fence()
                 if event.is_refused:
                     self.note(f"refused a host: {event.told}")
+                elif event.visitor.purpose == SLOWED:
+                    self.note(f"slowed down a host: {event.told}")
                 outcome = f"refused: {event.told}" if event.is_refused else event.told
                 self.observer.visited(outcome, self.peers.iteration, event.visitor)
             case Asked():

@@ -9,6 +9,9 @@ from mdgan.settings.declare import Settings, key_setting, number, setting, switc
 MOST_USUAL = 4.0  # how many times the usual norm an answer may have by default
 LEAST_WORKERS = 3
 """With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
+LEAST_TO_NAME = 5
+"""With fewer single answers no worker is taken for an attacker: of few that agree little, one that
+knows what another one answers could have that one named, or its answers left out."""
 LEAST_SAMPLES = 4  # with fewer samples in a batch there are too few pairs of them to compare
 GUILTY = 8.0
 """The score from which on a worker is taken for what it looks like, in standard deviations."""

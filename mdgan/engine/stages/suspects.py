@@ -45,6 +45,7 @@ class Suspects:
         self._shuts_out = settings.shut_out_free_riders
         self._looks = settings.longest_answer > 0
         self._of_sums = of_sums
+        self._said = False  # that there are too few answers to tell who opposes the others
         self._noted: dict[int, str] = {}  # what each was told to look like
         self._owner_of: dict[int, int] = {}  # by worker; see `_CERTIFIED`
 
@@ -102,6 +103,10 @@ class Suspects:
         """The workers whose answers do not count, since they oppose the others."""
         self._forget_changed_ranks(engine)
         if self._looks:
+            least, num = self.opposition.least_answers, len(feedbacks) + len(sums)
+            if 1 < num < least and not self._said:
+                self._said, what = True, "sums come" if self._of_sums else "workers answer"
+                engine.note(f"no worker is taken for an attacker while fewer than {least} {what}")
             self.opposition.look(feedbacks, sums, engine.peers.host_of())
             reason = _ATTACKER, "its feedback opposes that of the others, and does not count"
             self._tell(dict.fromkeys(self.opposition.guilty, reason), engine)

@@ -152,7 +152,7 @@ def test_a_host_that_takes_nothing_in_is_lost(
     assert event.peer == 4
 
 
-@claim("limit-memory", "then it reads no further.")
+@claim("limit-memory", "then it reads no further")
 @claim(
     "host-fills-memory",
     "Messages from one host take at most some 70 MiB of the server's memory",
