@@ -105,8 +105,8 @@ class Suspects:
         if self._looks:
             least, num = self.opposition.least_answers, len(feedbacks) + len(sums)
             if 1 < num < least and not self._said:
-                self._said, what = True, "sums come" if self._of_sums else "workers answer"
-                engine.note(f"no worker is taken for an attacker while fewer than {least} {what}")
+                self._said, what = True, f"fewer than {least} answers, or sums of some, come"
+                engine.note(f"no worker is taken for an attacker while {what}")
             self.opposition.look(feedbacks, sums, engine.peers.host_of())
             reason = _ATTACKER, "its feedback opposes that of the others, and does not count"
             self._tell(dict.fromkeys(self.opposition.guilty, reason), engine)
