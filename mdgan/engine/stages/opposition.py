@@ -34,9 +34,12 @@ from mdgan.gan.exact_sum import PartialSum
 _ENOUGH = GUILTY**2 / 2
 _MOST = 2 * _ENOUGH
 _SURE = 0.95 * _MOST
-"""From here on a worker is named. An honest one may have enough evidence against it for its answers
-not to count for a while: on MNIST one came to 45 of these 61 in the 100 iterations between two
-swaps, where 32 are enough."""
+"""Much more than it takes for a worker's answers not to count. One discriminator may be to blame:
+on MNIST an honest worker came to 64 in the 100 iterations before the first swap, and lost half of
+that in the next 100. So a worker is named that goes on with the discriminator that it is given,
+that is left out for the third time with another one, or that is given none for long."""
+_OFTEN = 3
+_LONG_WITHOUT_SWAP = 400  # iterations
 _FOR, _AGAINST = 2.0, 0.5
 """Evidence of one iteration at most: for that a worker opposes the others, and against it. One that
 does so in more than a fifth of all iterations is found."""
@@ -69,7 +72,7 @@ class Opposition:
 
     Attributes:
         scores: by worker, how sure it is that it opposes the others, in standard deviations from 0.
-        guilty: the workers of which it is sure; fewer than half.
+        guilty: the workers that it names; fewer than half.
         left_out: the workers whose last answers should not count: also those against whom there is
             evidence enough, or who are in sums that oppose the others while it is searched for who
             does.
@@ -87,6 +90,9 @@ class Opposition:
         self._usual = self._variance = 0.0
         self._num_seen = 0
         self._given: dict[int, tuple[int, float]] = {}  # when, and the evidence there was
+        self._since_given: dict[int, float] = {}  # the evidence since
+        self._kept_out: set[int] = set()  # until there is no evidence left
+        self._times_out: dict[int, tuple[int, int]] = {}  # with how many discriminators, since when
         self._times_found: dict[int, int] = {}
         self._search_ends = 0
 
@@ -105,6 +111,9 @@ class Opposition:
         found = {
             ".evidence": list(self._evidence.items()),
             ".given": given,
+            ".since": list(self._since_given.items()),
+            ".kept out": sorted(self._kept_out),
+            ".times out": [(n, *times) for n, times in self._times_out.items()],
             ".guilty": sorted(self.guilty),
             ".times": list(self._times_found.items()),
             ".numbers": numbers,
@@ -116,6 +125,10 @@ class Opposition:
         if ".evidence" in state:
             self._evidence = {int(n): evidence for n, evidence in state[".evidence"].tolist()}
             self._given = {int(n): (int(at), had) for n, at, had in state[".given"].tolist()}
+            self._since_given = {int(n): evidence for n, evidence in state[".since"].tolist()}
+            self._kept_out = set(map(int, state[".kept out"].tolist()))
+            times_out = state[".times out"].long().tolist()
+            self._times_out = {n: (times, since) for n, times, since in times_out}
             self.guilty = set(map(int, state[".guilty"].tolist()))
             self._times_found = {int(n): int(times) for n, times in state[".times"].tolist()}
             self._usual, self._variance, *counts, divides = state[".numbers"].tolist()
@@ -125,12 +138,15 @@ class Opposition:
     def given(self, workers: Collection[int]) -> None:
         """Workers were given a discriminator by others."""
         self._given |= {n: (self._num_seen, self._evidence.get(n, 0.0)) for n in workers}
+        self._since_given |= dict.fromkeys(workers, 0.0)
 
     def forget(self, workers: Collection[int]) -> None:
         """Others have these ranks now, so nothing is known of them."""
         self.guilty -= set(workers)
-        for n in workers:
-            for known in (self._evidence, self._given, self._times_found):
+        self._kept_out -= set(workers)
+        of_each = self._evidence, self._given, self._since_given, self._times_out, self._times_found
+        for known in of_each:
+            for n in workers:
                 known.pop(n, None)
 
     def look(
@@ -158,15 +174,17 @@ class Opposition:
             self._take(workers, rows.cpu().double().numpy(), host_of, too_long)
         sure = {n for n, evidence in self._evidence.items() if evidence >= _ENOUGH}
         if not self._of_sums:
-            found = {n for n in sure if self._evidence[n] >= _SURE}
             times = self._times_found
-            found |= {n for n in self.guilty if self._evidence.get(n) or times.get(n, 0) > 1}
+            out = sure | {n for n in self._kept_out if self._evidence.get(n) or times.get(n, 0) > 1}
             here = self._evidence.keys() & host_of.keys()
-            if 2 * len((sure | found) & here) >= len(here):
-                sure, found = set(), set()
+            if 2 * len(out & here) >= len(here):
+                out = set()
+            for n in out - self._kept_out:
+                self._count_time_out(n)
+            found = {n for n in out if n in self.guilty or self._is_to_blame(n)}
             for n in found - self.guilty:
-                self._times_found[n] = self._times_found.get(n, 0) + 1
-            self.guilty, self.left_out = found, sure
+                times[n] = times.get(n, 0) + 1
+            self._kept_out, self.guilty, self.left_out = out, found, set(out)
         elif not self.divides and sure:
             self.divides, self._evidence = True, {}
             self._search_ends = self._num_seen + _LONGEST_SEARCH
@@ -211,7 +229,21 @@ class Opposition:
             ratio = strength * (usual - by_worker[n] - gap / 2)
             self._add(n, min(max(ratio, -_AGAINST), _FOR))
 
+    def _count_time_out(self, n: int) -> None:
+        times, since = self._times_out.get(n, (0, -1))
+        is_another = self._given.get(n, (0, 0.0))[0] > since
+        self._times_out[n] = times + is_another, self._num_seen
+
+    def _is_to_blame(self, n: int) -> bool:
+        """Whether it is the worker that opposes the others, and not one discriminator alone."""
+        since, before = self._given.get(n, (0, 0.0))
+        times, since_out = self._times_out[n]
+        goes_on = before >= _ENOUGH and self._since_given.get(n, 0.0) >= _MOST_OF_ONE
+        is_long = self._num_seen - max(since, since_out) >= _LONG_WITHOUT_SWAP
+        return times >= _OFTEN or (self._evidence.get(n, 0.0) >= _SURE and (goes_on or is_long))
+
     def _add(self, n: int, evidence: float) -> None:
+        self._since_given[n] = max(0.0, self._since_given.get(n, 0.0) + evidence)
         since, before = self._given.get(n, (-_FRESH, 0.0))
         most = before + _MOST_OF_ONE if self._num_seen - since <= _FRESH else _MOST
         self._evidence[n] = max(0.0, min(self._evidence.get(n, 0.0) + evidence, most, _MOST))

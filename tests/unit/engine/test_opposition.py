@@ -50,12 +50,19 @@ class Game:
         return found if lie is None else found | {LIAR: lie(found[LIAR], i)}
 
 
+def swap_if_due(opposition: Opposition, i: int) -> None:
+    """All workers swap every 15 iterations."""
+    if i % 15 == 14:
+        opposition.given(HOST_OF)
+
+
 def played(
     lie: Lie | None, *, num_workers: int = 10, agreement: float = 1.0, iterations: int = 300
 ) -> Opposition:
     game, opposition = Game(num_workers, agreement), Opposition()
     for i in range(iterations):
         opposition.look(game.feedbacks(i, lie), (), HOST_OF)
+        swap_if_due(opposition, i)
     return opposition
 
 
@@ -78,10 +85,11 @@ def test_no_honest_worker_is_accused_however_little_they_agree(
 def test_who_stops_is_forgiven() -> None:
     game, opposition = Game(), Opposition()
     counts = []
-    for i in range(200):
-        opposition.look(game.feedbacks(i, LIES["reversed"] if i < 50 else None), (), HOST_OF)
+    for i in range(230):
+        opposition.look(game.feedbacks(i, LIES["reversed"] if i < 80 else None), (), HOST_OF)
+        swap_if_due(opposition, i)
         counts.append(bool(opposition.guilty))
-    assert counts[49]
+    assert counts[79]
     assert not counts[-1]
 
 
@@ -93,29 +101,45 @@ def test_who_begins_again_is_not_forgiven_a_second_time() -> None:
     game, opposition = Game(), Opposition()
     counts = []
     for i in range(600):
-        lies = i < 50 or 250 <= i < 300
+        lies = i < 80 or 250 <= i < 370
         opposition.look(game.feedbacks(i, LIES["reversed"] if lies else None), (), HOST_OF)
+        swap_if_due(opposition, i)
         counts.append(LIAR in opposition.guilty)
-    assert counts[49]
+    assert counts[79]
     assert not counts[249]
-    assert all(counts[299:])
+    assert all(counts[369:])
 
 
-def test_who_is_found_does_not_count_while_it_only_seems_to_agree_a_little() -> None:
-    """As one that draws to a picture: it opposes the others only while they draw back."""
+def test_who_opposes_the_others_only_while_it_counts_is_left_out_for_good() -> None:
+    """As one that draws to a picture: the others draw back only while its answers count."""
     game, opposition = Game(), Opposition()
-    returned = 0
-    for i in range(400):
-        draws_back = i < 30 or LIAR not in opposition.guilty
+    counts = []
+    for i in range(900):
+        draws_back = LIAR not in opposition.left_out
         lie: Lie = (lambda truth, _i: -truth) if draws_back else (lambda truth, _i: 0.5 * truth)
         opposition.look(game.feedbacks(i, lie), (), HOST_OF)
-        returned += i >= 30 and LIAR not in opposition.guilty
-    assert returned < 40
+        swap_if_due(opposition, i)
+        counts.append(LIAR not in opposition.left_out)
+    assert sum(counts) < 300
+    assert not any(counts[500:])
+    assert opposition.guilty == {LIAR}
+
+
+def test_one_discriminator_has_no_worker_named() -> None:
+    """An honest worker whose own discriminator opposes the others until another one gets it."""
+    game, opposition = Game(), Opposition()
+    for i in range(300):
+        if i == 100:
+            opposition.given(HOST_OF)
+        opposition.look(game.feedbacks(i, LIES["reversed"] if i < 100 else None), (), HOST_OF)
+        assert not opposition.guilty
+        assert i not in range(40, 160) or LIAR in opposition.left_out
+    assert not opposition.left_out
 
 
 @pytest.mark.parametrize("agreement", [1.0, 0.0])
 def test_who_is_always_far_too_long_is_found_whatever_it_asks_for(agreement: float) -> None:
-    found = played(lambda truth, _i: 4 * truth, agreement=agreement, iterations=60)
+    found = played(lambda truth, _i: 4 * truth, agreement=agreement, iterations=80)
     assert found.guilty == {LIAR}
 
 
@@ -131,13 +155,14 @@ class Owned:
         state, self.suspects = self.suspects.state(), Owned().suspects
         self.suspects.load_state(state)
 
-    def play(self, game: Game, *, liars_owner: str, lie: Lie | None, num: int = 50) -> bool:
+    def play(self, game: Game, *, liars_owner: str, lie: Lie | None, num: int = 80) -> bool:
         """Whether the liar's rank is guilty after some iterations."""
         owner_of = {n: liars_owner if n == LIAR else f"certificate {n}" for n in HOST_OF}
         peers = SimpleNamespace(host_of=lambda: HOST_OF, identity=owner_of.__getitem__)
         engine: Any = SimpleNamespace(peers=peers, note=self.notes.append)
         for i in range(num):
             self.suspects.opposing(game.feedbacks(i, lie), (), engine)
+            swap_if_due(self.suspects.opposition, i)
         return LIAR in self.suspects.opposition.guilty
 
 
@@ -269,8 +294,7 @@ def test_a_server_that_goes_on_has_forgotten_nothing(stops_at: int) -> None:
             on.load_state(opposition.state())
         given = game.feedbacks(i, LIES["reversed"])
         for each in [opposition, on] if i >= stops_at else [opposition]:
-            if i == 5:
-                each.given([LIAR, 1])
             each.look(given, (), HOST_OF)
+            swap_if_due(each, i)
         assert i < stops_at or (on.left_out, on.scores) == (opposition.left_out, opposition.scores)
     assert on.guilty == {LIAR}
