@@ -86,8 +86,9 @@ def run_with(lie: str, folder: Path, *flags: str, liar: int = RANK) -> Finished:
 @pytest.mark.parametrize("lie", ["scaled", "reversed", "pulled"])
 @claim(
     "opposing",
-    "A worker whose feedback for long opposes that of the others, or is more than three times as "
-    "long, is named, and its feedback does not count while that goes on.",
+    "Feedback that for long opposes that of the others, or is more than three times as long, does "
+    "not count while that goes on, and a worker of which that is so with another discriminator, "
+    "too, is named.",
 )
 def test_who_opposes_the_others_is_named_alone(tmp_path: Path, lie: str) -> None:
     ran = run_with(lie, tmp_path, "--iterations", "120")
