@@ -9,7 +9,6 @@ import hashlib
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -56,7 +55,6 @@ class RandomState:
 
     # The default generator belongs to the process: one `RandomState` at a time is in place.
     _in_place = threading.RLock()
-    _now: "ClassVar[RandomState | None]" = None
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self.device = device
@@ -71,22 +69,13 @@ class RandomState:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Puts this state in place for the block, and the previous one back afterwards.
-
-        Where it is in place already, it stays.
-        """
+        """Puts this state in place for the block, and the previous one back afterwards."""
         with self._in_place:
-            before = RandomState._now
-            if before is self:
-                yield
-                return
             outside = self._read()
             self._write(self._state)
-            RandomState._now = self
             try:
                 yield
             finally:
-                RandomState._now = before
                 self._state = self._read()
                 self._write(outside)
 

@@ -234,10 +234,9 @@ class WorkerSide(DiscriminatorLearner):
 
         Returns J_disc before the last local step, a scalar, and the judgement.
         """
-        with self.random_state.in_place():
-            loss = self.learn(train, stage)
-            with stage("feedback"):
-                return loss, self.feedback(judged)
+        loss = self.learn(train, stage)
+        with stage("feedback"):
+            return loss, self.feedback(judged)
 
     def feedback(self, judged: Samples) -> Judgement:
         """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), and no gradient of θ_n (line 9)."""

@@ -65,18 +65,6 @@ def test_dropout_in_a_state_does_not_depend_on_draws_outside() -> None:
     assert all(not torch.equal(one, other) for one, other in pairwise(undisturbed))
 
 
-def test_a_state_that_is_in_place_already_goes_on() -> None:
-    state, other = RandomState(1, CPU), RandomState(2, CPU)
-    with state.in_place():
-        found = [dropped()]
-        found += draws(state, 1)
-        with other.in_place():
-            dropped()
-        found += draws(state, 1)
-        found.append(dropped())
-    assert equal(found, draws(RandomState(1, CPU), 4))
-
-
 def test_a_state_within_a_state_keeps_both_apart() -> None:
     outer, inner = RandomState(1, CPU), RandomState(2, CPU)
     with outer.in_place():
