@@ -1,7 +1,7 @@
 """A round of FL-GAN and of FeGAN: what the server does, and what a client does.
 
 FL-GAN: Hardy et al. 2019, "MD-GAN", section III-c. FeGAN: Guerraoui et al. 2020, "FeGAN: Scaling
-Distributed GANs", sections 3.2 to 3.4. Where the two differ, both are on this page.
+Distributed GANs", sections 3.2 to 3.4.
 
 w of G and θ of D are "one computational object to be treated atomically": a vector, float32
 `ModelVector.shape`. Client k holds n_kx samples of class x, n_k in all; all clients hold n.
@@ -77,13 +77,15 @@ class Rounds:
     def weights(
         self, chosen: list[int], loads: Mapping[int, Load], full: Load, class_counts: ClassCounts
     ) -> dict[int, float]:
-        """What the models of those who were chosen weigh in the sum; here these add up to 1."""
+        """What the models of each chosen client weigh in the sum; together 1."""
         size = full.iterations * full.batch_size
         shares = {k: loads[k].iterations * loads[k].batch_size / size for k in chosen}
         weights = participant_weights(self.weighting, chosen, class_counts, shares)
         if not (total := sum(weights.values())):
-            lacking = f"no participant of {chosen} has samples; use --weighting uniform"
-            raise BadInput(f"--weighting {self.weighting}: {lacking}, or clients that have")
+            raise BadInput(
+                f"--weighting {self.weighting}: no participant of {chosen} has samples; "
+                "use --weighting uniform, or clients that have"
+            )
         return {k: weight / total for k, weight in weights.items()}
 
     def next_models(self, _sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
@@ -91,7 +93,7 @@ class Rounds:
         return average(answers.singles, answers.sums, weights)
 
     def finish(self, number: int, _i: int, took_part: Collection[int], _engine: "Engine") -> None:
-        """The server has its next models; who took part counts as seen (FeGAN, 3.3)."""
+        """Counts the samples of clients that took part as seen (FeGAN, 3.3)."""
         self.sampling.took_part(number, took_part)
 
 
@@ -127,8 +129,8 @@ def participant_weights(
     """What each participant's models weigh, before all are divided by their sum.
 
     FL-GAN (`uniform`): 1. FedAvg (`samples`): n_k. FeGAN (`kl`): e^(−s_k) / Σ_i e^(−s_i) over the
-    participants (3.3), times the client's share E_k·B_k of the full load E·B (3.4); `load`: the
-    latter, where each client multiplies by its own e^(−s_k), which the server does not know.
+    participants (3.3), times the client's share E_k·B_k of the full load E·B (3.4). `load`: only
+    that share; each client multiplies by its own e^(−s_k), which the server does not know.
     """
     ordered = sorted(participants)
     if rule == "uniform":
