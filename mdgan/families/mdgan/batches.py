@@ -52,8 +52,8 @@ class BatchRule:
 
         If `--wire` changes images, the user wants few bytes, so each worker gets only its two.
         """
-        settings = self.settings
-        return self._batch_size < settings.step_samples and settings.wire.images.is_exact
+        has_more = self.settings.training.batch_size < self.settings.step_samples
+        return has_more and self.settings.wire.images.is_exact
 
     @property
     def own_samples(self) -> int:
@@ -61,9 +61,8 @@ class BatchRule:
 
         Where Poisson sampling draws them, b is their mean number.
         """
-        if self.settings.privacy.draws_poisson:
-            return self._batch_size
-        return max(self._batch_size, self.settings.step_samples)
+        settings, b = self.settings, self.settings.training.batch_size
+        return b if settings.privacy.draws_poisson else max(b, settings.step_samples)
 
     def kappa_for(self, num_workers: int | None = None) -> int:
         """κ for N live workers: `--kappa`, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, 5.2).
@@ -87,7 +86,8 @@ class BatchRule:
 
     def num_fakes(self, kappa: int) -> int:
         """From how many generated samples a worker learns in a local step."""
-        return self._batch_size * (self.plan(kappa).generated if self.trains_on_all else 1)
+        num_batches = self.plan(kappa).generated if self.trains_on_all else 1
+        return self.settings.training.batch_size * num_batches
 
     def check_kappa(self, kappa: int) -> None:
         """Refuses a κ that leaves a batch without judges, or with too few for a masked sum."""
@@ -109,11 +109,7 @@ class BatchRule:
             )
 
     @property
-    def _batch_size(self) -> int:
-        return self.settings.training.batch_size
-
-    @property
     def _enough_batches(self) -> int:
         """How many batches all train on: as many as judges, or the fewer that are enough."""
-        enough = ceil(_ENOUGH_GENERATED / self._batch_size)
+        enough = ceil(_ENOUGH_GENERATED / self.settings.training.batch_size)
         return min(self.num_judges, enough, _MOST_BATCHES)

@@ -23,7 +23,6 @@ _SWAPS = {
 _STEP_SAMPLES = 48
 _MANY_SAMPLES = 64
 """Samples in a step from which on a discriminator learns well, where several judge a generator."""
-_OUTPUT_BYTES = 4
 _LABEL_BYTES = 8
 _ADDRESSES_BYTES = 1 << 20
 _FLOAT_BYTES = 4
@@ -34,15 +33,15 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
 
     def message_sizes(self, settings: MDGANSettings, models: Models) -> sizes.MessageSizes:
         """Bounds of batches and feedback, and of discriminators with all that moves with them."""
-        batch_bytes = 4 * settings.training.batch_size * prod(models.shape)
+        batch_bytes = _FLOAT_BYTES * settings.training.batch_size * prod(models.shape)
         label_bytes = _LABEL_BYTES * settings.training.batch_size
         is_secure = settings.secure.secure_aggregation
         shares = sizes.shares_bytes(settings.num_workers, is_secure=is_secure)
-        outputs = _OUTPUT_BYTES * settings.training.batch_size
+        outputs = _FLOAT_BYTES * settings.training.batch_size
         # A masked sum is int64.
         answer_bytes = (1 + is_secure) * batch_bytes + outputs + shares + 64
-        scale_bytes = 4
-        for_all = settings.num_fakes * (prod(models.shape) + scale_bytes + _LABEL_BYTES)
+        # As int8, with a scale for each sample.
+        for_all = settings.num_fakes * (prod(models.shape) + _FLOAT_BYTES + _LABEL_BYTES)
 
         def generated(count: int) -> int:
             of_two = 2 * count * (batch_bytes + label_bytes)  # a worker judges one, trains on one

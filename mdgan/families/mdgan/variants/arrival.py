@@ -33,15 +33,6 @@ class _Used(NamedTuple):
     staleness: int
 
 
-def rate_scale(staleness: int) -> float:
-    """What the learning rate of a step is multiplied by: 1 / √(1 + s).
-
-    s is how many steps G has taken since it made the batches. With N equally fast workers
-    s = N − 1: the rate falls with the square root of a step's samples (Krizhevsky 2014).
-    """
-    return 1 / sqrt(1 + staleness)
-
-
 class ByArrival:
     """G steps with each answer, so that no worker waits for another one.
 
@@ -111,7 +102,9 @@ class ByArrival:
                 feedback, sent = {worker: answers.singles[worker]}, question.sent
                 learner.backward(mean_feedback(feedback, sent.assignment, sent.plan.generated))
             with engine.span("step"):
-                learner.at(i, rate_scale(staleness))
+                # With N equally fast workers answers are N - 1 steps stale, so the learning rate falls
+                # with the square root of a step's samples (Krizhevsky 2014).
+                learner.at(i, 1 / sqrt(1 + staleness))
                 learner.step()
             self._num_steps += 1
 
