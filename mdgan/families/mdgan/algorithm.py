@@ -68,7 +68,7 @@ class Sent(NamedTuple):
 
 
 def server_iteration(i: int, server: "MDGANServer", engine: Engine) -> Advance | None:
-    """One global iteration. Returns None if it must be done again, since no answer came."""
+    """One global iteration. Returns None if it must be repeated, since no answer can be used."""
     hosts = server.judges(server.await_hosts(i, engine))
     sent = ask(i, server, hosts, engine)
     answers = server.path.collect(i, sent.asked, engine)  # 3, 4: `WorkerSide.iteration` of each
@@ -78,7 +78,7 @@ def server_iteration(i: int, server: "MDGANServer", engine: Engine) -> Advance |
 def ask(i: int, server: "MDGANServer", hosts: Hosts, engine: Engine) -> Sent:
     """Steps 1 and 2: the server generates the batches, and sends every worker two of κ."""
     engine.at(i)
-    hosts = server.able(hosts, engine)
+    hosts = server.able(hosts, engine)  # all of them, unless answers are masked
     plan = server.plan(hosts, engine)
     with engine.span("generate"):
         batches = server.learner.generate(plan.generated)
@@ -90,7 +90,7 @@ def ask(i: int, server: "MDGANServer", hosts: Hosts, engine: Engine) -> Sent:
 def finish(
     i: int, server: "MDGANServer", sent: Sent, answers: Answers, engine: Engine
 ) -> Advance | None:
-    """Steps 5 and 6: G learns from all feedback, and pairs swap if it is time."""
+    """Steps 5 and 6: G learns from all feedback but that of attackers; pairs swap if it is time."""
     if not answers.losses:
         return server.without_answers(i, answers)
     judged, swaps = sent.asked.groups, server.swap_follows(i)

@@ -102,8 +102,8 @@ class ByArrival:
                 feedback, sent = {worker: answers.singles[worker]}, question.sent
                 learner.backward(mean_feedback(feedback, sent.assignment, sent.plan.generated))
             with engine.span("step"):
-                # Answers of N equally fast workers are N - 1 steps stale, so that the rate falls with
-                # the square root of a step's samples (Krizhevsky 2014).
+                # N - 1 if N workers are equally fast: the rate falls with the square root of a
+                # step's samples (Krizhevsky 2014).
                 learner.at(i, 1 / sqrt(1 + staleness))
                 learner.step()
             self._num_steps += 1
