@@ -39,7 +39,7 @@ class Start(NamedTuple):
     able: Sequence[int]  # who can train now
     num_live: int
     full: Load  # E and B
-    less: Mapping[int, Load]  # E_k and B_k of weak clients, worked out before (FeGAN, 3.4)
+    weak: Mapping[int, Load]  # E_k and B_k of weak clients, worked out before (FeGAN, 3.4)
 
 
 class Rounds:
@@ -49,12 +49,12 @@ class Rounds:
         self.sampling, self.weighting = sampling, weighting
 
     def play(self, start: Start, models: ModelVector, train: Train, engine: "Engine") -> bool:
-        """One round; `train` has `Client.train` called for each task. False if it yields None."""
-        number, i, counts, able, num_live, full, less = start
+        """One round; `train` has each client carry out `Client.train`. False to begin it again."""
+        number, i, counts, able, num_live, full, weak = start
         # 1. Choose C·N of the clients.
         chosen = self.choose(number, {k: counts[k] for k in able}, num_live)
         # 2. Say how much each trains, E iterations on batches of B or less, and what it weighs.
-        loads = {k: less.get(k, full) for k in chosen}
+        loads = {k: weak.get(k, full) for k in chosen}
         weights = self.weights(chosen, loads, full, counts)
         # 3. Send w and θ. Each client trains both on its own data, and sends them back.
         sent = models.read()
@@ -161,7 +161,7 @@ def divergence(counts: Sequence[int], total: Sequence[int]) -> float:
 
 
 def sum_of(rows: Iterable[Sequence[int]]) -> list[int]:
-    """By class, the samples of all rows."""
+    """How many samples of each class all rows have."""
     return [sum(column) for column in zip_longest(*rows, fillvalue=0)]
 
 

@@ -26,8 +26,6 @@ class BatchPlan:
     """κ: the batches that workers judge, and that the generator learns from."""
     generated: int
     """How many batches the server generates: κ, or more if all workers train on all of them."""
-    own_samples: int
-    """Real samples in a local step of a worker; b, as in the paper, unless a flag says more."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class BatchRule:
     def plan(self, kappa: int) -> BatchPlan:
         """The plan of an iteration with κ judged batches."""
         generated = max(kappa, self._enough_batches) if self.trains_on_all else kappa
-        return BatchPlan(kappa, generated, self.own_samples)
+        return BatchPlan(kappa, generated)
 
     def num_fakes(self, kappa: int) -> int:
         """From how many generated samples a worker learns in a local step."""
