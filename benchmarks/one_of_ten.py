@@ -162,13 +162,19 @@ def _make_worker(case: Case, true: Callable[..., Worker], rank: int, *rest: Any)
 
 
 def _carry_out(
-    case: Case, true: Callable[..., Any], given: list[int], order: Message, workers: Any, *rest: Any
+    case: Case,
+    true: Callable[..., Any],
+    given: list[int],
+    order: Message,
+    *,
+    workers: Any,
+    path: Any,
+    **others: Any,
 ) -> Any:
-    exchange, path, *others = rest
     if case.attacker in workers and len(given) < case.parcels:
         given.append(order.iteration)
         path = Opened(path, PARCELS[case.act])
-    return true(order, workers, exchange, path, *others)
+    return true(order, workers=workers, path=path, **others)
 
 
 def run(case: Case) -> Outcome:

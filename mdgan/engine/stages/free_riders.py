@@ -7,24 +7,21 @@ samples of a batch, of the cosine of two samples with the cosine of their two an
 their mean over the batch. A worker that answers without looking at samples has 0 in the mean.
 
 Motion: how far a worker's mean answer has moved since an earlier iteration, beside how far it would
-move because the samples are others: ln(‖F̄(i) − F̄(j)‖² / (s²(i) + s²(j))), where s² is the
-variance of a mean over a batch. j is the last iteration before a swap, in which another worker had
-the discriminator. The motion is the lesser of those from that worker's answer and from its own, so
-that it does not help to ignore swaps. A frozen discriminator, or a formula in its place, moves only
-as far as the generator makes it. So WEF-Defense (Chen et al. 2022) looks at how weights evolve, and
-STD-DAGMM (Fraboni et al. 2021) at the spread of an update.
+move because samples differ: ln(‖F̄(i) − F̄(j)‖² / (s²(i) + s²(j))), where s² is the variance of a
+mean over a batch. j is the last iteration before a swap, in which another worker had the
+discriminator. The motion is the lesser of those from that worker's answer and from its own, so that
+a worker gains nothing by ignoring swaps. The answer of a frozen discriminator, or of a formula in
+its place, moves only as far as the generator makes it. Ideas: WEF-Defense (Chen et al. 2022), which
+looks at how weights evolve, and STD-DAGMM (Fraboni et al. 2021), at the spread of an update.
 
-Besides, discriminators that a worker gives away as they came have not learnt with it, and those
-that others refuse it has spoilt; see `Handovers`. Each host that says so counts as much as one
-discriminator does.
-
-A discriminator that a worker was given may be why its figures are low. So evidence is kept by the
-worker that a discriminator came from (through the hands of those whose figures it made low, too),
-and what came from any single other worker does not count.
+A worker that gives a discriminator away as it came did not train it, and one that gives what others
+refuse has spoilt it; see `Handovers`. The word of each host counts as much as one discriminator.
 
 For each figure the server counts evidence: how much likelier a worker's figures are if it rides for
-free than if it is as the others, as a logarithm, and never below 0 (CUSUM, Page 1954). The usual
-figure is the median over all workers: fewer than half of them cannot move it.
+free than if it is like the others, as a logarithm, and never below 0 (CUSUM, Page 1954). The usual
+figure is the median over all workers: fewer than half of them cannot move it. A discriminator that
+a worker took may be why its figures are low. So evidence is kept by the worker that the
+discriminator came from, and the part that came from any single other worker does not count.
 """
 
 import math
@@ -44,17 +41,16 @@ from mdgan.engine.stages.suspect_settings import GUILTY, LEAST_SAMPLES, LEAST_WO
 
 _LONGEST = 16  # iterations over which motion is looked at where no swap comes earlier
 _REST = 8
-"""Where motion was looked at over fewer iterations than these, the server rests for this many
-before it looks again: each look costs the same, also where swaps are frequent."""
+"""Where swaps are more frequent, the server rests for this many iterations after each look at
+motion, since each look costs the same."""
 _EAGER = 200
 _OFTEN, _SELDOM = 3, 4
 """To save time the server looks whether answers heed their batch in every third of the first
-iterations, and from then on in every fourth: evidence comes quickly by then."""
-_MEMORY = 25  # figures of how many iterations say what is usual, and how far honest workers differ
+`_EAGER` iterations, and then in every fourth."""
+_MEMORY = 25  # iterations whose figures say what is usual, and how far honest workers differ
 _MOST_OF_ONE = 8.0
-"""Evidence that one discriminator gives against a worker that was given it, a quarter of what it
-takes."""
-_SERVER = 0  # whom the copy comes from that a newcomer begins with
+"""The most evidence from one discriminator against the worker that took it: a quarter of enough."""
+_SERVER = 0  # the giver of the copy that a newcomer begins with
 _LEAST_DEVIATION = 0.3  # of motions, which are logarithms
 
 _MOST_MOTION = 10.0
@@ -64,7 +60,7 @@ _Floats = NDArray[np.float64]
 
 
 class Evidence:
-    """That a worker's figures lie below the usual one, by a share of it: 1 if they are 0."""
+    """Evidence that a worker's figures lie below the usual one by `share` of it; 1: are about 0."""
 
     def __init__(self, share: float, least_deviation: float, most_at_once: float) -> None:
         self._share = share
@@ -72,14 +68,14 @@ class Evidence:
         self._most_at_once = most_at_once
         self._usual = self._variance = 0.0
         self._num_seen = 0
-        # By worker: evidence by whom the discriminator came from that gave it; from whom it has the
-        # one that it holds, or itself; and how much evidence there was when it was given that.
+        # By worker: evidence, by the origin of the discriminator that it held meanwhile; the origin
+        # of the one that it holds; and how much evidence there was when it took that.
         self._by_origin: defaultdict[int, dict[int, float]] = defaultdict(dict)
         self._origin: dict[int, int] = {}
         self._before: dict[int, float] = {}
 
     def take(self, figures: Mapping[int, float]) -> None:
-        """Takes in one figure of every worker that has one; at least of `LEAST_WORKERS`."""
+        """Takes in one figure of each of `LEAST_WORKERS` workers or more."""
         usual = median(figures.values())
         deviation = 1.4826 * median([abs(figure - usual) for figure in figures.values()])
         self._num_seen += 1
@@ -96,7 +92,7 @@ class Evidence:
             self._put(worker, min(evidence, most))
 
     def moved(self, moves: Mapping[int, int]) -> None:
-        """Discriminators were handed on, giver → taker."""
+        """Discriminators moved, giver → taker; those behind low figures keep their origin."""
         origins = {
             taker: self._origin.get(giver, giver)
             if self._all(giver) > self._before.get(giver, 0.0)
@@ -107,12 +103,12 @@ class Evidence:
         self._before |= {taker: self._all(taker) for taker in origins}
 
     def forget(self, worker: int) -> None:
-        """Another one has the rank now."""
+        """Forgets a rank that another one has now."""
         for known in (self._by_origin, self._origin, self._before):
             known.pop(worker, None)
 
     def of(self, worker: int) -> float:
-        """The logarithm of a ratio of likelihoods, at least 0, less what one other one explains."""
+        """The evidence against a worker, less the most that came from one other worker."""
         parts = self._by_origin.get(worker, {})
         return self._all(worker) - max((p for n, p in parts.items() if n != worker), default=0.0)
 
@@ -120,7 +116,7 @@ class Evidence:
         return sum(self._by_origin.get(worker, {}).values())
 
     def _put(self, worker: int, evidence: float) -> None:
-        """More evidence comes from what the worker holds; less is less of all."""
+        """Adds what is new to the origin of what the worker holds; takes a loss from all alike."""
         parts, before = self._by_origin[worker], self._all(worker)
         if evidence < before:
             parts |= {n: part * evidence / before for n, part in parts.items()}
@@ -130,7 +126,7 @@ class Evidence:
 
 
 class _Look(NamedTuple):
-    """Of an iteration: worker → row; the means of answers, [N, C·H·W], and their variances."""
+    """An iteration: the row of each worker; the means of answers, [N, C·H·W]; their variances."""
 
     rows: Mapping[int, int]
     means: _Floats
@@ -147,18 +143,18 @@ class FreeRiders:
         # Of all pairs of samples, their places in a matrix [b, b] that is laid out row by row.
         rows, columns = np.triu_indices(batch_size, 1)
         self._pairs = rows * batch_size + columns
-        # That of a correlation over so many pairs, where there is none.
+        # The standard deviation of a correlation over so many pairs that have nothing in common.
         by_chance = 1 / math.sqrt(max(1, len(self._pairs) - 1))
         self._heed = Evidence(1.0, by_chance, 2.0)
         self._motion = Evidence(0.5, _LEAST_DEVIATION, _MOST_OF_ONE)
         self._last: _Look | None = None
-        # Worker → in `_last`, the row of the one that had its discriminator then. Only of those
-        # that have answered in every iteration since.
+        # For each worker that has answered ever since `_last`: the row, in `_last`, of the worker
+        # that held its discriminator then.
         self._since: dict[int, int] = {}
         self._num_since, self._num_looks = _LONGEST, 0
         self._known: set[int] = set()
-        # By worker, how sure it is that it rides for free, in standard deviations from 0. Evidence
-        # h is as strong as that of a normal variable √(2h) standard deviations off.
+        # By worker, how sure the server is that it rides for free, in standard deviations: evidence
+        # h is as strong as a normal variable that lies √(2h) of them off.
         self.scores: dict[int, float] = {}
 
     def look(
@@ -176,7 +172,7 @@ class FreeRiders:
         else:
             may_heed, may_move = self._looks_due(feedbacks.keys(), swap_follows=swap_follows)
             if may_heed or may_move:
-                # Of float64, as squares of what float32 can hold may be beyond it.
+                # In float64, since the squares of large float32 values overflow.
                 answers = torch.stack(list(feedbacks.values())).flatten(2).double()
                 workers = list(feedbacks)
             if may_heed:
@@ -191,9 +187,9 @@ class FreeRiders:
             self.scores = {n: math.sqrt(2 * evidence) for n, evidence in against.items()}
 
     def _looks_due(self, workers: Set[int], *, swap_follows: bool) -> tuple[bool, bool]:
-        """Whether to look at what these workers heed, and at how their answers move."""
+        """Whether it is time to look at what these workers heed, and at how answers move."""
         if workers != self._known:
-            if self._known:  # those that come later begin with a copy of another's discriminator
+            if self._known:  # a newcomer begins with a copy of another worker's discriminator
                 for newcomer in workers - self._known:
                     self._moved({_SERVER: newcomer})
             self._known |= workers
@@ -205,15 +201,15 @@ class FreeRiders:
         return may_heed, may_move and (self._last is not None or self._num_since >= _REST)
 
     def swapped(self, moves: Mapping[int, int]) -> None:
-        """Discriminators are swapped, giver → taker, after the iteration looked at last."""
+        """Discriminators moved, giver → taker, after the iteration that it looked at last."""
         self._moved(moves)
         if self._last is not None:
             rows = self._last.rows
-            given = {taker: rows[giver] for giver, taker in moves.items() if giver in rows}
-            self._since |= {n: row for n, row in given.items() if n in self._since}
+            known = [(g, t) for g, t in moves.items() if g in rows and t in self._since]
+            self._since |= {taker: rows[giver] for giver, taker in known}
 
     def forget(self, workers: Collection[int]) -> None:
-        """Others have these ranks now; their hosts come as newcomers do."""
+        """Forgets ranks that others have now; these count as newcomers."""
         for n in workers:
             self._heed.forget(n)
             self._motion.forget(n)
@@ -227,7 +223,7 @@ class FreeRiders:
         return {worker for worker, score in self.scores.items() if score >= GUILTY}
 
     def why(self, worker: int) -> str:
-        """What is found against a worker, in words."""
+        """The strongest finding against a worker, in words."""
         against = self._against(worker)
         return max(against, key=against.__getitem__)
 
@@ -254,7 +250,7 @@ class FreeRiders:
         return pairs
 
     def _look_at_motion(self, workers: Sequence[int], answers: Tensor) -> None:
-        """Compares answers, [N, b, C·H·W], with earlier ones of theirs; begins anew, or rests."""
+        """Compares answers, [N, b, C·H·W], with those of `_last`; then replaces these, or rests."""
         means = answers.mean(dim=1, keepdim=True)
         spread = torch.linalg.vector_norm(answers - means, dim=(1, 2)).cpu().numpy()
         variances = np.square(spread) / (self._batch_size * (self._batch_size - 1))
@@ -274,22 +270,21 @@ class FreeRiders:
         self._num_since = 0
 
     def _against(self, worker: int) -> dict[str, float]:
-        """By what is found, the evidence of it."""
-        told = self._handovers
+        """The evidence against a worker, by finding."""
+        num_witnesses = self._handovers.num_witnesses(worker)
+        num_refusals = self._handovers.spoilers.get(worker, 0)
         return {
             "its feedback does not depend on the samples that it judges": self._heed.of(worker),
             "its feedback does not change as that of a discriminator that learns": (
                 self._motion.of(worker)
             ),
-            "it gives away discriminators as they came": _MOST_OF_ONE * told.num_witnesses(worker),
-            "others refuse the discriminators that it has had": (
-                _MOST_OF_ONE * told.spoilers.get(worker, 0)
-            ),
+            "it gives away discriminators as they came": _MOST_OF_ONE * num_witnesses,
+            "others refuse the discriminators that it has had": _MOST_OF_ONE * num_refusals,
         }
 
 
 def _motion(then: _Look, rows_then: Sequence[int], now: _Look, rows_now: Sequence[int]) -> _Floats:
-    """How far answers have moved, beside chance; of as many rows of both."""
+    """How far answers have moved, beside chance, from rows of one look to those of another."""
     moved = np.square(now.means[rows_now] - then.means[rows_then]).sum(axis=1)
     by_chance = then.variances[rows_then] + now.variances[rows_now]
     ratios = np.log(np.maximum(moved, _TINY) / np.maximum(by_chance, _TINY))

@@ -1,4 +1,4 @@
-"""Whom the server blames for what swaps hand on: discriminators as they came, or spoilt ones."""
+"""Finds workers that hand on discriminators as they came, and workers that spoil them."""
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping
@@ -6,35 +6,35 @@ from collections.abc import Collection, Hashable, Mapping
 import torch
 from torch import Tensor
 
-_NEWEST = 40  # swaps of which it counts what was refused, so that chance does not add up
+_NEWEST = 40  # swaps whose refusals count, so that chance does not add up
 _NUM_HOLDERS = 2
-"""Workers before its giver that may have spoilt a discriminator; others have healed it since."""
+"""How many workers that held a discriminator last may have spoilt it; learning heals older harm."""
 _NEARLY_ALL = 0.8
-_ENOUGH = 4  # hosts that have refused what a worker has held; from then on it gives nothing
+_ENOUGH = 4  # hosts that have refused what a worker has held, so that it gives nothing any more
 
 
 class Handovers:
-    """Counts, for each worker, the hosts that took from it what is no discriminator that learns.
+    """Counts, for each worker, the hosts that witness against it.
 
-    A worker that trains gives away something else than it took in its swap before. What it took is
-    what its giver says, and what it gave is what its taker says: a free rider's own word is not
-    needed. One host could say anything, so the others are counted that tell the same of a worker.
+    A worker that trains gives away something else than it took in its last swap. Its giver reports
+    what it took, and its taker what it gave: a free rider's own word is not needed. One host could
+    report anything, so it takes several that report the same of a worker.
 
-    What a taker has tried and refuses may have been spoilt by any of those who held it last. The
-    one that nearly all that was refused has in common alone is to blame.
+    If a taker tries and refuses a discriminator, each worker that held it last may have spoilt it.
+    To blame is the single worker that held nearly all of those that were refused.
     """
 
     def __init__(self) -> None:
         self._took: dict[int, str] = {}
         self._witnesses: defaultdict[int, set[Hashable]] = defaultdict(set)
-        # By worker, who held its discriminator before, the last one first.
+        # By worker, the earlier holders of its discriminator, the last one first.
         self._holders: dict[int, tuple[int, ...]] = {}
-        # By giver and the host that took from it last: who may have spoilt what that refused, and
-        # after how many swaps.
+        # By giver and the owner of the taker that refused: the workers that may have spoilt the
+        # discriminator, and the number of the swap.
         self._refusals: dict[tuple[int, Hashable], tuple[tuple[int, ...], int]] = {}
         self._num_swaps = 0
         self.spoilers: dict[int, int] = {}
-        """By worker that has spoilt discriminators, how many hosts refused them."""
+        """Workers that have spoilt discriminators, and how many hosts refused these."""
 
     def note(
         self,
@@ -44,9 +44,9 @@ class Handovers:
         owner_of: Mapping[int, Hashable],
         refused: Collection[int] = (),
     ) -> None:
-        """Takes in one swap: its moves, what givers and takers report, each worker's owner.
+        """Takes in a swap: its moves, the digests that givers and takers report, and owners.
 
-        Where most workers hand on what they took, or most refuse it, none is blamed.
+        Blames none where most workers hand on what they took, or where most refuse it.
         """
         others = {g: t for g, t in moves.items() if owner_of[g] != owner_of[t]}
         handed_on = {
@@ -68,7 +68,7 @@ class Handovers:
             elif taker in taken and taker not in refused:
                 self._refusals.pop((giver, owner_of[taker]), None)
         held = {taker: holders[giver][:_NUM_HOLDERS] for giver, taker in moves.items()}
-        self._holders |= {taker: own for taker, own in held.items() if taker not in refused}
+        self._holders |= {taker: past for taker, past in held.items() if taker not in refused}
         self._look_for_spoiler(owner_of)
 
     def state(self) -> dict[str, Tensor]:
@@ -76,11 +76,11 @@ class Handovers:
         return {".spoilers": torch.tensor([*self.spoilers.items()])} if self.spoilers else {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Those of `state` give no more."""
+        """Restores the spoilers, which give no discriminator any more."""
         self.spoilers = dict(state[".spoilers"].tolist()) if state else {}
 
     def forget(self, workers: Collection[int]) -> None:
-        """Others have these ranks now: what the ranks have held says nothing of them."""
+        """Forgets ranks that others have now."""
         for n in workers:
             for known in (self._took, self._witnesses, self._holders, self.spoilers):
                 known.pop(n, None)
@@ -90,15 +90,15 @@ class Handovers:
         self._refusals = {key: v for key, v in open_ if not {key[0], *v[0]} & set(workers)}
 
     def num_witnesses(self, worker: int) -> int:
-        """How many other hosts took from a worker what it had just been given."""
+        """How many other hosts took from a worker what it had taken just before."""
         return len(self._witnesses.get(worker, ()))
 
     def accused(self) -> set[int]:
-        """The workers of which any host has told such a thing."""
+        """The workers that have a witness against them."""
         return self._witnesses.keys() | self.spoilers.keys()
 
     def _look_for_spoiler(self, owner_of: Mapping[int, Hashable]) -> None:
-        """Looks for what refused discriminators have in common that no known spoiler has had."""
+        """Looks for the worker that held the refused discriminators which no known spoiler held."""
         if len(owner_of) < _ENOUGH:
             return
         open_ = {
@@ -114,9 +114,9 @@ class Handovers:
         hosts = witnesses[first]
         others = [v for (_, host), v in open_.items() if host != owner_of[first]]
         share = sum(first in v for v in others) / max(1, len(others))
-        # What a suspect says against another one does not clear it.
+        # A suspect does not clear itself by refusing what another one gives.
         is_first = all(
-            len(hosts - {owner_of[n]}) > len(found) for n, found in witnesses.items() if n != first
+            len(hosts - {owner_of[n]}) > len(own) for n, own in witnesses.items() if n != first
         )
         if is_first and len(hosts) >= _ENOUGH and share >= _NEARLY_ALL:
             self.spoilers[first] = len(hosts)

@@ -4,19 +4,19 @@ The mean of an answer over its batch, F̄_n, says where the mean of what is gene
 workers agree on that, whatever batch they judge: on digits the cosine with the mean of the others
 is 0.97 at first and 0.54 after 1,500 iterations, on sorted ones 0.9 and, after 600, 0.6. So each
 answer has a figure: ⟨F̄_n, M⟩ / ⟨M, M⟩, where M is the median of all, value by value. It is about 1
-for most, below 0 for one that opposes the others, and also for one that draws towards a picture of
-its own: the others draw back.
+for most workers. It is below 0 for one that opposes the others, and for one that draws towards a
+picture of its own, since the others draw back.
 
-The server counts evidence that a figure lies as far from the usual one as if the worker opposed it,
-against that it does not (CUSUM, Page 1954). One iteration counts for little either way, so that a
-worker cannot make up for lies by being honest now and then. A worker that was found counts again
-once there is no evidence left, and never again if it is found a second time: what draws towards a
-picture opposes the others only while it counts. An answer far longer than usual is evidence, too.
-Where workers hardly agree, as on sorted data without swaps, there is nothing to oppose.
+The server counts evidence that a worker's figure lies as far below the usual one as if it opposed
+the others (CUSUM, Page 1954). One iteration counts for little either way, so that a worker cannot
+make up for lies by being honest now and then. A worker that was named counts again once there is no
+evidence left, but never again if it is named twice: one that draws towards a picture opposes the
+others only while its answers count. An answer far longer than usual is evidence, too. Where workers
+hardly agree, as on sorted data without swaps, there is nothing to oppose.
 
-Of masked sums the figure is that of all of their workers. If a sum opposes the others for long, one
-of its hosts does. Then hosts are divided anew in each iteration (`ServerPath.look_closer`), and the
-one that is in all sums that oppose is found.
+All workers of a masked sum share its figure. If a sum opposes the others for long, one of its hosts
+does. Then the server divides hosts anew in each iteration (`ServerPath.look_closer`), and names the
+host whose workers have the most evidence: it was in all sums that opposed the others.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -36,27 +36,27 @@ _MOST = 2 * _ENOUGH
 _SURE = 0.95 * _MOST
 """Much more than it takes for a worker's answers not to count. One discriminator may be to blame:
 on MNIST an honest worker came to 64 in the 100 iterations before the first swap, and lost half of
-that in the next 100. So a worker is named that goes on with the discriminator that it is given,
-that is left out for the third time with another one, or that is given none for long."""
+that in the next 100. So the server names a worker that goes on with the discriminator that it took,
+that is left out for the third time with another one, or that has taken none for long."""
 _OFTEN = 3
 _LONG_WITHOUT_SWAP = 400  # iterations
 _FOR, _AGAINST = 2.0, 0.5
-"""Evidence of one iteration at most: for that a worker opposes the others, and against it. One that
-does so in more than a fifth of all iterations is found."""
+"""The most evidence of one iteration: that a worker opposes the others, and that it does not. One
+that does so in more than a fifth of all iterations is found."""
 _LONG = 3.0
 """Times the usual norm from which on an answer is evidence; honest ones had 2.6 at most."""
 _LEAST_AGREEMENT = 0.1
 """See `_figures`; on digits it was 0.23 or more, with single classes without swaps 0.19 or less."""
 _FEW = 8
 """Of fewer workers the nearer half may be near by chance, so the median of all pairs counts, too.
-Where they hardly agreed, one of five that answered the opposite of another one (which it knew) had
-it named in up to 9 of 30 simulated runs without that, and in one with it."""
+Where five hardly agreed, one that knew another's answers and sent the opposite had that one named
+in up to 9 of 30 simulated runs without the median of all pairs, and in one with it."""
 _LEAST_DEVIATION = 0.15
 _GAP = 2.0
-"""How far below the usual figure one that opposes the others lies, in usual figures: evidence
-begins below 0. With 1.5 an honest worker was named in two of three runs on MNIST."""
-_MEMORY = 25
-_FRESH = 100  # iterations in which an answer may be due to the discriminator it was given
+"""How far below the usual figure that of an opponent lies, in usual figures: only a figure below 0
+is evidence. With 1.5 an honest worker was named in two of three runs on MNIST."""
+_MEMORY = 25  # iterations whose figures say what is usual
+_FRESH = 100  # iterations in which an answer may be due to the discriminator that a worker took
 _MOST_OF_ONE = _ENOUGH / 4
 _LONGEST_SEARCH = 200
 _TINY = 1e-300
@@ -68,16 +68,14 @@ class Opposition:
     """Scores workers by their answers; draws no random number and changes none of them.
 
     Args:
-        of_sums: whether there are sums alone, of workers of several hosts.
+        of_sums: whether the server sees only sums, of workers of several hosts.
 
     Attributes:
-        scores: by worker, how sure it is that it opposes the others, in standard deviations from 0.
         guilty: the workers that it names; fewer than half.
-        left_out: the workers whose last answers should not count: also those against whom there is
-            evidence enough, or who are in sums that oppose the others while it is searched for who
-            does.
-        least_answers: with fewer, or fewer sums, there is no evidence.
-        divides: whether sums must be of other hosts each time, so that it shows which one it is.
+        left_out: the workers whose last answers should not count: the guilty; others against whom
+            there is enough evidence; and, during a search, those in sums that oppose the others.
+        least_answers: with fewer answers, or sums, it takes in no evidence.
+        divides: whether it searches for a host, and each sum must be of other hosts than before.
     """
 
     def __init__(self, *, of_sums: bool = False) -> None:
@@ -89,8 +87,9 @@ class Opposition:
         self._evidence: dict[int, float] = {}
         self._usual = self._variance = 0.0
         self._num_seen = 0
-        self._given: dict[int, tuple[int, float]] = {}  # when, and the evidence there was
-        self._since_given: dict[int, float] = {}  # the evidence since
+        # When a worker last took a discriminator, the evidence until then, and that since then.
+        self._at_swap: dict[int, tuple[int, float]] = {}
+        self._since_swap: dict[int, float] = {}
         self._kept_out: set[int] = set()  # until there is no evidence left
         self._times_out: dict[int, tuple[int, int]] = {}  # with how many discriminators, since when
         self._times_found: dict[int, int] = {}
@@ -98,34 +97,33 @@ class Opposition:
 
     @property
     def scores(self) -> dict[int, float]:
-        """See above; of sums while it is searched for alone."""
+        """By worker, how sure it is of opposition, in standard deviations; of sums in a search."""
         shown = {} if self._of_sums and not self.divides else self._evidence
         return {n: sqrt(2 * evidence) for n, evidence in shown.items()}
 
     def state(self) -> dict[str, Tensor]:
-        """What the next looks depend on; empty before the first."""
+        """What later looks depend on; empty before the first."""
         if not self._num_seen:
             return {}
-        given = [(n, *before) for n, before in self._given.items()]
         numbers = self._usual, self._variance, self._num_seen, self._search_ends, self.divides
-        found = {
+        lists = {
             ".evidence": list(self._evidence.items()),
-            ".given": given,
-            ".since": list(self._since_given.items()),
+            ".given": [(n, *before) for n, before in self._at_swap.items()],
+            ".since": list(self._since_swap.items()),
             ".kept out": sorted(self._kept_out),
             ".times out": [(n, *times) for n, times in self._times_out.items()],
             ".guilty": sorted(self.guilty),
             ".times": list(self._times_found.items()),
             ".numbers": numbers,
         }
-        return {name: torch.tensor(rows, dtype=torch.float64) for name, rows in found.items()}
+        return {name: torch.tensor(rows, dtype=torch.float64) for name, rows in lists.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken; with that of before the first look it begins anew."""
+        """Continues where `state` was taken; an empty one changes nothing."""
         if ".evidence" in state:
             self._evidence = {int(n): evidence for n, evidence in state[".evidence"].tolist()}
-            self._given = {int(n): (int(at), had) for n, at, had in state[".given"].tolist()}
-            self._since_given = {int(n): evidence for n, evidence in state[".since"].tolist()}
+            self._at_swap = {int(n): (int(at), had) for n, at, had in state[".given"].tolist()}
+            self._since_swap = {int(n): evidence for n, evidence in state[".since"].tolist()}
             self._kept_out = set(map(int, state[".kept out"].tolist()))
             times_out = state[".times out"].long().tolist()
             self._times_out = {n: (times, since) for n, times, since in times_out}
@@ -135,17 +133,17 @@ class Opposition:
             self._num_seen, self._search_ends = map(int, counts)
             self.divides = bool(divides)
 
-    def given(self, workers: Collection[int]) -> None:
-        """Workers were given a discriminator by others."""
-        self._given |= {n: (self._num_seen, self._evidence.get(n, 0.0)) for n in workers}
-        self._since_given |= dict.fromkeys(workers, 0.0)
+    def note_takers(self, workers: Collection[int]) -> None:
+        """These workers have taken a discriminator from another one."""
+        self._at_swap |= {n: (self._num_seen, self._evidence.get(n, 0.0)) for n in workers}
+        self._since_swap |= dict.fromkeys(workers, 0.0)
 
     def forget(self, workers: Collection[int]) -> None:
-        """Others have these ranks now, so nothing is known of them."""
+        """Forgets ranks that others have now."""
         self.guilty -= set(workers)
         self._kept_out -= set(workers)
-        of_each = self._evidence, self._given, self._since_given, self._times_out, self._times_found
-        for known in of_each:
+        of_each = self._evidence, self._at_swap, self._since_swap, self._times_out
+        for known in (*of_each, self._times_found):
             for n in workers:
                 known.pop(n, None)
 
@@ -205,7 +203,7 @@ class Opposition:
         host_of: Mapping[int, int],
         too_long: Collection[int],
     ) -> None:
-        """Takes in the mean answer, a row each, of some workers or groups of them."""
+        """Takes in mean answers, a row for each part: a worker, or the workers of a sum."""
         for n in too_long:
             self._add(n, _FOR)
         figures, agreement = _figures(rows, lengthens=not self._of_sums)
@@ -213,8 +211,8 @@ class Opposition:
             return
         gap = _GAP
         if self._of_sums:  # of m hosts one that opposes the others takes 2/m away
-            gap = min(gap, 2 / max(len({host_of.get(n, n) for n in own}) for own in parts))
-        by_worker = {n: figure for own, figure in zip(parts, figures, strict=True) for n in own}
+            gap = min(gap, 2 / max(len({host_of.get(n, n) for n in part}) for part in parts))
+        by_worker = {n: figure for part, figure in zip(parts, figures, strict=True) for n in part}
         if self.divides:
             self.left_out = {n for n, figure in by_worker.items() if figure < 0}
         usual = median(by_worker.values())
@@ -231,20 +229,20 @@ class Opposition:
 
     def _count_time_out(self, n: int) -> None:
         times, since = self._times_out.get(n, (0, -1))
-        is_another = self._given.get(n, (0, 0.0))[0] > since
+        is_another = self._at_swap.get(n, (0, 0.0))[0] > since
         self._times_out[n] = times + is_another, self._num_seen
 
     def _is_to_blame(self, n: int) -> bool:
         """Whether it is the worker that opposes the others, and not one discriminator alone."""
-        since, before = self._given.get(n, (0, 0.0))
+        since, before = self._at_swap.get(n, (0, 0.0))
         times, since_out = self._times_out[n]
-        goes_on = before >= _ENOUGH and self._since_given.get(n, 0.0) >= _MOST_OF_ONE
+        goes_on = before >= _ENOUGH and self._since_swap.get(n, 0.0) >= _MOST_OF_ONE
         is_long = self._num_seen - max(since, since_out) >= _LONG_WITHOUT_SWAP
         return times >= _OFTEN or (self._evidence.get(n, 0.0) >= _SURE and (goes_on or is_long))
 
     def _add(self, n: int, evidence: float) -> None:
-        self._since_given[n] = max(0.0, self._since_given.get(n, 0.0) + evidence)
-        since, before = self._given.get(n, (-_FRESH, 0.0))
+        self._since_swap[n] = max(0.0, self._since_swap.get(n, 0.0) + evidence)
+        since, before = self._at_swap.get(n, (-_FRESH, 0.0))
         most = before + _MOST_OF_ONE if self._num_seen - since <= _FRESH else _MOST
         self._evidence[n] = max(0.0, min(self._evidence.get(n, 0.0) + evidence, most, _MOST))
 
@@ -252,11 +250,12 @@ class Opposition:
 def _figures(rows: _Floats, *, lengthens: bool) -> tuple[list[float], float]:
     """The figure of each row, and how far rows agree.
 
-    That is the median of each one's cosine with the nearer half of the others, the least of these.
+    For each row, take its least cosine with the nearer half of the others: the agreement is the
+    median of these.
 
     Args:
-        lengthens: whether short ones count as long as the usual: one whose discriminator hardly
-            minds does not oppose the others. In a sum, to be short may mean that.
+        lengthens: whether short rows count as if of usual length: a worker whose discriminator
+            hardly minds does not oppose the others. A sum may be short since a worker does.
     """
     in_order, number = np.sort(rows, axis=0), len(rows)
     middle = (in_order[(number - 1) // 2] + in_order[number // 2]) / 2

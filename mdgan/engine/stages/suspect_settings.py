@@ -10,15 +10,15 @@ MOST_USUAL = 4.0  # how many times the usual norm an answer may have by default
 LEAST_WORKERS = 3
 """With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
 LEAST_TO_NAME = 5
-"""With fewer single answers no worker is taken for an attacker: of few that agree little, one that
-knows what another one answers could have that one named, or its answers left out."""
+"""With fewer single answers no worker is taken for an attacker: where few agree little, an attacker
+that knows another worker's answers could have that worker named, or its answers left out."""
 LEAST_SAMPLES = 4  # with fewer samples in a batch there are too few pairs of them to compare
 GUILTY = 8.0
 """The score from which on a worker is taken for what it looks like, in standard deviations."""
 
 
 class SuspectSettings(Settings, group="faults"):
-    """What becomes of workers whose answers are not as those of the others."""
+    """What the server does with workers whose answers are unlike those of the others."""
 
     shut_out_free_riders: bool = setting(
         False,
@@ -69,4 +69,4 @@ SUSPICIONS = (
         alarming="free rider",
     ),
 )
-"""What is recorded of workers, by what `Suspects.score` returns."""
+"""The figures of each worker that a run records, under the keys that `Suspects.score` returns."""

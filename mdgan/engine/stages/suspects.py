@@ -1,4 +1,4 @@
-"""Which workers look as if they attacked or did not train, by what they answer; told once.
+"""Which workers look like attackers or free riders, by their answers; the server says so once.
 
 For every algorithm whose workers answer with a gradient in each sample of a batch, and may hand
 models on to each other. The stage comes after the screening and before the rule.
@@ -19,24 +19,23 @@ from mdgan.engine.stages.suspect_settings import SuspectSettings
 from mdgan.gan.exact_sum import PartialSum
 from mdgan.gan.model_state import part_of, under
 
-_ATTACKER = "an attacker"
 _HANDOVERS, _OPPOSITION, _OWNERS = "handovers", "opposition", "owners"
 _CERTIFIED = 1 << 62
-"""Owners from here on are certificates, by a part of their hash; below are hosts, by number."""
+"""Owners at or above this are certificates, by a part of their hash; those below are hosts."""
 
 
 class Suspects:
     """Scores workers, and drops the answers of those that oppose the others.
 
     Args:
-        of_sums: whether there are sums of answers alone.
+        of_sums: whether the server sees only sums of answers.
 
     Attributes:
-        handovers: takes in what workers hand on to each other.
+        handovers: takes in reports of what workers hand on to each other.
     """
 
     states = _HANDOVERS, _OPPOSITION, _OWNERS
-    """What names in `state` begin with."""
+    """The beginnings of all names in `state`."""
 
     def __init__(self, settings: SuspectSettings, batch_size: int, *, of_sums: bool) -> None:
         self.handovers = Handovers()
@@ -45,25 +44,25 @@ class Suspects:
         self._shuts_out = settings.shut_out_free_riders
         self._looks = settings.longest_answer > 0
         self._of_sums = of_sums
-        self._said = False  # that there are too few answers to tell who opposes the others
-        self._noted: dict[int, str] = {}  # what each was told to look like
+        self._noted_too_few = False  # answers to tell who opposes the others
+        self._noted: set[int] = set()  # workers that the log has named
         self._owner_of: dict[int, int] = {}  # by worker; see `_CERTIFIED`
 
     def swapped(self, moves: Mapping[int, int]) -> None:
-        """Discriminators moved, giver → taker: answers may be due to what a worker was given."""
+        """Discriminators moved, giver → taker; a taker's answers may be due to what it took."""
         self._riders.swapped(moves)
-        self.opposition.given(moves.values())
+        self.opposition.note_takers(moves.values())
 
     def state(self) -> dict[str, Tensor]:
-        """What the next looks depend on."""
-        # A rank may be on another host of the same machines once the run goes on.
+        """What later scores depend on."""
+        # Hosts have other numbers once the run is resumed; only certificates stay.
         known = [(n, owner) for n, owner in self._owner_of.items() if owner >= _CERTIFIED]
         owners = {_OWNERS: torch.tensor(known)} if known else {}
         opposition = under(_OPPOSITION, self.opposition.state())
         return {**under(_HANDOVERS, self.handovers.state()), **opposition, **owners}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken; other tensors may be among them."""
+        """Continues where `state` was taken; ignores other tensors in it."""
         self.handovers.load_state(part_of(state, _HANDOVERS))
         self.opposition.load_state(part_of(state, _OPPOSITION))
         self._owner_of = dict(state[_OWNERS].tolist()) if _OWNERS in state else {}
@@ -82,20 +81,21 @@ class Suspects:
         Args:
             generated: X, [κ, b, C, H, W].
             judged: which batch of X each worker has judged.
-            swap_follows: whether workers hand models on before the next iteration; see `swapped`.
+            swap_follows: whether workers hand models on before the next iteration.
 
         Returns:
-            By the key of `SUSPICIONS`, the scores of workers.
+            The scores of workers, by the keys of `SUSPICIONS`.
         """
         self._forget_changed_ranks(engine)
-        riders, feedbacks = self._riders, answers.singles
-        riders.look(generated, judged, feedbacks, swap_follows=swap_follows)
-        self._tell({n: ("a free rider", riders.why(n)) for n in riders.guilty()}, engine)
-        left_out = self.opposing(feedbacks, answers.sums, engine)
+        riders = self._riders
+        riders.look(generated, judged, answers.singles, swap_follows=swap_follows)
+        for n in sorted(riders.guilty()):
+            self._name(n, "a free rider", riders.why(n), engine)
+        left_out = self.opposing(answers.singles, answers.sums, engine)
         for worker in left_out if answers.losses.keys() - left_out else ():
             answers.drop(worker)
         scores = {"riding": riders.scores, "opposing": self.opposition.scores}
-        return {key: {n: round(s, 2) for n, s in own.items()} for key, own in scores.items()}
+        return {key: {n: round(s, 2) for n, s in of.items()} for key, of in scores.items()}
 
     def opposing(
         self, feedbacks: Mapping[int, Tensor], sums: Sequence[PartialSum], engine: Engine
@@ -104,46 +104,47 @@ class Suspects:
         self._forget_changed_ranks(engine)
         if self._looks:
             least, num = self.opposition.least_answers, len(feedbacks) + len(sums)
-            if 1 < num < least and not self._said:
-                self._said, what = True, f"fewer than {least} answers, or sums of some, come"
-                engine.note(f"no worker is taken for an attacker while {what}")
+            if 1 < num < least and not self._noted_too_few:
+                self._noted_too_few, what = True, f"fewer than {least} answers, or sums of some,"
+                engine.note(f"no worker is taken for an attacker while {what} come")
             self.opposition.look(feedbacks, sums, engine.peers.host_of())
-            reason = _ATTACKER, "its feedback opposes that of the others, and does not count"
-            self._tell(dict.fromkeys(self.opposition.guilty, reason), engine)
+            reason = "its feedback opposes that of the others, and does not count"
+            for n in sorted(self.opposition.guilty):
+                self._name(n, "an attacker", reason, engine)
         return self.opposition.left_out
 
     def innocent(self, workers: Iterable[int]) -> set[int]:
-        """Those of the workers that may be asked; of sums all counts, so the guilty are not."""
+        """The workers that the server may ask: not the guilty if it cannot drop single answers."""
         return set(workers) - (self.opposition.guilty if self._of_sums else set())
 
     def _forget_changed_ranks(self, engine: Engine) -> None:
-        """What was found of a rank is not held against another certificate that has it now."""
-        peers, before, changed = engine.peers, self._owner_of, set[int]()
-        for n, host in peers.host_of().items():
-            owner = _owner(peers.identity(host), host)
-            if before.setdefault(n, owner) != owner:
-                before[n] = owner
+        """Forgets what it knows of ranks that another certificate has now."""
+        changed = set[int]()
+        for n, host in engine.peers.host_of().items():
+            owner = _owner(engine.peers.identity(host), host)
+            if self._owner_of.setdefault(n, owner) != owner:
+                self._owner_of[n] = owner
                 changed.add(n)
-                self._noted.pop(n, None)
         if changed:
+            self._noted -= changed
             self.opposition.forget(changed)
             self._riders.forget(changed)
 
-    def _tell(self, found: Mapping[int, tuple[str, str]], engine: Engine) -> None:
-        """Tells once what workers look like, and why; shuts them out if the user wants that."""
-        for worker in found.keys() - self._noted:
-            what, reason = found[worker]
-            self._noted[worker] = what
-            if self._shuts_out:
-                engine.peers.shut_out(worker, f"{what}: {reason}")
-                engine.handle_losses()
-            else:
-                hint = "" if self._of_sums else " (see --shut-out-free-riders)"
-                engine.note(f"rank {worker} looks like {what}: {reason}{hint}")
+    def _name(self, worker: int, what: str, reason: str, engine: Engine) -> None:
+        """Says once what a worker looks like, and why; shuts it out if the user wants that."""
+        if worker in self._noted:
+            return
+        self._noted.add(worker)
+        if self._shuts_out:
+            engine.peers.shut_out(worker, f"{what}: {reason}")
+            engine.handle_losses()
+        else:
+            hint = "" if self._of_sums else " (see --shut-out-free-riders)"
+            engine.note(f"rank {worker} looks like {what}: {reason}{hint}")
 
 
 def _owner(identity: str, host: int) -> int:
-    """See `_CERTIFIED`."""
+    """The number of the owner of a host; see `_CERTIFIED`."""
     digest = sha256(identity.encode()).digest()
     is_certified = identity != f"host {host}"
     return int.from_bytes(digest[:7], "little") | _CERTIFIED if is_certified else host

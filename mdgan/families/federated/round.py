@@ -1,7 +1,7 @@
 """A round of FL-GAN and of FeGAN: what the server does, and what a client does.
 
 FL-GAN: Hardy et al. 2019, "MD-GAN", section III-c. FeGAN: Guerraoui et al. 2020, "FeGAN: Scaling
-Distributed GANs", sections 3.2 to 3.4. Where the two differ, both are on this page.
+Distributed GANs", sections 3.2 to 3.4.
 
 w of G and θ of D are "one computational object to be treated atomically": a vector, float32
 `ModelVector.shape`. Client k holds n_kx samples of class x, n_k in all; all clients hold n.
@@ -39,7 +39,7 @@ class Start(NamedTuple):
     able: Sequence[int]  # who can train now
     num_live: int
     full: Load  # E and B
-    less: Mapping[int, Load]  # E_k and B_k of weak clients, worked out before (FeGAN, 3.4)
+    weak: Mapping[int, Load]  # E_k and B_k of weak clients, worked out before (FeGAN, 3.4)
 
 
 class Rounds:
@@ -49,12 +49,12 @@ class Rounds:
         self.sampling, self.weighting = sampling, weighting
 
     def play(self, start: Start, models: ModelVector, train: Train, engine: "Engine") -> bool:
-        """One round; `train` has `Client.train` called for each task. False if it yields None."""
-        number, i, counts, able, num_live, full, less = start
+        """One round; `train` has each client carry out `Client.train`. False to begin it again."""
+        number, i, counts, able, num_live, full, weak = start
         # 1. Choose C·N of the clients.
         chosen = self.choose(number, {k: counts[k] for k in able}, num_live)
         # 2. Say how much each trains, E iterations on batches of B or less, and what it weighs.
-        loads = {k: less.get(k, full) for k in chosen}
+        loads = {k: weak.get(k, full) for k in chosen}
         weights = self.weights(chosen, loads, full, counts)
         # 3. Send w and θ. Each client trains both on its own data, and sends them back.
         sent = models.read()
@@ -77,13 +77,15 @@ class Rounds:
     def weights(
         self, chosen: list[int], loads: Mapping[int, Load], full: Load, class_counts: ClassCounts
     ) -> dict[int, float]:
-        """What the models of those who were chosen weigh in the sum; here these add up to 1."""
+        """What the models of each chosen client weigh in the sum; together 1."""
         size = full.iterations * full.batch_size
         shares = {k: loads[k].iterations * loads[k].batch_size / size for k in chosen}
         weights = participant_weights(self.weighting, chosen, class_counts, shares)
         if not (total := sum(weights.values())):
-            lacking = f"no participant of {chosen} has samples; use --weighting uniform"
-            raise BadInput(f"--weighting {self.weighting}: {lacking}, or clients that have")
+            raise BadInput(
+                f"--weighting {self.weighting}: no participant of {chosen} has samples; "
+                "use --weighting uniform, or clients that have"
+            )
         return {k: weight / total for k, weight in weights.items()}
 
     def next_models(self, _sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
@@ -91,7 +93,7 @@ class Rounds:
         return average(answers.singles, answers.sums, weights)
 
     def finish(self, number: int, _i: int, took_part: Collection[int], _engine: "Engine") -> None:
-        """The server has its next models; who took part counts as seen (FeGAN, 3.3)."""
+        """Counts the samples of clients that took part as seen (FeGAN, 3.3)."""
         self.sampling.took_part(number, took_part)
 
 
@@ -127,8 +129,8 @@ def participant_weights(
     """What each participant's models weigh, before all are divided by their sum.
 
     FL-GAN (`uniform`): 1. FedAvg (`samples`): n_k. FeGAN (`kl`): e^(−s_k) / Σ_i e^(−s_i) over the
-    participants (3.3), times the client's share E_k·B_k of the full load E·B (3.4); `load`: the
-    latter, where each client multiplies by its own e^(−s_k), which the server does not know.
+    participants (3.3), times the client's share E_k·B_k of the full load E·B (3.4). `load`: only
+    that share; each client multiplies by its own e^(−s_k), which the server does not know.
     """
     ordered = sorted(participants)
     if rule == "uniform":
@@ -159,7 +161,7 @@ def divergence(counts: Sequence[int], total: Sequence[int]) -> float:
 
 
 def sum_of(rows: Iterable[Sequence[int]]) -> list[int]:
-    """By class, the samples of all rows."""
+    """How many samples of each class all rows have."""
     return [sum(column) for column in zip_longest(*rows, fillvalue=0)]
 
 

@@ -177,8 +177,16 @@ class FederatedServer(ServerPart):
         able, num_live = self.cohort.able(free, engine)
         full = Load(length, self.settings.training.batch_size)
         form, num_clients = self.settings.rounds.training_load, self.settings.num_clients
-        less = choose_loads(form, num_clients, full, told_of_clients(engine.peers), counts)
-        start = Start(self._num_rounds, i, counts, able, num_live, full, less)
+        weak = choose_loads(form, num_clients, full, told_of_clients(engine.peers), counts)
+        start = Start(
+            number=self._num_rounds,
+            i=i,
+            class_counts=counts,
+            able=able,
+            num_live=num_live,
+            full=full,
+            weak=weak,
+        )
         found = Answers()
 
         def train(plan: RoundPlan) -> Answers | None:

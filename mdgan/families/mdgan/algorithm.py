@@ -10,9 +10,9 @@
        one step of the optimizer of G
     6. every S iterations pairs swap D     ◄─►    6. takes the other one's D
 
-`server_iteration` and `WorkerSide.iteration` are these steps; m batches are generated, κ unless
-`--step-samples` says more. Losses are minimized: J_disc is minus the paper's. The server draws the
-pairs (Darmanger and Gombas 2024, section 5.3). Flags (`variants/`), links and liars: elsewhere.
+`server_iteration` and `WorkerSide.iteration` are these steps. The server generates m batches: κ, or
+more with `--step-samples`. Losses are minimized: J_disc is minus the paper's. The server draws the
+pairs (Darmanger and Gombas 2024, section 5.3). `variants/` has the iterations that flags ask for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ def assign(workers: Sequence[int], kappa: int) -> dict[int, Assignment]:
 
 
 class Sent(NamedTuple):
-    """What the server has sent in an iteration: X, [m, b, C, H, W], and who got what of it."""
+    """What the server has sent in an iteration: X, [m, b, C, H, W], and each worker's batches."""
 
     plan: BatchPlan
     assignment: Assignments
@@ -68,7 +68,7 @@ class Sent(NamedTuple):
 
 
 def server_iteration(i: int, server: "MDGANServer", engine: Engine) -> Advance | None:
-    """One global iteration; None if no answer could be used, and it must be done again."""
+    """One global iteration. Returns None if it must be repeated, since no answer can be used."""
     hosts = server.judges(server.await_hosts(i, engine))
     sent = ask(i, server, hosts, engine)
     answers = server.path.collect(i, sent.asked, engine)  # 3, 4: `WorkerSide.iteration` of each
@@ -76,9 +76,9 @@ def server_iteration(i: int, server: "MDGANServer", engine: Engine) -> Advance |
 
 
 def ask(i: int, server: "MDGANServer", hosts: Hosts, engine: Engine) -> Sent:
-    """Steps 1 and 2: the server generates κ batches, and gives every worker two of them."""
+    """Steps 1 and 2: the server generates the batches, and sends every worker two of κ."""
     engine.at(i)
-    hosts = server.able(hosts, engine)
+    hosts = server.able(hosts, engine)  # all of them, unless answers are masked
     plan = server.plan(hosts, engine)
     with engine.span("generate"):
         batches = server.learner.generate(plan.generated)
@@ -90,7 +90,7 @@ def ask(i: int, server: "MDGANServer", hosts: Hosts, engine: Engine) -> Sent:
 def finish(
     i: int, server: "MDGANServer", sent: Sent, answers: Answers, engine: Engine
 ) -> Advance | None:
-    """Steps 5 and 6: G learns from all feedback, and pairs swap."""
+    """Steps 5 and 6: G learns from all feedback but that of attackers; pairs swap if it is time."""
     if not answers.losses:
         return server.without_answers(i, answers)
     judged, swaps = sent.asked.groups, server.swap_follows(i)
@@ -116,22 +116,22 @@ def mean_feedback(
 ) -> Tensor:
     """C^(j) = (1/N) Σ_{n : n judged j} F_n, [m, b, C, H, W]: the gradient of the mean loss in X.
 
-    N workers answered. Neither the order of arrival nor sums that hosts have made change one bit.
+    N workers answered. The bits depend neither on the order of arrival nor on which hosts add up.
 
     Args:
-        num_batches: m, how many batches were generated; κ of them were judged.
-        sums: of feedback of several workers.
+        num_batches: m, how many batches the server generated; workers judged κ of them.
+        sums: the sums that hosts sent of their workers' feedback on one batch.
     """
-    some = next(iter(feedbacks.values())) if feedbacks else sums[0].total.float()
+    example = next(iter(feedbacks.values())) if feedbacks else sums[0].total.float()
     num_answers = len(feedbacks) + sum(len(part.workers) for part in sums)
-    total = torch.zeros((num_batches, *some.shape), dtype=some.dtype, device=some.device)
+    total = example.new_zeros((num_batches, *example.shape))
     for batch in range(num_batches):
-        judged = put_together(
+        feedback = put_together(
             (feedbacks[n] for n in sorted(feedbacks) if assignment[n].judge == batch),
             (part.total for part in sums if assignment[part.workers[0]].judge == batch),
         )
-        if judged is not None:
-            total[batch] = judged.div_(num_answers)
+        if feedback is not None:
+            total[batch] = feedback.div_(num_answers)
     return total
 
 
@@ -143,7 +143,7 @@ class Graph(NamedTuple):
 
 
 class GeneratorLearner(Generator):
-    """G at the server: it generates batches, and learns from the gradient of a loss in them."""
+    """G at the server: it generates batches, and learns from the gradient of a loss in X."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class GeneratorLearner(Generator):
         self._graph: Graph | None = None
 
     def generate(self, num_batches: int) -> Samples:
-        """X = G(z), z ~ N(0, I), [m, b, C, H, W], in one forward pass whose graph is kept."""
+        """X = G(z), z ~ N(0, I), [m, b, C, H, W], by one forward pass; keeps its graph."""
         samples = self.draw(num_batches * self._batch_size)
         self._graph = Graph(self.in_batches(samples.images), self.parameters)
         return self.without_graph(samples)
@@ -175,7 +175,7 @@ class GeneratorLearner(Generator):
         self.put_gradients(self.gradients(output_gradient))
 
     def gradients(self, output_gradient: Tensor, *, keep_graph: bool = False) -> list[Tensor]:
-        """∂X/∂w · C of C, [m, b, C, H, W], one tensor a parameter; does not put it in place."""
+        """Returns ∂X/∂w · C, one tensor for each parameter, of C, [m, b, C, H, W]."""
         graph = self.next_graph(keep=keep_graph)
         gradients = torch.autograd.grad(
             graph.generated,
@@ -187,7 +187,7 @@ class GeneratorLearner(Generator):
         return list(gradients)
 
     def next_graph(self, *, keep: bool) -> Graph:
-        """The graph of the batches that the next feedback is on; is forgotten unless kept."""
+        """The graph of the batches that the next feedback is on; forgets it unless `keep`."""
         assert self._graph is not None, "feedback comes after generate()"
         graph = self._graph
         if not keep:
@@ -195,20 +195,20 @@ class GeneratorLearner(Generator):
         return graph
 
     def forget(self) -> None:
-        """Drops the generated batches; nothing is learnt from them."""
+        """Drops the generated batches; G learns nothing from them."""
         self._graph = None
 
     def in_batches(self, samples: Tensor) -> Tensor:
-        """From [m·b, …] to [m, b, …]."""
+        """Reshapes [m·b, …] to [m, b, …]."""
         return samples.view(-1, self._batch_size, *samples.shape[1:])
 
     def without_graph(self, samples: Samples) -> Samples:
-        """What is sent, [m, b, …]."""
+        """The samples as the server sends them: in batches, [m, b, …], without their graph."""
         labels = None if samples.labels is None else self.in_batches(samples.labels)
         return Samples(self.in_batches(samples.images).detach(), labels)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `Generator`; drops generated batches that were not learnt from."""
+        """See `Generator`; drops generated batches from which G has not learnt."""
         super().load_state(state)
         self.forget()
 
@@ -217,7 +217,7 @@ class GeneratorLearner(Generator):
 
 
 class Judgement(NamedTuple):
-    """Of a batch X^(g): F_n, [b, C, H, W]; J_gen, a scalar; and the logits D_n(x), [b]."""
+    """What D_n says of X^(g): F_n, [b, C, H, W]; J_gen, a scalar; and logits D_n(x), [b]."""
 
     feedback: Tensor
     loss: Tensor
@@ -225,12 +225,12 @@ class Judgement(NamedTuple):
 
 
 class WorkerSide(DiscriminatorLearner):
-    """D_n with its private data. `learn` is L times: a gradient of J_disc, a step of θ_n."""
+    """D_n with its private data. `learn` takes L steps of the optimizer of θ_n on J_disc."""
 
     def iteration(
         self, train: Samples, judged: Samples, stage: Stage = unobserved
     ) -> tuple[Tensor, Judgement]:
-        """Steps 3 and 4 (WORKER, lines 4-9): trains D_n on X^(d), then judges X^(g).
+        """Steps 3 and 4 (WORKER, lines 4-9): D_n learns from X^(d), and then judges X^(g).
 
         Returns J_disc before the last local step, a scalar, and the judgement.
         """
@@ -239,7 +239,7 @@ class WorkerSide(DiscriminatorLearner):
             return loss, self.feedback(judged)
 
     def feedback(self, judged: Samples) -> Judgement:
-        """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), and no gradient of θ_n (line 9)."""
+        """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g) (line 9); takes no gradient in θ_n."""
         images = judged.images.detach().requires_grad_()
         with self.random_state.in_place():
             verdict = self.judge(judged.of(images))

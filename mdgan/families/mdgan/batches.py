@@ -1,4 +1,4 @@
-"""Which batches an iteration has: how many, and from how many samples a worker learns."""
+"""How many batches the server generates, and from how many samples a worker learns in a step."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from mdgan.families.mdgan.settings import MDGANSettings
 
 _ENOUGH_GENERATED = 100
-"""One process with b = 100 learns from as many in a step; ten workers are compared with it."""
-_MOST_BATCHES = 10  # with a byte a value, and four of feedback, 14 bytes instead of the paper's 12
-_ONES_OWN = 2
+"""The samples in a step of the single process, b = 100, that ten workers are compared with."""
+_MOST_BATCHES = 10  # as int8, with float32 feedback, 14 bytes a value; the paper's two batches: 12
+_MOST_BY_ARRIVAL = 2  # batches that the server generates for one worker alone
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,12 @@ class BatchPlan:
     judged: int
     """κ: the batches that workers judge, and that the generator learns from."""
     generated: int
-    """How many the server generates: κ, or with `--step-samples` more, which all train on."""
-    own_samples: int
-    """Real samples in a local step of a worker; b, as in the paper, unless a flag says more."""
+    """How many batches the server generates: κ, or more if all workers train on all of them."""
 
 
 @dataclass(frozen=True)
 class BatchRule:
-    """How the settings of a run make the plan of each iteration."""
+    """Works out the `BatchPlan` of each iteration from the settings of a run."""
 
     settings: "MDGANSettings"
 
@@ -52,8 +50,8 @@ class BatchRule:
 
         If `--wire` changes images, the user wants few bytes, so each worker gets only its two.
         """
-        settings = self.settings
-        return self._batch_size < settings.step_samples and settings.wire.images.is_exact
+        has_more = self.settings.training.batch_size < self.settings.step_samples
+        return has_more and self.settings.wire.images.is_exact
 
     @property
     def own_samples(self) -> int:
@@ -61,18 +59,17 @@ class BatchRule:
 
         Where Poisson sampling draws them, b is their mean number.
         """
-        if self.settings.privacy.draws_poisson:
-            return self._batch_size
-        return max(self._batch_size, self.settings.step_samples)
+        settings, b = self.settings, self.settings.training.batch_size
+        return b if settings.privacy.draws_poisson else max(b, settings.step_samples)
 
     def kappa_for(self, num_workers: int | None = None) -> int:
-        """κ of so many live workers: `--kappa`, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, 5.2).
+        """κ for N live workers: `--kappa`, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, 5.2).
 
-        Where all train on all batches, N by default: the generator learns from as many as it can,
-        unless several must judge a batch, for a rule that compares judges, or for secure sums.
+        Where all train on all batches, κ is by default as many of these as N workers can judge,
+        unless several must judge each batch: for a rule that compares judges, or for secure sums.
 
         Args:
-            num_workers: those that share the batches at the start if not given.
+            num_workers: N; by default `num_sharing`.
         """
         settings, number = self.settings, self.num_sharing if num_workers is None else num_workers
         spreads = settings.aggregation.name == "mean" and not settings.secure.secure_aggregation
@@ -83,21 +80,22 @@ class BatchRule:
     def plan(self, kappa: int) -> BatchPlan:
         """The plan of an iteration with κ judged batches."""
         generated = max(kappa, self._enough_batches) if self.trains_on_all else kappa
-        return BatchPlan(kappa, generated, self.own_samples)
+        return BatchPlan(kappa, generated)
 
     def num_fakes(self, kappa: int) -> int:
         """From how many generated samples a worker learns in a local step."""
-        return self._batch_size * (self.plan(kappa).generated if self.trains_on_all else 1)
+        num_batches = self.plan(kappa).generated if self.trains_on_all else 1
+        return self.settings.training.batch_size * num_batches
 
     def check_kappa(self, kappa: int) -> None:
-        """Refuses batches without a worker to judge them, or with too few to add up."""
+        """Refuses a κ that leaves a batch without judges, or with too few for a masked sum."""
         num_judges = self.num_judges
         if kappa > (most := max(2, num_judges)):
             raise BadInput(
                 f"--kappa {kappa}: more batches than {num_judges} worker(s) at a time can judge; "
                 f"at most {most}"
             )
-        if self.settings.by_arrival and kappa > _ONES_OWN:
+        if self.settings.by_arrival and kappa > _MOST_BY_ARRIVAL:
             raise BadInput(
                 f"--kappa {kappa}: with --updates arrival a worker has batches of its own, "
                 "one to judge and one to train on: 2, or 1 for both"
@@ -109,11 +107,7 @@ class BatchRule:
             )
 
     @property
-    def _batch_size(self) -> int:
-        return self.settings.training.batch_size
-
-    @property
     def _enough_batches(self) -> int:
-        """The batches to train on: one of each worker, unless fewer hold enough samples."""
-        enough = ceil(_ENOUGH_GENERATED / self._batch_size)
+        """How many batches all train on: as many as judges, or the fewer that are enough."""
+        enough = ceil(_ENOUGH_GENERATED / self.settings.training.batch_size)
         return min(self.num_judges, enough, _MOST_BATCHES)

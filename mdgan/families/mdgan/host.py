@@ -29,9 +29,9 @@ from mdgan.transport.host_end import HostTransport
 def rules_for(
     workers: int = 1, *, by_arrival: bool = False, masks: bool = False
 ) -> dict[str, Turn]:
-    """An iteration is asked for once, and its swap follows it, in a run of so many workers."""
+    """When messages of MD-GAN may come: BATCHES once for each iteration, then its SWAP."""
     many, batches = max(100, 5 * workers), Turn(most=1, above={BATCHES: 1, SWAP: 1})
-    if masks:  # again until a sum can be opened
+    if masks:  # the server asks again until it can open a sum
         batches = Turn(most=many, above={BATCHES: 0, SWAP: 1})
     if by_arrival:  # fast workers do the share of slow ones, some already in the next iteration
         batches = Turn(most=many, above={BATCHES: -1, SWAP: 1})
@@ -40,7 +40,7 @@ def rules_for(
 
 
 class WorkerAnswers(NamedTuple):
-    """F_n, J_disc and J_gen [2], and logits by rank, in the order in which workers were asked."""
+    """By rank, in the order of the question: F_n; J_disc and J_gen, [2]; and logits, [b]."""
 
     feedbacks: dict[int, Tensor]
     losses: dict[int, Tensor]
@@ -49,7 +49,7 @@ class WorkerAnswers(NamedTuple):
 
 @dataclass(eq=False)
 class OneByOne:
-    """Workers of one host that compute one after another; between two calls every one is whole.
+    """Workers of one host that compute one after another.
 
     The bits do not depend on which workers share a host.
     """
@@ -58,7 +58,7 @@ class OneByOne:
     # From a worker's rank to the hook that its stages run in.
     stage_of: Callable[[int], Stage] = lambda _rank: unobserved
     _: KW_ONLY
-    # Each trains on all batches that the host gets; on its X^(d) by default, as in the paper.
+    # Whether each trains on all batches that the host gets, or on its X^(d) as in the paper.
     train_on_all: bool = False
 
     def learn_real_halves(self) -> None:
@@ -68,7 +68,7 @@ class OneByOne:
                 worker.learn_real_half()
 
     def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
-        """`Worker.learn` and `Worker.feedback` of some workers, by the places of their batches."""
+        """`Worker.iteration` of each assigned worker; `generated` is [n, b, C, H, W]."""
         answers = WorkerAnswers({}, {}, {})
         for rank, (judge, _) in assignment.items():
             worker, stage = self.workers[rank], self.stage_of(rank)
@@ -79,11 +79,11 @@ class OneByOne:
         return answers
 
     def catch_up(self) -> None:
-        """Learns what was put off until the answer has left: nothing, here."""
+        """Called when the answer has left; a group that learns later does so now."""
 
-    def fake(self, generated: Samples, own: Assignment) -> Samples:
-        """What a worker trains on, [m, C, H, W]."""
-        return generated.flattened() if self.train_on_all else generated[own.train]
+    def fake(self, generated: Samples, assignment: Assignment) -> Samples:
+        """The samples that a worker trains on, [m, C, H, W]."""
+        return generated.flattened() if self.train_on_all else generated[assignment.train]
 
 
 @dataclass(eq=False)
@@ -141,40 +141,52 @@ class MDGANHost(HostPart):
             is_followed = bool(question.fields["swap_follows"] or question.fields["last"])
             for worker in assignment:
                 self.workers[worker].discriminator.at(question.iteration)
-        assignment = {n: own for n, own in assignment.items() if self.spending.lets(n)}
-        if not assignment:  # asked before the server knew
+        assignment = {n: two for n, two in assignment.items() if self.spending.lets(n)}
+        if not assignment:  # the server does not know yet that budgets are spent
             return
         ending = self.spending.ending(dict.fromkeys(assignment, 1))
-        generated_here = generated.to(self._device)
-        answers = self.group.answer(generated_here, assignment)
+        on_device = generated.to(self._device)
+        answers = self.group.answer(on_device, assignment)
         for worker, feedback in answers.feedbacks.items():
-            judged, last = generated_here[assignment[worker].judge], self._answered.get(worker)
+            judged, last = on_device[assignment[worker].judge], self._answered.get(worker)
             before = last.judged_before() if last else ()
             self._answered[worker] = host_swaps.Answered(judged, feedback, before)
         on_all = self.group.train_on_all
         about = partial(messages.asked_by_sum, generated, assignment, groups, train_on_all=on_all)
-        found = answers.feedbacks, answers.losses, groups, {OUTPUTS: answers.outputs}
+        leaving = Leaving(
+            question,
+            answers=answers.feedbacks,
+            losses=answers.losses,
+            groups=groups,
+            beside={OUTPUTS: answers.outputs},
+            about=about,
+        )
         with self.tracer.span("send") as span:
-            answer = self.path.pack(Leaving(question, *found, about=about))
+            answer = self.path.pack(leaving)
             ending.tell(question.iteration, transport.send)
             span.num_bytes = transport.send(answer)
         self.group.catch_up()
-        # Before a swap the discriminator that comes must learn the next real half.
+        # If a swap follows, the discriminator that it brings must learn the next real half.
         self._learns_ahead = not is_followed
         self.path.when_free(self._learn_ahead)
 
     def _learn_ahead(self) -> None:
         """Learns the next real halves, while the server learns."""
-        learns, self._learns_ahead = self._learns_ahead, False
-        if learns:
+        if self._learns_ahead:
+            self._learns_ahead = False
             self.group.learn_real_halves()
 
     def _swap(self, order: Message, transport: HostTransport) -> None:
         messages.check_moves(order)
         with self.tracer.span("swap") as span:
             before = _swap_bytes(transport)
-            given = order, self.workers, transport.exchange, self.path, self._answered
-            swapped = host_swaps.carry_out(*given)
+            swapped = host_swaps.carry_out(
+                order,
+                workers=self.workers,
+                exchange=transport.exchange,
+                path=self.path,
+                answered=self._answered,
+            )
             self.tracer.reach("swapped")
             slow = transport.slow_givers
             transport.send(messages.swapped(order.iteration, *swapped, slow_givers=slow))

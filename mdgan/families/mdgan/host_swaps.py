@@ -11,7 +11,7 @@ honest moves were refused), and under differential privacy, where each use of a 
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
 import torch
@@ -55,19 +55,17 @@ class Answered(NamedTuple):
     before: Sequence[Samples] = ()
 
     def judged_before(self) -> Sequence[Samples]:
-        """What is `before` the next one, so that there are about `_TRIED` samples."""
+        """The `before` of the worker's next answer: up to about `_TRIED` samples in all."""
         return [self.judged, *self.before][: -(-_TRIED // len(self.judged)) - 1]
 
+    @property
     def generated(self) -> Samples:
-        """What was judged in the last iterations, [m, C, H, W]."""
-        found = self.judged
-        for batch in self.before:
-            found = found.and_then(batch)
-        return found
+        """All samples of these batches, [m, C, H, W]."""
+        return reduce(Samples.and_then, self.before, self.judged)
 
 
 class Swapped(NamedTuple):
-    """SHA-256 of what each worker here gave, and of what each got; who refuses what it got."""
+    """SHA-256 of what each worker of this host gave, and took; and the workers that refused."""
 
     given: dict[int, str]
     taken: dict[int, str]
@@ -83,12 +81,12 @@ def carry_out(
 ) -> Swapped:
     """Gives and takes discriminators; a worker that gets none that it can use keeps its own.
 
-    If the order asks for means, a worker that gives goes on with that of its own and of what it
-    got. By what it has `answered` last a worker tries what comes.
+    If the order asks for means, a worker that gives goes on with the mean of both. A worker tries
+    what it gets on the batches that it `answered` last.
     """
     moves = {giver: taker for giver, _, taker, _ in order.fields["moves"]}
     for rank in workers.keys() & {*moves, *moves.values()}:
-        workers[rank].undo_real_half()  # what a host that has just come back has learnt early
+        workers[rank].undo_real_half()  # a host that has just come back may have learnt one
     own = {giver: workers[giver].discriminator.moving() for giver in moves if giver in workers}
     swapped = Swapped({giver: digest_of(state) for giver, state in own.items()}, {}, [])
     arrived = _from_others(order, own, workers, exchange, path)
@@ -135,26 +133,23 @@ def _take_over(
     keep = partial(worker.discriminator.load_moving, own)
     try:
         worker.take(given)
-        if agree and not (_goes_along(worker, answered) or _tells(worker, answered) >= _HARDLY):
+        generated = answered.generated
+        if agree and not (_goes_along(worker, answered) or worker.told_apart(generated) >= _HARDLY):
             keep()
-            if _tells(worker, answered) > _CLEARLY:
+            if worker.told_apart(generated) > _CLEARLY:
                 raise RuntimeError("it does not tell real samples from generated ones")
             worker.take(given)
         if mean:
             keep()
-        if mean or any(True for _ in worker.discriminator.model.buffers()):  # they have moved
+        if mean or any(True for _ in worker.discriminator.model.buffers()):  # trials change them
             worker.take(given, mean=mean)
     except (KeyError, RuntimeError):
         keep()
         raise
 
 
-def _tells(worker: Worker, answered: Answered) -> float:
-    return worker.told_apart(answered.generated())
-
-
 def _goes_along(worker: Worker, answered: Answered) -> bool:
-    """Whether D asks for about what the worker asked for before; draws no random number."""
+    """Whether D's feedback points along the worker's last; draws no random number."""
     feedback, random = answered.feedback, worker.random_state.tensors()
     found = worker.feedback(answered.judged).feedback
     worker.random_state.restore(random)
@@ -209,7 +204,7 @@ def _mean_squares(worker: Worker, state: State) -> dict[str, float]:
 
 
 def _sizes(state: State, names: Sequence[str]) -> list[float]:
-    """The mean size of the numbers of each tensor."""
+    """The mean absolute value of each tensor."""
     if not names:
         return []
     norms = torch._foreach_norm([state[name].float() for name in names], 1)  # in one call
@@ -226,7 +221,7 @@ def _from_others(
     exchange: Exchange,
     path: HostPath,
 ) -> dict[int, State]:
-    """Exchanges with other hosts; what has arrived, by the worker here that takes it."""
+    """Exchanges with other hosts; returns what has arrived, by the worker that takes it."""
     away: dict[int, dict[int, State]] = {}
     from_hosts: dict[int, int] = {}
     for giver, givers_host, taker, takers_host in order.fields["moves"]:
@@ -240,7 +235,7 @@ def _from_others(
         if (parcel := path.parcel(host, message)) is not None:
             outgoing[host] = parcel
     addresses, gives, takes = (
-        {int(host): told for host, told in order.fields[name].items()}
+        {int(host): value for host, value in order.fields[name].items()}
         for name in ("addresses", "gives", "takes")
     )
     tickets, givers = Tickets(gives, takes), set(from_hosts.values())

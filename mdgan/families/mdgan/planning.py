@@ -1,4 +1,4 @@
-"""What `mdgan plan` and `--dry-run` must know of MD-GAN: sizes, work, and the paper's tables."""
+"""What `mdgan plan` and `--dry-run` must know of MD-GAN: bytes, work, and the paper's table III."""
 
 from collections.abc import Sequence
 from math import inf, prod
@@ -22,8 +22,7 @@ _SWAPS = {
 }
 _STEP_SAMPLES = 48
 _MANY_SAMPLES = 64
-"""From as many in a step a discriminator learns well, where several judge a generator."""
-_OUTPUT_BYTES = 4
+"""Samples in a step from which on a discriminator learns well, where several judge a generator."""
 _LABEL_BYTES = 8
 _ADDRESSES_BYTES = 1 << 20
 _FLOAT_BYTES = 4
@@ -33,21 +32,20 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
     """The half of the builder that builds nothing."""
 
     def message_sizes(self, settings: MDGANSettings, models: Models) -> sizes.MessageSizes:
-        """Batches and feedback to the byte, discriminators with all that moves with them."""
-        batch_bytes = 4 * settings.training.batch_size * prod(models.shape)
+        """Bounds of batches and feedback, and of discriminators with all that moves with them."""
+        batch_bytes = _FLOAT_BYTES * settings.training.batch_size * prod(models.shape)
         label_bytes = _LABEL_BYTES * settings.training.batch_size
         is_secure = settings.secure.secure_aggregation
         shares = sizes.shares_bytes(settings.num_workers, is_secure=is_secure)
-        outputs = _OUTPUT_BYTES * settings.training.batch_size
+        outputs = _FLOAT_BYTES * settings.training.batch_size
         # A masked sum is int64.
         answer_bytes = (1 + is_secure) * batch_bytes + outputs + shares + 64
-        scale_bytes = 4
-        for_all = settings.num_fakes * (prod(models.shape) + scale_bytes + _LABEL_BYTES)
+        # As int8, with a scale for each sample.
+        for_all = settings.num_fakes * (prod(models.shape) + _FLOAT_BYTES + _LABEL_BYTES)
 
         def generated(count: int) -> int:
-            # Each uses two at most, unless all use the same.
-            own = 2 * count * (batch_bytes + label_bytes)
-            return for_all if settings.batches.trains_on_all else own
+            of_two = 2 * count * (batch_bytes + label_bytes)  # a worker judges one, trains on one
+            return for_all if settings.batches.trains_on_all else of_two
 
         network = build_model(models.discriminator, 0), settings.training.policy("discriminator")
         states = sizes.state_bytes(network)
@@ -67,7 +65,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         )
 
     def answer_operations(self, settings: MDGANSettings, models: Models) -> float | None:
-        """Those of judging a batch, L times; None where results depend on the layout or on time."""
+        """As for judging a batch L times; None where results depend on the layout or on time."""
         if settings.vectorize or settings.by_arrival:
             return None
         training = settings.training
@@ -89,29 +87,29 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
     def planning(
         self, settings: MDGANSettings, models: Models, class_counts: contract.ClassCounts | None
     ) -> contract.Planning[MDGANSettings]:
-        """How few workers stand for all of them, and the paper's tables."""
+        """The short run that `mdgan plan` measures for the whole one, and the paper's table III."""
         discriminator = build_model(models.discriminator, 0)
         batches = settings.batches
         num_judges, kappa = batches.num_judges, batches.kappa_for()
         short = settings.but(kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
         weights = num_parameters(discriminator)
         worker_bytes = training_bytes((discriminator, settings.training.policy("discriminator")))
-        thing = worker_bytes - _FLOAT_BYTES * weights  # it goes without its gradients
+        moving_bytes = worker_bytes - _FLOAT_BYTES * weights  # gradients stay
         if settings.swaps.swap_state == "weights":
-            thing = sum(tensor.nbytes for tensor in discriminator.state_dict().values())
+            moving_bytes = sum(tensor.nbytes for tensor in discriminator.state_dict().values())
         share = num_judges / settings.num_workers
         swap = contract.Exchange(
             "swap",
             "discriminator",
-            thing,
+            moving_bytes,
             _planned_interval(settings, class_counts, weights),
             "--shard-size or --swap-interval",
-            lambda hosts: thing * share * mean_moved(settings.swaps.swap, hosts),
+            lambda hosts: moving_bytes * share * mean_moved(settings.swaps.swap, hosts),
         )
         return contract.Planning(
             short,
             enough_workers=max(min(kappa, batches.num_sharing), settings.aggregation.needs_answers),
-            enough_in_a_host=LEAST_TO_SUM * kappa,  # then feedback on any batch is added up
+            enough_in_a_host=LEAST_TO_SUM * kappa,  # then it adds up feedback on every batch
             worker_bytes=worker_bytes,
             overlaps=settings.stale > 0,
             by_arrival=settings.by_arrival,
@@ -135,7 +133,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
 
 
 def _first_kappa(run: contract.PlannedRun[MDGANSettings]) -> int:
-    """κ at the start, as the server finds it from the hosts that have joined."""
+    """κ at the start, as the server works it out from the hosts that have joined."""
     settings = run.settings
     kappa = settings.batches.kappa_for()
     if not settings.secure.secure_aggregation:
@@ -158,8 +156,7 @@ def in_words(settings: MDGANSettings, rhythm: SwapRhythm, kappa: int) -> str:
     """What trains, in one line, with the flags that change an iteration.
 
     Args:
-        rhythm: of swaps.
-        kappa: κ at the start: secure sums may need a lower one than the settings say.
+        kappa: κ at the start; secure sums may need a lower one than the settings say.
     """
     batches, training, number = settings.batches, settings.training, settings.num_workers
     words = [
@@ -190,7 +187,7 @@ def _rhythm_in_words(settings: MDGANSettings, rhythm: SwapRhythm) -> str:
     words = f"{_SWAPS[settings.swaps.swap]} {often}"
     if every >= settings.training.iterations:
         words = f"no swap in so few iterations (they come {often})"
-    if every != now:  # shards have grown or shrunk since
+    if every != now:  # shards have grown or shrunk since the run began
         return f"{words}, as when the run began, not every {now:,} (--swap-interval)"
     if every < usual:
         return f"{words}, not every {usual:,}, as workers hold different classes (--swap-interval)"
@@ -205,9 +202,9 @@ def num_weights_of(models: Models) -> int:
 def _planned_interval(
     settings: MDGANSettings, class_counts: contract.ClassCounts | None, num_weights: int
 ) -> int | None:
-    """Iterations between two swaps; None where only an epoch, of shards not known, decides.
+    """Iterations between two swaps; None if that is an epoch of shards of unknown size.
 
-    Shards that are not known are taken to be even, and to hold many batches.
+    Unknown shards are taken to be even, and to hold many batches.
     """
     if class_counts is None:
         every = swap_every(settings, inf)
@@ -217,7 +214,7 @@ def _planned_interval(
 
 
 def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:
-    """How many discriminators change their host in a swap, on average, by the workers of hosts."""
+    """How many discriminators change their host in a swap, on average; `hosts` lists workers."""
     num_workers = sum(map(len, hosts))
     if num_workers < 2:
         return 0.0

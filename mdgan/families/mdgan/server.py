@@ -31,7 +31,7 @@ _RHYTHM = {
     *("swap_interval", "swap_epochs", "batch_size", "partition", "world_size", "dataset"),
     *("data_dir", "swap"),
 }
-"""The settings that decide after how many iterations swaps come."""
+"""The settings that decide how often swaps come."""
 
 
 Iteration = Callable[[int, "MDGANServer", Engine], Advance | None]
@@ -51,15 +51,14 @@ class MDGANServer(ServerPart):
     iteration: Iteration = server_iteration
 
     def __post_init__(self) -> None:
-        settings, path = self.settings, self.path
-        self.form, self.device = path.form, self.learner.device
+        settings, seed = self.settings, self.settings.training.seed
+        self.form, self.device = self.path.form, self.learner.device
         self.aggregation = Aggregation(settings.aggregation)
         self._images = image_codec(settings)
-        self._holders = Holders(settings.participation, settings.training.seed)
-        batch_size, masks = settings.training.batch_size, path.hides_answers
-        self.suspects = Suspects(settings.suspects, batch_size, of_sums=masks)
-        handovers, seed = self.suspects.handovers, settings.training.seed
-        self._swaps = ServerSwaps(settings.swaps.swap, seed, handovers)
+        self._holders = Holders(settings.participation, seed)
+        of_sums = self.path.hides_answers
+        self.suspects = Suspects(settings.suspects, settings.training.batch_size, of_sums=of_sums)
+        self._swaps = ServerSwaps(settings.swaps.swap, seed, self.suspects.handovers)
         self._swap_every = 0
         self._left_out_swap = False
 
@@ -95,7 +94,7 @@ class MDGANServer(ServerPart):
         judges = self.judges(engine.peers.taking_part())
         kappa = self.path.most_groups(kappa, judges, engine.peers)
         _log.info("%s", in_words(self.settings, rhythm, kappa))
-        # No claim of a few hosts makes all differ: each counts the same.
+        # Each host counts the same, so that the claims of a few do not make all seem uneven.
         often = self._swap_every <= interval_for(self.num_weights)
         self._swaps.agree = often or not are_uneven([*map(shares, counts)])
 
@@ -106,7 +105,7 @@ class MDGANServer(ServerPart):
         return {SWAPPED: self._swaps.note}
 
     def on_lost(self, engine: Engine) -> None:
-        """Does not wait for reports of swaps from hosts that are gone."""
+        """Stops waiting for reports of swaps from hosts that are lost."""
         self._swaps.on_lost(engine)
 
     def progress(self) -> dict[str, int]:
@@ -134,7 +133,7 @@ class MDGANServer(ServerPart):
         self._holders.load_state(part_of(state, _HOLDERS))
         self.suspects.load_state(state)
 
-    # What iterations of any policy consist of.
+    # The steps of an iteration, in `algorithm.py` and `variants/`.
 
     def await_hosts(self, i: int, engine: Engine) -> Hosts:
         """The hosts that take part in iteration i, none of which owes an answer."""
@@ -145,7 +144,7 @@ class MDGANServer(ServerPart):
         return hosts
 
     def judges(self, hosts: Hosts) -> Hosts:
-        """Those of the workers that hold a discriminator, by host."""
+        """The workers that hold a discriminator and may be asked, by host."""
         workers = workers_of(hosts)
         holders = self._holders.among(workers)
         chosen = self.suspects.innocent(workers if holders is None else holders)
@@ -153,15 +152,15 @@ class MDGANServer(ServerPart):
         return {host: carried for host, carried in judges.items() if carried}
 
     def able(self, hosts: Hosts, engine: Engine) -> Hosts:
-        """Those of the hosts whose answers can be used, in sums if these are masked."""
+        """The hosts whose answers the server can use: with masks, as parts of sums."""
         if self.suspects.opposition.divides:
             self.path.look_closer()
         return self.path.able(hosts, engine.peers)
 
     def plan(self, hosts: Hosts, engine: Engine) -> BatchPlan:
-        """The batches of an iteration with these hosts; of masked sums there may be fewer than κ.
+        """The batches of an iteration with these hosts: fewer where masked sums need more hosts.
 
-        Classes are generated as often as workers hold them, if the user wants that.
+        With `label_prior=data` also sets how often the generator makes each class.
         """
         batches, prior = self.settings.batches, self.settings.training.label_prior
         kappa = batches.kappa_for(len(workers_of(hosts)))
@@ -200,15 +199,15 @@ class MDGANServer(ServerPart):
         return asked
 
     def without_answers(self, i: int, answers: Answers) -> Advance | None:
-        """What becomes of an iteration in which no answer could be used."""
-        if self.path.hides_answers or not answers.hosts:  # all were lost: again, with newcomers
+        """Ends an iteration without an answer that the server can use; None to repeat it."""
+        if self.path.hides_answers or not answers.hosts:  # newcomers may repeat it
             self.learner.forget()
             return None
-        self.learner.next_graph(keep=False)  # hosts that have answered answer this one no more
+        self.learner.next_graph(keep=False)  # hosts that answered do not answer an iteration twice
         return Advance(i, answers.mean_losses())
 
     def follow_rule(self, sent: Sent, answers: Answers) -> None:
-        """Puts the gradient in place that a rule other than the mean makes of all answers."""
+        """Puts the generator's gradient in place by a rule other than the mean."""
         self.aggregation.update_gradient(
             self.learner,
             answers.singles,

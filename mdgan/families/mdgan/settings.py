@@ -172,7 +172,7 @@ class MDGANSettings(RunSettings):
 class _MDGAN(Algorithm[MDGANSettings]):
     def phases(self, settings: MDGANSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
         swaps = settings.num_workers > 1 and settings.swaps.swap_interval != 0
-        # Before those of checkpoints: what `mdgan chaos` draws for a seed depends on the order.
+        # These come before those of checkpoints: what `mdgan chaos` draws depends on the order.
         extended = replace(
             self,
             server_phases=self.server_phases + ("swap",) * swaps,

@@ -1,4 +1,4 @@
-"""Swaps at the server: how often, who gives to whom, the order to hosts, and what arrived.
+"""Swaps at the server: how often they come, its draw of pairs, orders to hosts, and their reports.
 
 Hardy et al. let every worker choose a partner (Algorithm 1, SWAP); Darmanger and Gombas draw
 non-overlapping pairs at the server (section 5.3), which is our default.
@@ -36,9 +36,9 @@ def swap_every(
 ) -> int:
     """The number of iterations between two swaps, `--swap-interval` or mE/b; 0 for never.
 
-    See Hardy et al. 2019, Algorithm 1, line 11. If neither is given, once an epoch; where workers
-    take means, after 25 iterations at the latest; and where they hold different classes, at least
-    as often as `interval_for` says of |θ|.
+    See Hardy et al. 2019, Algorithm 1, line 11. If the user sets neither, workers swap once an
+    epoch; with `--swap means` after 25 iterations at the latest; and where they hold different
+    classes, after `interval_for` iterations at the latest.
     """
     swaps, iterations_of = settings.swaps, settings.training.iterations_of
     if swaps.swap_interval is not None:
@@ -55,9 +55,9 @@ def are_uneven(class_counts: Sequence[Sequence[float]]) -> bool:
     """Whether workers hold such different classes that a discriminator should not stay for long.
 
     One that stays calls only the classes of its worker real, and the generator unlearns the others.
-    The measure is the part of a worker's samples that would have to change class for it to hold the
-    same mix as all together (the total variation distance); the mean over workers. True if that is
-    more than half of what it would be if each worker held a single class: Σ p (1 − p).
+    The measure is the total variation distance between a worker's mix of classes and that of all
+    workers together, in the mean over workers. Workers are uneven if it is more than half of what
+    it would be if each held a single class: Σ p (1 − p).
     """
     held = [counts for counts in class_counts if sum(counts)]
     num_classes = max(map(len, held), default=0)
@@ -72,18 +72,18 @@ def are_uneven(class_counts: Sequence[Sequence[float]]) -> bool:
 
 
 def shares(counts: Sequence[float]) -> list[float]:
-    """What part of all each count is; none if they are 0."""
+    """Each count as a part of their sum; empty if that is 0."""
     total = sum(counts)
     return [count / total for count in counts] if total else []
 
 
 def interval_for(num_weights: int) -> int:
-    """The iterations between two swaps that links can bear: one for each 65,536 weights of D."""
+    """The iterations between two swaps that links can bear: one for every 65,536 weights of D."""
     return max(1, -(-num_weights // _WEIGHTS_AN_ITERATION))
 
 
 def draw_swap(form: str, seed: int, number: int, workers: Sequence[int]) -> Moves:
-    """Draws the swap of a number, counted from 0; there are no moves of fewer than two workers."""
+    """Draws swap `number` of a run, counted from 0; fewer than two workers make no moves."""
     ordered = sorted(workers)
     if len(ordered) < 2:
         return {}
@@ -132,9 +132,9 @@ def _shuffled(workers: list[int], seed: int) -> list[int]:
 class ServerSwaps:
     """Orders swaps and records whether every bit of every discriminator arrived.
 
-    A host that keeps another one waiting for long gives it no discriminator any more, and gives
-    none to any host once two have waited for it. One that lies about that harms itself alone; it
-    takes two of them to keep a third from giving.
+    If a host reports that it waited long for another one, it takes no more discriminators from that
+    one. Once two hosts have waited for a giver, no host takes from it. So a host that lies about
+    its waiting harms itself alone; it takes two to keep a third from giving.
 
     Attributes:
         agree: whether honest discriminators should agree on what is real.
@@ -154,9 +154,9 @@ class ServerSwaps:
     def order(self, i: int, engine: Engine, holders: Collection[int] | None = None) -> Moves:
         """Draws a swap after iteration i among the workers that are free, and tells their hosts.
 
-        Only `holders`, if given, have a discriminator to give. A worker whose last answer could not
-        be used gives nothing: what it has may be broken. It is not to blame for what it is given.
-        Nor does one that has spoilt discriminators.
+        Only `holders`, if not None, have a discriminator to give. A worker gives none if its last
+        answer could not be used, since its discriminator may be broken, or if it has spoilt others.
+        A worker that takes one is excused: a bad answer may come from what it took.
         """
         free = engine.peers.free()
         workers = sorted(worker for carried in free.values() for worker in carried)
@@ -177,9 +177,13 @@ class ServerSwaps:
         tickets = engine.transport.order_exchange(i, pairs)
         engine.peers.tell_keys(free)
         for host, carried in free.items():
-            share = {g: t for g, t in moves.items() if g in carried or t in carried}
             order = messages.swap(
-                *(i, host, share, host_of, addresses, tickets),
+                i,
+                host,
+                {g: t for g, t in moves.items() if g in carried or t in carried},
+                host_of,
+                addresses,
+                tickets,
                 means=record.means,
                 agree=self.agree,
             )
@@ -208,7 +212,7 @@ class ServerSwaps:
         return taker in waited or len(set(waited.values())) >= _WITNESSES
 
     def on_lost(self, engine: Engine) -> None:
-        """Hosts are gone and will not report."""
+        """Stops waiting for the reports of hosts that are lost."""
         live = engine.peers.workers()
         for record in self._records.values():
             record.lost |= record.silent - set(live)
@@ -227,7 +231,7 @@ class ServerSwaps:
                 del self._records[iteration]
 
     def _tell_failed(self, engine: Engine, iteration: int, record: "_SwapRecord") -> None:
-        """Tells of the 1st, 2nd, 4th, 8th, … swap in which a host that is there got nothing."""
+        """Notes the 1st, 2nd, 4th, 8th, … swap in which a live worker got no discriminator."""
         if not (failed := record.failed()):
             return
         self._num_failed += 1
@@ -241,7 +245,7 @@ class ServerSwaps:
 
 @dataclass
 class _SwapRecord:
-    """The digests that hosts report of one swap; `silent` are the workers of which none has."""
+    """The digests that hosts report of one swap; no host has reported on `silent` workers."""
 
     moves: Moves
     host_of: Mapping[int, int]
@@ -258,9 +262,8 @@ class _SwapRecord:
         for known, name in (self.given, "given"), (self.taken, "taken"):
             digests = {int(n): str(digest) for n, digest in message.fields[name].items()}
             known.update({n: d for n, d in digests.items() if self.host_of.get(n) == host})
-        told = {int(n) for n in message.fields["refused"]}
-        takers = set(self.moves.values())
-        self.refused |= {n for n in told & takers if self.host_of.get(n) == host}
+        refused = {int(n) for n in message.fields["refused"]} & set(self.moves.values())
+        self.refused |= {n for n in refused if self.host_of.get(n) == host}
         self.silent = {worker for worker in self.silent if self.host_of[worker] != host}
 
     def givers_of(self, host: int) -> set[int]:

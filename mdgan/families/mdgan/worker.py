@@ -1,6 +1,6 @@
-"""Workers of MD-GAN as they live in a host: what of theirs moves, and what can be undone.
+"""Workers of MD-GAN in a host: they learn real halves early, undo these, and take discriminators.
 
-Their share of an iteration is `WorkerSide` in `algorithm.py`. Shapes are written [b, C, H, W].
+Their share of an iteration is `WorkerSide` in `algorithm.py`.
 """
 
 from collections.abc import Mapping
@@ -18,22 +18,22 @@ _TINY = 1e-12
 class Worker(WorkerSide):
     """A worker whose discriminator moves, and that does not wait for the server.
 
-    The half of a gradient that needs only real data may be learnt while the worker waits for X^(d).
-    It can be undone, since a swap or a checkpoint may come first.
+    It may learn the half of a gradient that needs only real data while it waits for X^(d). It can
+    undo that, since a swap or a checkpoint may come first.
     """
 
     _before_real_half: Mapping[str, Tensor] = {}
-    """How everything was before a real half that was learnt early, by the names of `state`."""
+    """What a real half that was learnt early has changed, as it was, by the names of `state`."""
 
     def learn_real_half(self) -> None:
-        """The half of the next gradient that needs only real data, unless that is already there."""
-        over = self.real_half is not None and self.real_half.over
-        if not self.has_real_half and not self.rules.merges_halves and not over:
+        """Learns the half of the next gradient that needs only real data, unless it already has."""
+        is_over = self.real_half is not None and self.real_half.over
+        if not (self.has_real_half or self.rules.merges_halves or is_over):
             self.remember()
             self._learn_real_half()
 
     def remember(self) -> None:
-        """Keeps what a real half changes besides gradients, so that it can be undone."""
+        """Keeps what a real half changes besides gradients, so that the worker can undo it."""
         buffers = self.discriminator.model.named_buffers(remove_duplicate=False)
         self._before_real_half = {
             **{f"discriminator.model.{name}": buffer.clone() for name, buffer in buffers},
@@ -50,9 +50,9 @@ class Worker(WorkerSide):
         super().drop_real_half()
 
     def state(self) -> dict[str, Tensor]:
-        """See `DiscriminatorLearner`; as before a real half that is already learnt.
+        """See `DiscriminatorLearner`; the state before a real half that was learnt early.
 
-        The gradient of a single batch tells much of its samples and must not leave.
+        The gradient of a single batch tells much of its samples and must not leave the host.
         """
         before = self._before_real_half
         return {
@@ -63,8 +63,8 @@ class Worker(WorkerSide):
     def told_apart(self, generated: Samples) -> float:
         """How far above generated samples, [b, C, H, W], D rates real ones, in standard errors.
 
-        There are as many real ones, those that it learns from next; nothing changes but buffers of
-        D. Under differential privacy it is 0, since all that real samples are used for is counted.
+        The real ones are as many, those that D learns from next. Only buffers of D change. Under
+        differential privacy, which counts each use of real samples, it uses none and returns 0.
         """
         if self.real_half is not None:
             return 0.0
@@ -84,18 +84,17 @@ class Worker(WorkerSide):
     def take(self, given: Mapping[str, Tensor], *, mean: bool = False) -> None:
         """Takes over a discriminator, as in a swap; data, random state and counts stay.
 
-        A real half that is already learnt is undone, with its batch and random numbers, so that it
-        does not matter whether it was learnt early. With `mean` it goes on with the mean of its own
-        and of the other one, of the same bits for both workers of a pair; if its own is broken,
-        with the other one.
+        Undoes a real half that was learnt early, with its batch and random numbers. With `mean` the
+        worker goes on with the mean of both discriminators, the same bits for both workers of a
+        pair; or with `given` if its own is broken.
 
         Raises:
-            KeyError, RuntimeError: it does not fit, or is not `is_finite`; nothing changed.
+            KeyError, RuntimeError: `given` does not fit, or is not `is_finite`; nothing changed.
         """
         if not is_finite(given):
             raise RuntimeError("a discriminator with NaN or Inf, or that soon has them")
         own = self.discriminator.moving() if mean else {}
-        self.discriminator.load_moving(given)  # checks it; a sum would stretch other shapes
+        self.discriminator.load_moving(given)  # checks shapes, which a sum would broadcast
         if mean and is_finite(own):
             other = self.discriminator.moving()
             both = [n for n in own.keys() & other.keys() if own[n].is_floating_point()]
@@ -104,7 +103,7 @@ class Worker(WorkerSide):
         self._undo_real_half()
 
     def undo_real_half(self) -> None:
-        """Forgets a real half that is already learnt; everything is as it was before."""
+        """Undoes a real half that was learnt early; everything is as it was before."""
         before = part_of(self._before_real_half, "discriminator.model.")
         for name, buffer in self.discriminator.model.named_buffers(remove_duplicate=False):
             if name in before:

@@ -53,7 +53,7 @@ class Game:
 def swap_if_due(opposition: Opposition, i: int) -> None:
     """All workers swap every 15 iterations."""
     if i % 15 == 14:
-        opposition.given(HOST_OF)
+        opposition.note_takers(HOST_OF)
 
 
 def played(
@@ -130,7 +130,7 @@ def test_one_discriminator_has_no_worker_named() -> None:
     game, opposition = Game(), Opposition()
     for i in range(300):
         if i == 100:
-            opposition.given(HOST_OF)
+            opposition.note_takers(HOST_OF)
         opposition.look(game.feedbacks(i, LIES["reversed"] if i < 100 else None), (), HOST_OF)
         assert not opposition.guilty
         assert i not in range(40, 160) or LIAR in opposition.left_out
@@ -229,7 +229,7 @@ def test_a_discriminator_that_was_given_is_no_proof() -> None:
     game, opposition = Game(), Opposition()
     for i in range(150):
         if i == 20:
-            opposition.given([LIAR])
+            opposition.note_takers([LIAR])
         lie = LIES["reversed"] if 20 <= i < 80 else None
         opposition.look(game.feedbacks(i, lie), (), HOST_OF)
         assert not opposition.guilty

@@ -1,4 +1,4 @@
-"""`--stale 1`: the next batches leave before the feedback on the last ones is in."""
+"""`--stale 1`: the server sends the next batches before it has the feedback on the last ones."""
 
 from collections import deque
 from typing import Any
@@ -11,7 +11,7 @@ from mdgan.gan.labels import Samples
 
 
 class GeneratorAhead(GeneratorLearner):
-    """G that may step between batches and the feedback on them, which comes in their order.
+    """G that may step between batches and the feedback on them; feedback comes in their order.
 
     A step changes w in place, so each graph has a copy of the w that made it.
     """
@@ -21,7 +21,7 @@ class GeneratorAhead(GeneratorLearner):
         self._graphs: deque[Graph] = deque()
 
     def generate(self, num_batches: int) -> Samples:
-        """See `GeneratorLearner`; earlier batches are not forgotten."""
+        """See `GeneratorLearner`; keeps the graphs of earlier batches, too."""
         named = self.model.named_parameters()
         weights = {n: p.detach().clone().requires_grad_() for n, p in named if p.requires_grad}
         samples = self.draw(num_batches * self._batch_size, weights)
@@ -45,7 +45,7 @@ class GeneratorAhead(GeneratorLearner):
 
 
 class Ahead:
-    """Iterations whose batches leave while workers still answer the ones before."""
+    """Iterations whose batches the server sends while workers still answer the last ones."""
 
     def __init__(self) -> None:
         self._next: Sent | None = None
@@ -62,7 +62,7 @@ class Ahead:
         return advance
 
     def _ask_ahead(self, i: int, server: MDGANServer, engine: Engine) -> Sent | None:
-        """Asks hosts that may still owe an answer to the iteration before."""
+        """Sends batches of iteration i to hosts, which may still owe their answer to i - 1."""
         if server.pauses_after(i - 1, engine):
             return None
         hosts = engine.peers.free(besides=i - 1)

@@ -1,4 +1,4 @@
-"""MD-GAN without a barrier (Hardy et al. 2019, VII.1): a step for each answer that comes."""
+"""`--updates arrival`, MD-GAN without a barrier (Hardy et al. 2019, VII.1): a step an answer."""
 
 from collections.abc import Collection
 from math import sqrt
@@ -17,7 +17,7 @@ from mdgan.families.mdgan.variants.ahead import GeneratorAhead
 
 
 class _OpenQuestion(NamedTuple):
-    """What a worker was sent, its batches with their graph, and how many steps G had taken."""
+    """A question to one worker: its batches with their graph, and how many steps G had taken."""
 
     graph: Graph
     sent: Sent
@@ -25,7 +25,7 @@ class _OpenQuestion(NamedTuple):
 
 
 class _Used(NamedTuple):
-    """An answer that was used, and how many steps G had taken since it made the batches."""
+    """An answer that G learnt from, and how many steps G had taken since it made the batches."""
 
     worker: int
     feedback: Tensor
@@ -33,21 +33,12 @@ class _Used(NamedTuple):
     staleness: int
 
 
-def rate_scale(staleness: int) -> float:
-    """What the learning rate of a step is multiplied by: 1 / √(1 + s).
-
-    s is how many steps G has taken since it made the batches. With N equally fast workers
-    s = N − 1: the rate falls with the square root of a step's samples (Krizhevsky 2014).
-    """
-    return 1 / sqrt(1 + staleness)
-
-
 class ByArrival:
     """G steps with each answer, so that no worker waits for another one.
 
-    Each worker has batches of its own, and gets new ones as soon as its answer is used. With N live
-    workers an iteration is N steps, from whichever workers. Before a swap, a checkpoint or the end
-    no worker gets new batches until all have answered.
+    The server generates batches for each worker alone, and sends new ones as soon as it has used
+    the answer. With N live workers an iteration is N steps, from whichever workers. Before a swap,
+    a checkpoint or the end no worker gets new batches until all have answered.
     """
 
     def __init__(self) -> None:
@@ -70,10 +61,11 @@ class ByArrival:
         if server.swap_follows(i):
             server.swap(i, engine)
         workers = sorted({each.worker for each in used})
-        own = {n: [each for each in used if each.worker == n] for n in workers}
-        losses = [torch.stack([each.losses for each in some]).mean(dim=0) for some in own.values()]
-        old = {n: [each.staleness for each in some] for n, some in own.items()}
-        staleness = {n: [fmean(steps), max(steps)] for n, steps in old.items()}
+        losses, staleness = [], {}
+        for n in workers:
+            losses.append(torch.stack([a.losses for a in used if a.worker == n]).mean(dim=0))
+            steps = [answer.staleness for answer in used if answer.worker == n]
+            staleness[n] = [fmean(steps), max(steps)]
         return Advance(i, torch.stack(losses), workers, {"staleness": staleness})
 
     def _ask_idle(self, i: int, num_used: int, server: MDGANServer, engine: Engine) -> bool:
@@ -110,7 +102,9 @@ class ByArrival:
                 feedback, sent = {worker: answers.singles[worker]}, question.sent
                 learner.backward(mean_feedback(feedback, sent.assignment, sent.plan.generated))
             with engine.span("step"):
-                learner.at(i, rate_scale(staleness))
+                # N - 1 if N workers are equally fast: the rate falls with the square root of a
+                # step's samples (Krizhevsky 2014).
+                learner.at(i, 1 / sqrt(1 + staleness))
                 learner.step()
             self._num_steps += 1
 

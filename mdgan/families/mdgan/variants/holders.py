@@ -28,22 +28,21 @@ class Holders:
     def among(self, workers: Iterable[int]) -> set[int] | None:
         """The holders among the live workers that are free; None for all of them.
 
-        Instead of a missing holder another worker goes on with the discriminator it had last.
+        For a missing holder another worker goes on with the discriminator that it had last.
         """
         if self.fraction == 1:
             return None
         live = sorted(workers)
-        here = set(live) & (self.now or set())
+        holders = set(live) & (self.now or set())
         wanted = num_participants(self.fraction, len(live))
-        idle = [worker for worker in live if worker not in here]
-        missing = wanted - len(here)
+        missing = wanted - len(holders)
         if missing > 0:
-            here |= self._draw(idle, missing)
+            holders |= self._draw([n for n in live if n not in holders], missing)
         elif self._too_many:
-            here = self._draw(sorted(here), wanted)
+            holders = self._draw(sorted(holders), wanted)
         self._too_many = False
-        self.now = here
-        return here
+        self.now = holders
+        return holders
 
     def move(self, moves: Mapping[int, int]) -> None:
         """Records that discriminators were swapped: giver → taker, of givers that are holders."""

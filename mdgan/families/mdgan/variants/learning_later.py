@@ -1,4 +1,4 @@
-"""`--updates async`: workers answer first, and then learn (ParaGAN, section 5.1)."""
+"""`--updates async`: workers answer before they learn (ParaGAN, section 5.1)."""
 
 from collections.abc import Mapping
 
