@@ -165,7 +165,7 @@ def _check_samples(
         elif spent := _spent_before(settings, schedule, known):
             left = plan.until - (0 if last is None else last.steps)
             warnings.append(f"{spent}; {left:,} steps with noise {plan.noise:.3g} are left")
-        if rank in contents and not goes_on:
+        if rank in contents:
             warnings += _new_questions(settings, schedule, contents[rank], known, asked)
     return warnings
 
@@ -186,8 +186,8 @@ def _new_questions(
     if known.histories:
         releases = Releases(folder, held)
         return [
-            f"{flag}: {schedule.whose} were not counted by {by} yet; that spends anew, and "
-            "adds to what they have spent before"
+            f"{flag}: {schedule.whose} were not counted by {by} with this noise yet; "
+            "that spends anew, and adds to what they have spent before"
             for by, meaning in asked.items()
             if not counts.are_told(settings, releases, meaning)
         ]

@@ -159,6 +159,16 @@ def test_counts_that_leave_nothing_for_training_spend_nothing(
     assert not charges_in(tmp_path / "ledger")
 
 
+@claim("new-question-said", "Before known samples are asked something new, a line says so")
+def test_a_run_that_goes_on_says_that_it_counts_anew(tmp_path: Path) -> None:
+    Site(tmp_path, SOME).classes()
+    for changes, lines in (({}, 0), ({"dp_epsilon": 4.0}, 1), ({"dp_encoding_share": 0.1}, 1)):
+        site = Site(tmp_path, SOME, **changes)
+        checked = site.settings, site.shards, site.contents, DIGITS
+        warnings = check_budgets(*checked, serves=False, goes_on=True)
+        assert len([line for line in warnings if "with this noise yet" in line]) == lines
+
+
 def test_what_is_left_after_new_counts_is_said(tmp_path: Path) -> None:
     Site(tmp_path, SOME).classes()
     Site(tmp_path, SOME).spend_all()
