@@ -162,7 +162,7 @@ def test_counts_that_leave_nothing_for_training_spend_nothing(
 @claim("new-question-said", "Before known samples are asked something new, a line says so")
 def test_a_run_that_goes_on_says_that_it_counts_anew(tmp_path: Path) -> None:
     Site(tmp_path, SOME).classes()
-    for changes, lines in (({}, 0), ({"dp_epsilon": 4.0}, 1), ({"dp_encoding_share": 0.1}, 1)):
+    for lines, changes in enumerate[dict[str, Any]]([{}, {"dp_epsilon": 4.0}]):
         site = Site(tmp_path, SOME, **changes)
         checked = site.settings, site.shards, site.contents, DIGITS
         warnings = check_budgets(*checked, serves=False, goes_on=True)
