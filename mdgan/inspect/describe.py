@@ -21,6 +21,8 @@ def describe(prepared: Prepared) -> str:
     clients = prepared.clients
     held = (_counts(prepared, worker) for worker in prepared.holdings)
     counts = list(held if clients is None else clients.class_counts().values())
+    if prepared.settings.privacy.keeps_classes:  # then nothing follows from them
+        counts = [[sum(each)] for each in counts]
     resolved = [
         ("dataset file", str(dataset.path)),
         ("sample shape", f"{' × '.join(map(str, dataset.shape))}, Z_DIM {models.z_dim}"),
@@ -81,7 +83,7 @@ def _under_privacy(prepared: Prepared) -> list[str]:
     """How much noise there is beside what is learnt, and what would be better; spends nothing."""
     settings, models = prepared.settings, prepared.models
     shards = {rank: prepared.shard(rank) for rank in prepared.holdings}
-    if (found := planned_noise(settings, shards, prepared.contents)) is None:
+    if (found := planned_noise(settings, shards, prepared.contents, prepared.dataset)) is None:
         return []
     rank, plan = found
     held, clip, batch = len(shards[rank]), settings.privacy.clip, settings.training.batch_size

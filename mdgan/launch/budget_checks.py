@@ -8,7 +8,7 @@ from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.launch.privacy import classes_of, counted, schedule_of_clients
+from mdgan.launch.privacy import asked_before, counted, known_at_training, schedule_of_clients
 from mdgan.privacy import counts, planning
 from mdgan.privacy.accountant import PrivacyCharge, check_installed, epsilon_of
 from mdgan.privacy.contents import Contents
@@ -19,6 +19,7 @@ from mdgan.samples.contract import SampleKind
 
 _FEW_SAMPLES = 5_000
 """With fewer samples a worker, noise in every step ruins what is learnt; see docs/quality.md."""
+_LEAST_CLASSES = 2  # counts of one tell nothing, and would spend
 _BLIND_SCHEMES = ("iid", "none")  # divisions that do not depend on what samples are
 
 
@@ -123,11 +124,11 @@ def _check_samples(
         raise BadInput(
             "--set dp_accountant=prv: cannot add up what counts and training spend; use rdp"
         )
-    if settings.hides_classes and dataset.num_classes is None:
+    if settings.hides_classes and (dataset.num_classes or 0) < _LEAST_CLASSES:
         raise BadInput(
             f"{privacy.dp_flag}: clients are drawn or weighed by noisy counts of classes, and "
-            f"{dataset.path} does not say how many classes there are; add NUM_CLASSES to it, or "
-            "give --sampling random --weighting uniform"
+            f"{dataset.path} does not say how many classes there are, two or more; add "
+            "NUM_CLASSES to it, or give --sampling random --weighting uniform"
         )
     warnings, folder = (
         _large_delta(privacy.dp_delta or 0.0, shards),
@@ -146,6 +147,7 @@ def _check_samples(
             )
         schedule = planning.StepSchedule.of_samples(rank, len(shard), settings)
         known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
+        asked = asked_before(settings, shard, dataset, goes_on=goes_on)
         repeats = known.last is not None and (
             settings.tells_once
             and not (privacy.audit_canaries or settings.shares_noise)
@@ -153,19 +155,17 @@ def _check_samples(
         )
         if not (goes_on or repeats):
             schedule = schedule._replace(may_be_over=False)
-        plan = planning.plan_of(privacy, schedule, known, folder)
+        after = known_at_training(settings, schedule, contents.get(rank), asked.values())
+        plan = planning.plan_of(privacy, schedule, after, folder)
         if privacy.audit_canaries:
             _check_canaries(settings, plan)
-        last = known.last if known.last is not None and known.last.plan == plan else None
+        last = after.last if after.last is not None and after.last.plan == plan else None
         if repeats and last is not None:
             warnings.append(f"{schedule.whose} have told this before; they tell the same again")
         elif spent := _spent_before(settings, schedule, known):
             left = plan.until - (0 if last is None else last.steps)
             warnings.append(f"{spent}; {left:,} steps with noise {plan.noise:.3g} are left")
-        if rank in contents and not goes_on:
-            asked = {"this schema and target": dataset.kind.counts_meaning}
-            if settings.hides_classes:
-                asked["these labels"] = classes_of(shard, dataset.num_classes or 0).meaning
+        if rank in contents:
             warnings += _new_questions(settings, schedule, contents[rank], known, asked)
     return warnings
 
@@ -180,16 +180,16 @@ def _new_questions(
     """What the user should know before known samples, or known files, are asked something new.
 
     Args:
-        asked: by what counts follow from, `SampleCounts.meaning`; empty if nothing is counted.
+        asked: see `asked_before`.
     """
     flag, folder = settings.privacy.dp_flag, planning.ledger_folder(settings.privacy)
     if known.histories:
         releases = Releases(folder, held)
         return [
-            f"{flag}: {schedule.whose} were not counted by {by} yet; that spends anew, and "
-            "adds to what they have spent before"
+            f"{flag}: {schedule.whose} were not counted by {by} with this noise yet; "
+            "that spends anew, and adds to what they have spent before"
             for by, meaning in asked.items()
-            if meaning and not counts.are_told(settings, releases, meaning)
+            if not counts.are_told(settings, releases, meaning)
         ]
     before = look_up(folder, held.as_files())
     if not (held.sources and before.histories):

@@ -1,6 +1,6 @@
 """What a machine checks and opens for differential privacy, before its workers train."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.shard import ClientShards, Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
-from mdgan.gan.labels import even_labels, shares_of
+from mdgan.gan.labels import shares_of
 from mdgan.privacy import counts
 from mdgan.privacy.budget import Budget, ClientsAccount, open_budget
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import look_up
+from mdgan.privacy.ledger import Releases, look_up
 from mdgan.privacy.ledger_view import LedgerView, Plan
 from mdgan.privacy.planning import StepSchedule, ledger_folder, plan_of
 from mdgan.privacy.settings import DISCLOSABLE
@@ -154,8 +155,11 @@ def noisy_classes(
     count = partial(classes_of, num_classes=num_classes)
     for rank, size, told in _noisy(settings, shards, contents, count):
         shares = shares_of(told.clamp(min=0).double(), variance)
-        labels = even_labels(shares, settings.privacy.public_samples(size))
-        found[rank] = torch.bincount(labels, minlength=num_classes).tolist()
+        exact = shares * settings.privacy.public_samples(size)
+        whole = exact.floor()
+        missing = round(float((exact - whole).sum()))
+        whole[(exact - whole).topk(missing).indices] += 1
+        found[rank] = whole.long().tolist()
     return found
 
 
@@ -180,6 +184,34 @@ def _noisy(
         yield rank, len(each), told
 
 
+def asked_before(
+    settings: RunSettings, shard: Shard, dataset: DatasetFile, *, goes_on: bool = False
+) -> dict[str, str]:
+    """By what a worker's samples are counted before training: `SampleCounts.meaning`, in words.
+
+    A run that goes on counts no table again.
+    """
+    asked = {} if goes_on else {"this schema and target": dataset.kind.counts_meaning}
+    if settings.hides_classes:
+        asked["these labels"] = classes_of(shard, dataset.num_classes or 0).meaning
+    return {by: meaning for by, meaning in asked.items() if meaning}
+
+
+def known_at_training(
+    settings: RunSettings,
+    schedule: StepSchedule,
+    held: Contents | None,
+    meanings: Iterable[str],
+) -> LedgerView:
+    """What the ledger will know of samples when they train, after these counts; spends nothing."""
+    folder = ledger_folder(settings.privacy)
+    known = LedgerView() if held is None else look_up(folder, held)
+    for meaning in meanings:
+        if held is None or not counts.are_told(settings, Releases(folder, held), meaning):
+            known = counts.after_counts(known, schedule, settings)
+    return known
+
+
 def check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) -> None:
     """Checks that a run that goes on has learnt under the same protection from its start."""
     privacy = settings.privacy
@@ -195,14 +227,18 @@ def check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) 
 
 
 def planned_noise(
-    settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
+    settings: RunSettings,
+    shards: Mapping[int, Shard],
+    contents: Mapping[int, Contents],
+    dataset: DatasetFile,
 ) -> tuple[int, Plan] | None:
     """The worker here with the fewest samples, and the noise of its steps; spends nothing."""
     privacy = settings.privacy
     if not (shards and privacy.covers_samples):
         return None
     shards = {rank: counted(settings, shard, contents.get(rank)) for rank, shard in shards.items()}
-    rank, folder = min(shards, key=lambda n: len(shards[n])), ledger_folder(privacy)
-    known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
+    rank = min(shards, key=lambda n: len(shards[n]))
     schedule = StepSchedule.of_samples(rank, len(shards[rank]), settings)
-    return rank, plan_of(privacy, schedule, known, folder)
+    meanings = asked_before(settings, shards[rank], dataset).values()
+    known = known_at_training(settings, schedule, contents.get(rank), meanings)
+    return rank, plan_of(privacy, schedule, known, ledger_folder(privacy))

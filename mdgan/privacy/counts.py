@@ -19,8 +19,8 @@ from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import Ledger, Releases
 from mdgan.privacy.ledger_view import SAMPLE, LedgerView, Plan
 from mdgan.privacy.noise import with_noise
-from mdgan.privacy.planning import StepSchedule, check_alike, ledger_folder
-from mdgan.privacy.settings import PrivacySettings, Private
+from mdgan.privacy.planning import StepSchedule, check_alike, ledger_folder, plan_of
+from mdgan.privacy.settings import Private
 
 _EACH = 1.0  # the sampling rate: every unit is counted
 
@@ -54,55 +54,68 @@ def noisy_counts(
     Raises:
         BadInput: the ledger refuses.
     """
-    privacy, folder = settings.privacy, ledger_folder(settings.privacy)
+    folder = ledger_folder(settings.privacy)
     releases = Releases(folder, held)
     question = _question(settings, releases, counted.meaning)
     if (again := releases.told(question)) is not None:
         return again
-    noise, delta = noise_of(settings), privacy.dp_delta or 0.0
-    steps = schedule.num_units * schedule.unit
-    charge = accountant.PrivacyCharge(noise, _EACH, 1)
 
     def make_plan(known: LedgerView) -> Plan:
-        check_alike(privacy, schedule, known, folder)
-        _check_affordable(privacy, schedule, known, charge)
-        # The order of Rényi stays with the samples, and must suit training.
-        whole = privacy.dp_noise or accountant.noise_for(
-            privacy.dp_epsilon or inf, delta, schedule.rate, steps, (), "rdp"
-        )
-        order = accountant.best_order(accountant.PrivacyCharge(whole, schedule.rate, steps), delta)
+        after_counts(known, schedule, settings)
+        order = _order(schedule, settings)
         asked = json.dumps(["counts", question.hex()])
-        return Plan(asked, SAMPLE, "rdp", noise, _EACH, 1, 1, order)
+        return Plan(asked, SAMPLE, "rdp", noise_of(settings), _EACH, 1, 1, order)
 
     with closing(Ledger(folder, held, make_plan)) as ledger:
         key, most = ledger.key("counts"), sqrt(counted.num_histograms)
+        noise = ledger.run.plan.noise
         answer = with_noise(counted.counts.double(), most, noise, key).round().long()
         ledger.taken += 1
         releases.keep(ledger, question, answer)
     return answer
 
 
-def _check_affordable(
-    privacy: PrivacySettings,
-    schedule: StepSchedule,
-    known: LedgerView,
-    charge: accountant.PrivacyCharge,
-) -> None:
-    """Refuses counts after which nothing would be left for training."""
-    delta, limit = privacy.dp_delta or 0.0, privacy.dp_epsilon
-    if limit is None or accountant.epsilon_of(charge, delta, "rdp", known.histories) < limit:
-        return
-    spent = accountant.epsilon_of_histories(known.histories, delta)
-    if not known.histories:
+def after_counts(known: LedgerView, schedule: StepSchedule, settings: Private) -> LedgerView:
+    """What a ledger knows once the samples are counted by one more question; spends nothing.
+
+    Raises:
+        BadInput: then nothing would be left for training.
+    """
+    privacy, folder = settings.privacy, ledger_folder(settings.privacy)
+    check_alike(privacy, schedule, known, folder)
+    charge = accountant.PrivacyCharge(noise_of(settings), _EACH, 1)
+    histories = {
+        accountant.PrivacyHistory(each.order, accountant.joined((*each.charges, charge)))
+        for each in known.histories
+    }
+    if not histories or None in known.rows:
+        histories.add(accountant.PrivacyHistory(_order(schedule, settings), (charge,)))
+    after = LedgerView(histories=tuple(sorted(histories)))
+    try:
+        plan_of(privacy, schedule, after, folder)
+    except BadInput as error:
+        if not known.histories:
+            raise BadInput(
+                f"{privacy.dp_flag}: too small for counts with so little noise and training after "
+                "them; give more, or more --dp-noise, or less --set dp_encoding_share"
+            ) from error
+        spent = accountant.epsilon_of_histories(known.histories, privacy.dp_delta or 0.0)
         raise BadInput(
-            f"--dp-epsilon {limit:g}: too small for counts with so little noise; give more"
-        )
-    raise BadInput(
-        f"--dp-epsilon {limit:g}: {schedule.whose} have spent {spent:.3g} before "
-        f"(ledger {ledger_folder(privacy)}),"
-        " and counts by a schema, a target or classes that they were not counted by yet would "
-        "spend the rest; give more, or those of before"
+            f"{privacy.dp_flag}: {schedule.whose} have spent {spent:.3g} before (ledger {folder}), "
+            "and counts by a schema, a target or classes that they were not counted by yet would "
+            "spend the rest; give more, or those of before"
+        ) from error
+    return after
+
+
+def _order(schedule: StepSchedule, settings: Private) -> float:
+    """The order of Rényi of new samples: it stays with them, and must suit training."""
+    privacy, steps = settings.privacy, schedule.num_units * schedule.unit
+    delta = privacy.dp_delta or 0.0
+    noise = privacy.dp_noise or accountant.noise_for(
+        privacy.dp_epsilon or inf, delta, schedule.rate, steps, (), "rdp"
     )
+    return accountant.best_order(accountant.PrivacyCharge(noise, schedule.rate, steps), delta)
 
 
 def noise_of(settings: Private) -> float:

@@ -22,7 +22,7 @@ from mdgan.errors import BadInput
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.randomness import generator_for
 from mdgan.launch.budget_checks import check_budgets
-from mdgan.launch.privacy import classes_of, noisy_classes, open_budgets
+from mdgan.launch.privacy import classes_of, noisy_classes, open_budgets, planned_noise
 from mdgan.privacy import counts
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.planning import StepSchedule
@@ -124,13 +124,70 @@ def test_what_is_left_pays_for_no_third_question(tmp_path: Path) -> None:
         Site(tmp_path, SOME, torch.arange(1438) % 3).classes()
 
 
+@claim("dry-run", "It says how much noise a step would have beside the signal")
+def test_the_noise_that_is_planned_is_that_after_counts(tmp_path: Path) -> None:
+    site = Site(tmp_path, SOME)
+    checked = site.settings, site.shards, site.contents, DIGITS
+    planned = planned_noise(*checked)
+    assert planned is not None
+    assert not (tmp_path / "ledger").exists()
+    site.classes()
+    (budget,) = open_budgets(*checked[:3]).values()
+    budget.close()
+    assert planned[1].noise == budget.noise
+    without = Site(tmp_path, torch.arange(300, 600), weighting="uniform", sampling="random")
+    alone = planned_noise(without.settings, without.shards, without.contents, DIGITS)
+    assert alone is not None
+    assert alone[1].noise < budget.noise
+
+
+@claim("told-once", "where nothing is left it is refused before anything is told.")
+@pytest.mark.parametrize(
+    "changes",
+    [{"dp_encoding_share": 0.99}, {"dp_encoding_share": 0.9}, {"dp_noise": 1.0}],
+    ids=str,
+)
+def test_counts_that_leave_nothing_for_training_spend_nothing(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    site = Site(tmp_path, SOME, **{"dp_epsilon": 4.3, **changes})
+    with pytest.raises(BadInput, match=r"too small for counts .* and training after them"):
+        check_budgets(site.settings, site.shards, site.contents, DIGITS, serves=False)
+    assert not (tmp_path / "ledger").exists()
+    with pytest.raises(BadInput, match=r"too small for counts .* and training after them"):
+        site.classes()
+    assert not charges_in(tmp_path / "ledger")
+
+
+@claim("new-question-said", "Before known samples are asked something new, a line says so")
+def test_a_run_that_goes_on_says_that_it_counts_anew(tmp_path: Path) -> None:
+    Site(tmp_path, SOME).classes()
+    for lines, changes in enumerate[dict[str, Any]]([{}, {"dp_epsilon": 4.0}]):
+        site = Site(tmp_path, SOME, **changes)
+        checked = site.settings, site.shards, site.contents, DIGITS
+        warnings = check_budgets(*checked, serves=False, goes_on=True)
+        assert len([line for line in warnings if "with this noise yet" in line]) == lines
+
+
+def test_what_is_left_after_new_counts_is_said(tmp_path: Path) -> None:
+    Site(tmp_path, SOME).classes()
+    Site(tmp_path, SOME).spend_all()
+    site = Site(tmp_path, SOME, torch.arange(1438) % 3, dp_epsilon=4.0)
+    warnings = check_budgets(site.settings, site.shards, site.contents, DIGITS, serves=False)
+    (said,) = [line for line in warnings if "are left" in line]
+    site.classes()
+    (budget,) = open_budgets(site.settings, site.shards, site.contents).values()
+    budget.close()
+    assert f"have spent 3 before; 20 steps with noise {budget.noise:.3g} are left" in said
+
+
 @quick
-@given(st.floats(0.5, 20), st.floats(0.05, 0.8), st.sampled_from([1, 7, 300]))
+@given(st.floats(0.5, 20), st.floats(0.05, 0.2), st.sampled_from([1, 7, 300]))
 def test_the_noise_is_as_large_as_its_share_of_epsilon_asks(
     epsilon: float, share: float, number: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        own: dict[str, Any] = {"dp_epsilon": epsilon, "dp_encoding_share": share, "iterations": 5}
+        own: dict[str, Any] = {"dp_epsilon": epsilon, "dp_encoding_share": share, "iterations": 500}
         site = Site(Path(folder), torch.arange(number), **own, batch_size=1)
         stated = counts.noise_of(site.settings)
         noise = site.noise(1000).double()
@@ -159,17 +216,23 @@ def test_without_a_sample_one_count_is_lower_by_one(held: list[int], data: st.Da
 
 
 @quick
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.floats(0.2, 30))
-def test_they_add_up_to_the_number_that_is_told_anyway(held: list[int], epsilon: float) -> None:
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.floats(0.1, 50))
+def test_they_add_up_to_the_number_that_is_told_anyway(held: list[int], noise: float) -> None:
     labels = torch.tensor(held + [0] * (1438 - len(held)))
     with tempfile.TemporaryDirectory() as folder:
-        own = {"dp_epsilon": epsilon, "iterations": 3, "batch_size": 1}
+        own: dict[str, Any] = {"dp_epsilon": None, "dp_noise": noise, "batch_size": 1}
         those = torch.arange(len(held))
         found = Site(Path(folder), those, labels, **own).classes()
         declared = Site(Path(folder), those, labels, **own, dp_public_samples=70).classes()
     assert len(found) == len(declared) == 10
     assert min(*found, *declared) >= 0
     assert (sum(found), sum(declared)) == (len(held), 70)
+
+
+def test_a_large_number_that_is_declared_costs_nothing(tmp_path: Path) -> None:
+    many = 2**31 - 1
+    own: dict[str, Any] = {"dp_epsilon": None, "dp_noise": 4.0, "dp_public_samples": many}
+    assert sum(Site(tmp_path, SOME, **own).classes()) == many
 
 
 def test_with_hardly_any_noise_they_are_the_counts(tmp_path: Path) -> None:
@@ -210,8 +273,10 @@ def test_who_counts_with_noise_and_who_tells_the_server(
 def test_it_is_refused_where_k_is_not_known_or_nothing_can_be_added_up(tmp_path: Path) -> None:
     site = Site(tmp_path, SOME)
     checked = site.settings, site.shards, site.contents
-    with pytest.raises(BadInput, match="does not say how many classes there are; add NUM_CLASSES"):
+    with pytest.raises(BadInput, match="does not say how many classes there are, two or more"):
         check_budgets(*checked, replace(DIGITS, num_classes=None), serves=False)
+    with pytest.raises(BadInput, match="two or more; add NUM_CLASSES"):
+        check_budgets(*checked, replace(DIGITS, num_classes=1), serves=False)
     by_prv = site.settings.but(dp_accountant="prv")
     with pytest.raises(BadInput, match="dp_accountant=prv: cannot add up what counts and train"):
         check_budgets(by_prv, site.shards, site.contents, DIGITS, serves=False)
