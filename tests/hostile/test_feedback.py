@@ -106,7 +106,7 @@ def test_who_knows_what_another_one_answers_has_nobody_named_in_its_place(
 ) -> None:
     flags = ("--world-size", str(workers + 1), "--swap-interval", "0", "--partition", "sorted")
     ran = run_with("opposite", tmp_path, *flags, "--iterations", "120", liar=2)
-    said = "no worker is taken for an attacker while fewer than 5 answers"
+    said = "no worker is taken for an attacker: fewer than 5 workers answer"
     assert ran.errors.count(said) == (workers < 5)
     named = re.findall(r"rank (\d+) looks like an attacker", ran.errors)
     assert named == ["2"] * (workers > 4)

@@ -105,8 +105,9 @@ class Suspects:
         if self._looks:
             least, num = self.opposition.least_answers, len(feedbacks) + len(sums)
             if 1 < num < least and not self._noted_too_few:
-                self._noted_too_few, what = True, f"fewer than {least} answers, or sums of some,"
-                engine.note(f"no worker is taken for an attacker while {what} come")
+                self._noted_too_few = True
+                what = "sums of answers" if self._of_sums else "workers answer"
+                engine.note(f"no worker is taken for an attacker: fewer than {least} {what}")
             self.opposition.look(feedbacks, sums, engine.peers.host_of())
             reason = "its feedback opposes that of the others, and does not count"
             for n in sorted(self.opposition.guilty):

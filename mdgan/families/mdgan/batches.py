@@ -26,6 +26,8 @@ class BatchPlan:
     """κ: the batches that workers judge, and that the generator learns from."""
     generated: int
     """How many batches the server generates: κ, or more if all workers train on all of them."""
+    own_samples: int
+    """How many of its own samples a worker learns from in a local step: b, or more by a flag."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class BatchRule:
     def plan(self, kappa: int) -> BatchPlan:
         """The plan of an iteration with κ judged batches."""
         generated = max(kappa, self._enough_batches) if self.trains_on_all else kappa
-        return BatchPlan(kappa, generated)
+        return BatchPlan(kappa, generated, self.own_samples)
 
     def num_fakes(self, kappa: int) -> int:
         """From how many generated samples a worker learns in a local step."""

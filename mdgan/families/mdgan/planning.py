@@ -167,9 +167,9 @@ def in_words(settings: MDGANSettings, rhythm: SwapRhythm, kappa: int) -> str:
     if batches.num_judges < number:
         words.append(f"{batches.num_judges} of them with a discriminator (--participation)")
     words.append(_rhythm_in_words(settings, rhythm))
-    if batches.own_samples > training.batch_size:
+    if (own_samples := batches.plan(kappa).own_samples) > training.batch_size:
         of_all = " and all batches" * batches.trains_on_all
-        words.append(f"each learns from {batches.own_samples} own samples{of_all} (--step-samples)")
+        words.append(f"each learns from {own_samples} own samples{of_all} (--step-samples)")
     if settings.updates != "sync":
         words.append(f"--updates {settings.updates}")
     if settings.stale:
