@@ -153,11 +153,14 @@ def test_private_runs_spend_of_one_account_unless_told_otherwise(tmp_path: Path)
 def test_who_goes_on_meets_only_the_faults_that_are_still_ahead(
     tmp_path: Path, transport: str, of_host: str
 ) -> None:
-    """After each strike of the server, and with `--resume`: here from iteration 8 on."""
-    faults = f"server:kill@wait:11;{of_host};server:kill@wait:7"
-    settings = {"world_size": 3, "checkpoint_interval": 2, "eval_interval": 0, "faults": faults}
-    name = config(tmp_path, "struck", transport=transport, checkpoint_keep=9, **settings)
-    command = ["compare", name, *SHORT, "--seeds", "0", "--out", "out"]
+    """After each strike of the server, and with `--resume`: here from iteration 280 on, or before.
+
+    Checkpoints are far apart, so that some are whole at each strike, however fast iterations are.
+    """
+    faults = f"server:kill@wait:300;{of_host};server:kill@wait:200"
+    settings = {"world_size": 3, "checkpoint_interval": 20, "eval_interval": 0, "faults": faults}
+    name = config(tmp_path, "struck", transport=transport, checkpoint_keep=99, **settings)
+    command = ["compare", name, *SHORT, "--iterations", "400", "--seeds", "0", "--out", "out"]
     folder = tmp_path / "out" / "struck-seed0"
     for given, num_strikes in ([], 2), (["--resume"], 1):
         result = run(*command, *given, cwd=tmp_path)
@@ -166,8 +169,9 @@ def test_who_goes_on_meets_only_the_faults_that_are_still_ahead(
         lost = [event["workers"] for event in read_events(folder, "lost")]
         assert lost == ([[1]] if of_host else []), result
         (folder / "run.json").write_text(json.dumps({**read_status(folder), "state": "stopped"}))
-        for later in (folder / "checkpoints").glob("000001?"):
-            shutil.rmtree(later)
+        for checkpoint in (folder / "checkpoints").iterdir():
+            if int(checkpoint.name) > 280:
+                shutil.rmtree(checkpoint)
 
 
 @pytest.mark.slow
