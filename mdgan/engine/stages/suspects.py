@@ -5,6 +5,7 @@ models on to each other. The stage comes after the screening and before the rule
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 
 import torch
@@ -91,7 +92,7 @@ class Suspects:
         riders.look(generated, judged, answers.singles, swap_follows=swap_follows)
         for n in sorted(riders.guilty()):
             self._name(n, "a free rider", riders.why(n), engine)
-        left_out = self.opposing(answers.singles, answers.sums, engine)
+        left_out = self._left_out(answers.singles, answers.sums, engine)
         for worker in left_out if answers.losses.keys() - left_out else ():
             answers.drop(worker)
         scores = {"riding": riders.scores, "opposing": self.opposition.scores}
@@ -102,6 +103,11 @@ class Suspects:
     ) -> set[int]:
         """The workers whose answers do not count, since they oppose the others."""
         self._forget_changed_ranks(engine)
+        return self._left_out(feedbacks, sums, engine)
+
+    def _left_out(
+        self, feedbacks: Mapping[int, Tensor], sums: Sequence[PartialSum], engine: Engine
+    ) -> set[int]:
         if self._looks:
             least, num = self.opposition.least_answers, len(feedbacks) + len(sums)
             if 1 < num < least and not self._noted_too_few:
@@ -144,6 +150,7 @@ class Suspects:
             engine.note(f"rank {worker} looks like {what}: {reason}{hint}")
 
 
+@lru_cache(maxsize=1 << 12)  # it is asked for each host in each iteration
 def _owner(identity: str, host: int) -> int:
     """The number of the owner of a host; see `_CERTIFIED`."""
     digest = sha256(identity.encode()).digest()
