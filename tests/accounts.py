@@ -4,6 +4,7 @@ import sqlite3
 from pathlib import Path
 
 from mdgan.privacy.accountant import PrivacyCharge, joined
+from mdgan.privacy.budget import Budget
 from mdgan.privacy.ledger_file import FILE
 
 
@@ -20,3 +21,13 @@ def charges_in(ledger: Path) -> list[PrivacyCharge]:
 def all_charges_in(ledger: Path) -> tuple[PrivacyCharge, ...]:
     """The same, those that are alike added up."""
     return joined(charges_in(ledger))
+
+
+def spend_all(budget: Budget) -> float:
+    """Takes all steps of training; what they spend, with all before it, as ε."""
+    while not budget.over:
+        budget.key("noise")
+        budget.advance()
+    spent = budget.spent().epsilon
+    budget.close()
+    return spent

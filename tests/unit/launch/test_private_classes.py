@@ -26,7 +26,7 @@ from mdgan.launch.privacy import classes_of, noisy_classes, open_budgets, planne
 from mdgan.privacy import counts
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.planning import StepSchedule
-from tests.accounts import charges_in
+from tests.accounts import charges_in, spend_all
 from tests.claims.registry import claim
 
 accountants: Any = pytest.importorskip("opacus.accountants", reason="pip install 'mdgan[privacy]'")
@@ -65,12 +65,7 @@ class Site:
     def spend_all(self) -> float:
         """ε once all steps of training are taken."""
         (budget,) = open_budgets(self.settings, self.shards, self.contents).values()
-        while not budget.over:
-            budget.key("noise")
-            budget.advance()
-        spent = budget.spent().epsilon
-        budget.close()
-        return spent
+        return spend_all(budget)
 
 
 SOME = torch.arange(300)

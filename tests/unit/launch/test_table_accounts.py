@@ -33,7 +33,7 @@ from mdgan.samples.table.schema import (
     YesNoColumn,
     schema_text,
 )
-from tests.accounts import charges_in
+from tests.accounts import charges_in, spend_all
 from tests.claims.registry import claim
 
 pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
@@ -107,12 +107,7 @@ class Site:
     def spend_all(self) -> float:
         """ε once all steps of training are taken."""
         (budget,) = open_budgets(self.settings, self.shards, self.contents).values()
-        while not budget.over:
-            budget.key("noise")
-            budget.advance()
-        spent = budget.spent().epsilon
-        budget.close()
-        return spent
+        return spend_all(budget)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
