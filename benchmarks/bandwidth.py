@@ -23,7 +23,7 @@ from pathlib import Path
 import click
 
 from benchmarks.training import HERE, iterations_done
-from mdgan.launch.resolve import known_settings
+from mdgan.launch.given import known_settings
 from mdgan.settings.config_file import read_config_file
 from tests import namespaces
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mdgan.families.moments import message
+from mdgan.families.moments import contract
 from mdgan.families.moments.message import SampleFeatures
 from mdgan.privacy import layer_norms, per_sample, planning, real_half
 from mdgan.privacy.accountant import noise_for
@@ -40,7 +40,7 @@ def noise(function: Callable[..., Tensor]) -> Broken:
     """Other noise, wherever there is some: from (total, clip, σ, key, scale)."""
 
     def places() -> list[Places]:
-        return [Places(owner, "with_noise", function) for owner in (real_half, message)]
+        return [Places(owner, "with_noise", function) for owner in (real_half, contract)]
 
     return places
 
@@ -151,8 +151,10 @@ def once_in(every: int) -> Broken:
 def clipped(times: float) -> Broken:
     """Gradients cut to another norm, as if C were larger."""
 
-    def summed(model: Any, rules: Any, real: Any, count: int, clip: float, *more: Any) -> Any:
-        return GENUINE_SUM(model, rules, real, count, times * clip, *more)
+    def summed(
+        model: Any, rules: Any, real: Any, *, count: int, clip: float, penalties: Any
+    ) -> Any:
+        return GENUINE_SUM(model, rules, real, count=count, clip=times * clip, penalties=penalties)
 
     return lambda: [Places(real_half, "clipped_sum", summed)]
 
@@ -171,9 +173,11 @@ def no_factors() -> list[Places]:
 def some_layers() -> list[Places]:
     """The first weights are not cut: their norms do not count, nor their factors."""
 
-    def summed(model: Any, rules: Any, real: Any, count: int, clip: float, *more: Any) -> Any:
-        total, losses = GENUINE_SUM(model, rules, real, count, clip, *more)
-        whole, _ = GENUINE_SUM(model, rules, real, count, 1e9, *more)
+    def summed(
+        model: Any, rules: Any, real: Any, *, count: int, clip: float, penalties: Any
+    ) -> Any:
+        total, losses = GENUINE_SUM(model, rules, real, count=count, clip=clip, penalties=penalties)
+        whole, _ = GENUINE_SUM(model, rules, real, count=count, clip=1e9, penalties=penalties)
         first = next(iter(total))
         return {**total, first: whole[first]}, losses
 
@@ -183,13 +187,15 @@ def some_layers() -> list[Places]:
 def bright_uncut() -> list[Places]:
     """The tenth of samples with the most ink is not cut."""
 
-    def summed(model: Any, rules: Any, real: Any, count: int, clip: float, *more: Any) -> Any:
-        total, losses = GENUINE_SUM(model, rules, real, count, clip, *more)
+    def summed(
+        model: Any, rules: Any, real: Any, *, count: int, clip: float, penalties: Any
+    ) -> Any:
+        total, losses = GENUINE_SUM(model, rules, real, count=count, clip=clip, penalties=penalties)
         ink = real.images[:count].flatten(1).mean(1)
         for place in (ink > -0.3).nonzero().flatten().tolist():
             one = real[[place, place]]
-            cut, _ = GENUINE_SUM(model, rules, one, 1, clip, *more)
-            whole, _ = GENUINE_SUM(model, rules, one, 1, 1e9, *more)
+            cut, _ = GENUINE_SUM(model, rules, one, count=1, clip=clip, penalties=penalties)
+            whole, _ = GENUINE_SUM(model, rules, one, count=1, clip=1e9, penalties=penalties)
             total = {name: each - cut[name] + whole[name] for name, each in total.items()}
         return total, losses
 
@@ -199,8 +205,10 @@ def bright_uncut() -> list[Places]:
 def whole_batch() -> list[Places]:
     """The sum of a batch is cut, and no sample's gradient."""
 
-    def summed(model: Any, rules: Any, real: Any, count: int, clip: float, *more: Any) -> Any:
-        total, losses = GENUINE_SUM(model, rules, real, count, 1e9, *more)
+    def summed(
+        model: Any, rules: Any, real: Any, *, count: int, clip: float, penalties: Any
+    ) -> Any:
+        total, losses = GENUINE_SUM(model, rules, real, count=count, clip=1e9, penalties=penalties)
         norm = torch.cat([each.flatten() for each in total.values()]).norm()
         factor = min(1.0, count * clip / float(norm)) if norm else 1.0
         return {name: factor * each for name, each in total.items()}, losses

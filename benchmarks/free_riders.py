@@ -134,7 +134,7 @@ def score(
             if hides:
                 taken = {n: f"{digest} and a bit" for n, digest in taken.items()}
             since = time.thread_time()
-            handovers.note(moves, given, taken, host_of)
+            handovers.note_swap(moves, given, taken, host_of)
             spent += time.thread_time() - since
     share = 100 * spent / (time.thread_time() - begin)
     caught = [i for n, i in found.items() if n in riders]

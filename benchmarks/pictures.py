@@ -30,7 +30,7 @@ _ALONE = "--algorithm standalone"
 _TOGETHER = f"--transport memory --vectorize --world-size {_NUM_WORKERS + 1} --partition iid"
 ROWS = {
     "one process": f"{_ALONE} --batch-size {{b}}",
-    "one process, b = 100": f"{_ALONE} --batch-size 100",
+    "one process with b = 100": f"{_ALONE} --batch-size 100",
     "MD-GAN": f"{_TOGETHER} --batch-size {{b}}",
     "step-samples": f"{_TOGETHER} --batch-size {{b}} --step-samples 48",
     "means": f"{_TOGETHER} --batch-size {{b}} --swap means",

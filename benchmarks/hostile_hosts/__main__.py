@@ -39,7 +39,7 @@ from benchmarks.hostile_hosts.raids import ACTS
 from mdgan.cli import main as mdgan
 from mdgan.errors import BadInput
 from mdgan.launch import links, processes
-from mdgan.launch.prepare import Prepared
+from mdgan.launch.checked import Checked
 from mdgan.transport.host_end import HostTransport
 from tests.forks import import_all
 from tests.processes import read_events, read_metrics, read_status, wait_until
@@ -79,10 +79,15 @@ class Figures(NamedTuple):
 
 
 def hostile_connector(
-    act: Act, honest: Sequence[int], true: Callable[..., Any], prepared: Prepared, *rest: Any
+    act: Act,
+    honest: Sequence[int],
+    true: Callable[..., Any],
+    prepared: Checked,
+    *rest: Any,
+    **how: Any,
 ) -> Any:
     """`links.connector` of a host whose links an act meddles with."""
-    connect, begun, places = true(prepared, *rest), threading.Event(), list[Place]()
+    connect, begun, places = true(prepared, *rest, **how), threading.Event(), list[Place]()
 
     def meddled(hello: Mapping[str, Any], timeout_seconds: float) -> HostTransport:
         while True:
@@ -96,7 +101,7 @@ def hostile_connector(
         if places:
             places[0].link = link
         else:
-            server = links.server_places(prepared.link_settings.links)[0]
+            server = links.server_places(prepared.links)[0]
             assert prepared.credentials is not None
             known = link.host, honest, server, prepared.credentials, dict(hello), link
             places.append(Place(*known, hosts={}))

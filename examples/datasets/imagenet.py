@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mdgan.data import ImageFilesPartitioner
 from mdgan.errors import BadInput
+from mdgan.spelling import flag
 
 SHAPE = (3, 128, 128)
 Z_DIM = 100
@@ -28,8 +29,8 @@ class Partitioner(ImageFilesPartitioner):
         classes = sorted(path for path in (data_dir / self.folder).glob("*") if path.is_dir())
         if not 0 < len(classes) <= NUM_CLASSES:
             raise BadInput(
-                f"--data-dir {data_dir}: {self.folder} has {len(classes)} folders of classes, "
-                f"expected 1 to {NUM_CLASSES}"
+                flag("data_dir", data_dir),
+                f"{self.folder} has {len(classes)} folders of classes, expected 1 to {NUM_CLASSES}",
             )
         pictures = [sorted(each.glob("*.JPEG")) for each in classes]
         labels = torch.arange(len(classes)).repeat_interleave(torch.tensor([*map(len, pictures)]))
