@@ -12,10 +12,12 @@ TORCH_CPU_WHEELS := https://download.pytorch.org/whl/cpu
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 # Most tests wait for processes of their own to start, so two at a time take little more than one.
-TEST_PROCESSES := --numprocesses logical --maxprocesses 4 --dist loadfile
+TEST_PROCESSES := --numprocesses logical --maxprocesses 4 --dist worksteal
+# Else each of these processes compiles a thousand files anew.
+test test-all: export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev lock wheel demo test test-all gpu-check check docs proto bench peers tables clean
+.PHONY: help install install-dev lock wheel demo test test-all gpu-check check docs proto bench peers tables private-tables clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +121,19 @@ $(TABLES)/installed: benchmarks/tables/requirements.txt | $(DEV_STAMP)
 	@touch $@
 
 tables: $(TABLES)/installed ## install CTGAN and SDMetrics beside .venv, for python -m benchmarks.tables
+
+# SmartNoise in a virtual environment of its own, without PyTorch, which it pins and MST and AIM do
+# not use; tables' packages beside .venv.
+PRIVATE := build/private_tables
+$(PRIVATE)/installed: benchmarks/private_tables/requirements.txt | $(DEV_STAMP)
+	$(PYTHON) -m venv $(PRIVATE)/central
+	$(PRIVATE)/central/bin/python -m pip install --quiet --disable-pip-version-check \
+		disjoint-set==0.9.0 Faker jax==0.10.2 mbi==1.1.0 smartnoise-sql==1.0.10
+	$(PRIVATE)/central/bin/python -m pip install --quiet --disable-pip-version-check --no-deps smartnoise-synth==1.0.8
+	$(PIP) --no-deps --upgrade --target $(PRIVATE)/beside --requirement $<
+	@touch $@
+
+private-tables: $(PRIVATE)/installed ## install SmartNoise, for python -m benchmarks.private_tables
 
 clean: ## remove .venv, caches and runs/
 	rm -rf $(VENV) runs build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -19,6 +19,7 @@ from torchvision import datasets
 from mdgan.data import ImageFilesPartitioner
 from mdgan.errors import BadInput, reason_of
 from mdgan.models import dcgan
+from mdgan.spelling import flag
 
 SHAPE = (3, 64, 64)
 Z_DIM = 100
@@ -87,7 +88,9 @@ class _Faces(ImageFilesPartitioner):
         if not pictures.is_dir():
             missing.append(f"{_PICTURES}/")
         if missing:
-            raise BadInput(f"--dataset celeba: {folder} lacks {', '.join(missing)}; {remedy}")
+            raise BadInput(
+                flag("dataset", "celeba"), f"{folder} lacks {', '.join(missing)}", remedy
+            )
         try:
             files = _Files(root=data_dir, split="all", download=False)
             male = files.attr[:, files.attr_names.index("Male")]
@@ -96,15 +99,18 @@ class _Faces(ImageFilesPartitioner):
             chosen = torch.isin(files.splits, torch.tensor(self.splits))
         except Exception as error:  # torchvision may raise anything on damaged lists
             raise BadInput(
-                f"--dataset celeba: a list in {folder} is damaged ({reason_of(error)}); {remedy}"
+                flag("dataset", "celeba"),
+                f"a list in {folder} is damaged ({reason_of(error)})",
+                remedy,
             ) from error
         names = [files.filename[position] for position in chosen.nonzero().flatten().tolist()]
         present = {path.name for path in pictures.iterdir()}
         gone = [name for name in names if name not in present]
         if gone:
             raise BadInput(
-                f"--dataset celeba: {pictures} lacks {len(gone)} of {len(names)} pictures, first "
-                f"{gone[0]}; {remedy}"
+                flag("dataset", "celeba"),
+                f"{pictures} lacks {len(gone)} of {len(names)} pictures, first {gone[0]}",
+                remedy,
             )
         return [pictures / name for name in names], male[chosen]
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from mdgan.data import InMemoryPartitioner
 from mdgan.errors import BadInput, reason_of
 from mdgan.models import dcgan
+from mdgan.spelling import flag
 from mdgan.storage.foreign_file import MOST_PICTURE_BYTES, read_whole
 
 SHAPE = (3, 32, 32)
@@ -128,7 +129,9 @@ def _read(data_dir: Path, batches: tuple[str, ...]) -> tuple[Tensor, Tensor, tup
     missing = [name for name in (*_TRAINING, *_TEST, _META) if not (folder / name).is_file()]
     if missing:
         raise BadInput(
-            f"--dataset cifar10: {folder} lacks {', '.join(missing)}; download with: {download}"
+            flag("dataset", "cifar10"),
+            f"{folder} lacks {', '.join(missing)}",
+            f"download with: {download}",
         )
     name = _META
     try:
@@ -140,8 +143,9 @@ def _read(data_dir: Path, batches: tuple[str, ...]) -> tuple[Tensor, Tensor, tup
             labels += batch[1]
     except Exception as error:  # a damaged pickle may raise anything
         raise BadInput(
-            f"--dataset cifar10: {folder / name} is damaged or no CIFAR-10 file "
-            f"({reason_of(error)}); delete it, then download with: {download}"
+            flag("dataset", "cifar10"),
+            f"{folder / name} is damaged or no CIFAR-10 file ({reason_of(error)})",
+            f"delete it, then download with: {download}",
         ) from error
     whole = torch.from_numpy(np.concatenate(pixels)).reshape(-1, *SHAPE)
     return whole, torch.tensor(labels), class_names

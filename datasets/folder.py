@@ -8,21 +8,18 @@ Every worker has its own data: give each its folder, `--data-dir 'photos/{rank}'
 divided where all workers are on one machine.
 """
 
-import os
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import nn
 
-from mdgan.data import ImageFilesPartitioner
 from mdgan.data.dataset_file import PreparedData
+from mdgan.data.picture_folder import PictureFolder
 from mdgan.data.settings import DataSettings
-from mdgan.errors import BadInput
 from mdgan.models import dcgan
 from mdgan.samples.kinds import PICTURES
 
@@ -33,47 +30,13 @@ Z_DIM = 100
 DEFAULTS = {**dcgan.SUITED, "partition": "none"}
 
 _LOOKED_AT = 200
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif")
 
 
-class Partitioner(ImageFilesPartitioner):
-    """Pictures and their classes: each subfolder of the data folder is one, in sorted order.
-
-    Pictures that lie directly in the data folder are a class of their own, the first, named after
-    it. Subfolders without pictures do not count. Hidden files are left out.
-    """
+class Partitioner(PictureFolder):
+    """Pictures and their classes: each subfolder of the data folder is one, in sorted order."""
 
     def __init__(self, data_dir: Path, shape: Shape = SHAPE) -> None:
-        self.shape = shape
-        super().__init__(data_dir)
-
-    def find(self, data_dir: Path) -> tuple[list[Path], Tensor]:
-        """Lists the pictures, class by class, sorted by path.
-
-        Args:
-            data_dir: a worker's own folder.
-
-        Returns:
-            The n paths; labels, int64 [n], from 0 to the number of classes in this folder.
-
-        Raises:
-            BadInput: the folder does not exist, or has no picture in it.
-        """
-        expected = f"a folder of pictures ({' '.join(_SUFFIXES)}), or of one subfolder a class"
-        if not data_dir.is_dir():
-            raise BadInput(f"--data-dir {data_dir}: no such folder; expected {expected}")
-        loose = [path for path in sorted(data_dir.iterdir()) if _is_picture(path)]
-        classes = [(data_dir.resolve().name, loose)]
-        for folder in sorted(path for path in data_dir.iterdir() if _is_shown(path)):
-            if folder.is_dir():
-                classes.append((folder.name, _pictures_below(folder)))
-        classes = [(name, pictures) for name, pictures in classes if pictures]
-        if not classes:
-            raise BadInput(f"--data-dir {data_dir}: no picture in it; expected {expected}")
-        self.class_names = tuple(name for name, _ in classes)
-        sizes = torch.tensor([len(pictures) for _, pictures in classes])
-        labels = torch.arange(len(classes)).repeat_interleave(sizes)
-        return [path for _, pictures in classes for path in pictures], labels
+        super().__init__(data_dir, shape)
 
 
 def prepare(settings: DataSettings) -> PreparedData:
@@ -93,26 +56,6 @@ def usual_size(data_dir: Path) -> int:
             sides.append(min(picture.size))
     usual = median(sides) if sides else SHAPE[1]
     return next((8 << k for k in range(8) if usual <= 8 << k < SHAPE[1]), SHAPE[1])
-
-
-def _pictures_below(folder: Path) -> list[Path]:
-    found: list[Path] = []
-    for parent, folders, names in os.walk(folder, onerror=_refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(parent, name) for name in names]
-    return sorted(path for path in found if _is_picture(path))
-
-
-def _refuse(error: OSError) -> None:
-    raise error
-
-
-def _is_picture(path: Path) -> bool:
-    return _is_shown(path) and path.suffix.lower() in _SUFFIXES and path.is_file()
-
-
-def _is_shown(path: Path) -> bool:
-    return not path.name.startswith(".")
 
 
 def _widths(shape: Shape) -> list[int]:

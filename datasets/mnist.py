@@ -11,6 +11,7 @@ from torchvision import datasets
 
 from mdgan.data import InMemoryPartitioner
 from mdgan.errors import BadInput, reason_of
+from mdgan.spelling import flag
 from mdgan.storage.budget import check_whole
 
 SHAPE = (1, 28, 28)
@@ -66,7 +67,9 @@ def _read(data_dir: Path, train: bool) -> tuple[Tensor, Tensor]:
     missing = [name for name in _FILES if not (folder / name).is_file()]
     if missing:
         raise BadInput(
-            f"--dataset mnist: {folder} lacks {', '.join(missing)}; download with: {download}"
+            flag("dataset", "mnist"),
+            f"{folder} lacks {', '.join(missing)}",
+            f"download with: {download}",
         )
     try:
         for name in _FILES:
@@ -77,8 +80,9 @@ def _read(data_dir: Path, train: bool) -> tuple[Tensor, Tensor]:
     except Exception as error:  # torchvision may raise anything on damaged files
         images_file, labels_file = _FILES[:2] if train else _FILES[2:]
         raise BadInput(
-            f"--dataset mnist: {images_file} or {labels_file} in {folder} is damaged "
-            f"({reason_of(error)}); delete both, then download with: {download}"
+            flag("dataset", "mnist"),
+            f"{images_file} or {labels_file} in {folder} is damaged ({reason_of(error)})",
+            f"delete both, then download with: {download}",
         ) from error
     return pixels, labels
 

@@ -7,6 +7,7 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
+from mdgan.spelling import mark_arguments, spelled, without_controls
 from mdgan.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -45,7 +46,18 @@ __all__ = [
     "train",
 ]
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until a program says where
+
+class _InPython(logging.NullHandler):
+    """Is silent until a program has handlers of its own, which get lines in the words of Python."""
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        mark_arguments(record)
+        said = spelled(record.getMessage(), in_python=True)
+        record.msg, record.args = without_controls(said), ()
+        return True
+
+
+logging.getLogger(__name__).handlers.insert(0, _InPython())  # before those that read
 
 
 def __getattr__(name: str) -> Any:

@@ -8,20 +8,58 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mdgan.spelling import Mention, spelled, without_controls
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 _OF_DISK = (*_FULL, *_TOO_MANY, errno.EIO, errno.EROFS, errno.ESTALE)
 
 
 class BadInput(ValueError):
-    """Something that the user gave cannot work.
+    """Something that the user gave cannot work: which, why, and the way out.
 
-    The text is one line that names the value and the way out. The command line prints it and ends
-    with status 2. Line breaks in what the user gave become spaces.
+    The text is one line, `WHAT: WHY; WAY OUT`. The command line prints it and ends with status 2;
+    a Python program sees keywords in it instead of flags. Line breaks in what the user gave become
+    spaces.
+
+    Args:
+        what: what the user gave: a setting as `mdgan.spelling` mentions it, a file or a name; or
+            the whole sentence, if it begins with none of these.
+        why: it cannot work.
+        way_out: what the user can do.
+
+    Attributes:
+        is_for_python: whether a Python program reads it.
     """
 
-    def __init__(self, text: str) -> None:
-        super().__init__(" ".join(text.splitlines()))
+    def __init__(self, what: object, why: object = "", way_out: object = "") -> None:
+        super().__init__(what, why, way_out)
+        self.what, self.why, self.way_out = what, f"{why}", f"{way_out}"
+        self.is_for_python = False
+
+    @property
+    def setting(self) -> str:
+        """The name of the setting that is refused; empty if it is none."""
+        return self.what.setting if isinstance(self.what, Mention) else ""
+
+    @property
+    def value(self) -> str | None:
+        """What the user gave for the setting; None if it is none, or the setting alone is named."""
+        return self.what.value if isinstance(self.what, Mention) else None
+
+    @property
+    def marked(self) -> str:
+        """The sentence with the marks of mentions, for another sentence."""
+        text = f"{self.what}" + (self.why and f": {self.why}")
+        return " ".join((text + (self.way_out and f"; {self.way_out}")).splitlines())
+
+    def __str__(self) -> str:
+        """The line, as its reader types what it names."""
+        return without_controls(spelled(self.marked, in_python=self.is_for_python))
+
+    def __repr__(self) -> str:
+        """The same line; the parts of it would be in the words of the command line."""
+        return f"BadInput({str(self)!r})"
 
     def _render_traceback_(self) -> list[str]:
         """In a notebook one line: what is wrong is in what was given, not in mdgan."""
@@ -49,7 +87,7 @@ def users_code(what: str) -> Iterator[None]:
     except BadInput:
         raise
     except Exception as error:
-        raise BadInput(f"{what}: {type(error).__name__}: {reason_of(error)}") from error
+        raise BadInput(what, f"{type(error).__name__}: {reason_of(error)}") from error
 
 
 def one_line(error: object) -> str:
@@ -57,10 +95,13 @@ def one_line(error: object) -> str:
     return printable(str(error).partition("\n")[0], 500)
 
 
-def printable(text: str, most: int) -> str:
-    """Text of a stranger for one line of a log, at most so long; controls may move a terminal."""
-    kept = text[:most]
-    return kept if kept.isprintable() else "".join(c if c.isprintable() else "?" for c in kept)
+def printable(text: str, most: int, *, besides: str = "") -> str:
+    """Text of a stranger for one line of a log, at most so long; controls may move a terminal.
+
+    Args:
+        besides: characters that stay though they are not printable.
+    """
+    return "".join(c if c.isprintable() or c in besides else "?" for c in text[:most])
 
 
 class Folded:
@@ -95,13 +136,13 @@ def is_of_disk(error: OSError) -> bool:
     return error.errno in _OF_DISK
 
 
-def cannot_write(what: object, error: OSError) -> str:
-    """One line: what (a file or folder, with its flag) cannot be written, why, and the way out."""
+def cannot_write(what: object, error: OSError) -> BadInput:
+    """What (a file or folder, or its setting) cannot be written, why, and the way out."""
     is_full = error.errno in _FULL
     way_out = "free some space there, or name another place" if is_full else "name another place"
     if error.errno in _TOO_MANY:
         way_out = "let processes open more files (ulimit -n)"
-    return f"{what}: cannot write there ({error.strerror}); {way_out}"
+    return BadInput(what, f"cannot write there ({error.strerror})", way_out)
 
 
 @contextmanager
@@ -110,7 +151,7 @@ def writing(what: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadInput(cannot_write(what, error)) from error
+        raise cannot_write(what, error) from error
 
 
 class NotSaved(Exception):

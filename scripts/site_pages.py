@@ -13,8 +13,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from mdgan.cli.help import about
-from mdgan.launch.resolve import known_settings
-from mdgan.settings.declare import GROUPS, flag
+from mdgan.launch.given import known_settings
+from mdgan.settings.declare import GROUPS
+from mdgan.spelling import flag, key
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -50,9 +51,9 @@ def settings_page() -> str:
     for group, heading in GROUPS.items():
         lines += ["", f"## {heading}"]
         for item in sorted((one for one in known if one.group == group), key=lambda one: one.name):
-            name = flag(item.name) if item.has_flag else f"--set {item.name}={item.metavar or '…'}"
+            name = flag(item.name) if item.has_flag else key(item.name, item.metavar or "…")
             words = about(item).replace("<", "&lt;").replace("*", "\\*")
-            lines += ["", f"### `{name}`", "", words]
+            lines += ["", f"### `{name!s}`", "", words]
     return "\n".join(lines)
 
 

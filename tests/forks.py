@@ -6,18 +6,22 @@ share. From its fork on, a command is what a user's command is: a process in
 a session of its own, with its own folder, environment and output.
 
 This side of a connection asks with a line of JSON and two pipes for the output. The other side
-answers with two lines: the command's process, and its exit status when it is over.
+answers with two lines: the command's process, and when it is over its exit status and its most
+memory.
 """
 
 import contextlib
 import ctypes
 import fcntl
+import functools
 import gc
 import importlib
 import io
 import json
+import logging
 import os
 import pkgutil
+import resource
 import select
 import signal
 import socket
@@ -27,7 +31,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -36,7 +39,15 @@ _REPOSITORY = Path(__file__).resolve().parent.parent
 _LOOK_SECONDS = 1.0
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 4096
+_EVENTS = 3  # the pipe for events, where a command has one
 _NETWORK_NAMESPACE = 0x40000000  # CLONE_NEWNET
+_MOUNT_NAMESPACE, _BIND, _PRIVATE = 0x20000, 0x1000, 0x4000 | 1 << 18
+_IMPORTED_LATE = (
+    *("torch._dynamo", "safetensors.torch", "sklearn.datasets", "torch.utils.flop_counter"),
+    *("torchmetrics.image.fid", "torchmetrics.image.kid"),
+    *("scipy.optimize", "scipy.special", "scipy.stats", "sklearn.metrics", "sklearn.linear_model"),
+)
+"""What mdgan imports only where it is needed, and what takes a large part of a short run."""
 SESSION = "MDGAN_TESTS_SESSION"
 """Tells a command's own processes which session of tests it belongs to."""
 
@@ -51,12 +62,15 @@ class ForkedCommand:
         network: the network namespace in which it runs; none for that of the tests.
         merged: whether its errors appear among what it prints.
         given: the pipe that it reads as its input; it has none by default.
+        events: the pipe into which the child process of a Python program sends them; then that is
+            what runs, and not the command line.
 
     Attributes:
         pid: its process, which leads a session.
         returncode: its exit status; negative for a signal, None while it is not known to be over.
         stdout: what it prints.
         stderr: what it prints as errors.
+        peak_mb: the most memory that it had beyond what it shares, when it is over.
     """
 
     def __init__(
@@ -68,19 +82,22 @@ class ForkedCommand:
         network: str = "",
         merged: bool = False,
         given: int | None = None,
+        events: int | None = None,
     ) -> None:
         self.returncode: int | None = None
+        self.peak_mb = 0
         request = {
             "arguments": list(arguments),
             "cwd": str(cwd),
             "variables": dict(variables),
             "network": network,
+            "sends_events": events is not None,
         }
         output, stdout = os.pipe()
         errors, stderr = (os.dup(output), os.dup(stdout)) if merged else os.pipe()
         with contextlib.closing(_connect(variables)) as connection:
             content = json.dumps(request).encode() + b"\n"
-            pipes = [stdout, stderr, *([] if given is None else [given])]
+            pipes = [stdout, stderr, *(pipe for pipe in (given, events) if pipe is not None)]
             socket.send_fds(connection, [content], pipes)
             self._told = connection.makefile()
         os.close(stdout)
@@ -144,7 +161,7 @@ class ForkedCommand:
 
     def _take_status(self) -> None:
         with self._told:
-            self.returncode = int(self._told.readline())
+            self.returncode, self.peak_mb = map(int, self._told.readline().split())
 
 
 def serve() -> NoReturn:
@@ -202,6 +219,9 @@ def main(path: str, session: str, listener: str) -> None:
     with contextlib.suppress(OSError):
         os.setsid()
     import_all()
+    os.fsync = reach_no_disk
+    measure_shortly()
+    read_digits_once()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every shared page that it touches
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps those who mind commands
@@ -218,6 +238,26 @@ def main(path: str, session: str, listener: str) -> None:
         Path(path + suffix).unlink(missing_ok=True)
 
 
+def reach_no_disk(fd: object) -> None:
+    """Stands for `os.fsync` in tests, which cut no power."""
+
+
+def measure_shortly() -> None:
+    """What tests plan is played for so long as tells something, and not as tells how long."""
+    from mdgan.plan import measurement
+
+    measurement._LEAST = (6, 0.3)
+
+
+@functools.cache
+def read_digits_once() -> None:
+    """Runs on digits share what scikit-learn has read of them."""
+    from sklearn import datasets
+
+    datasets.load_digits = functools.cache(datasets.load_digits)
+    datasets.load_digits()
+
+
 def import_all() -> None:
     """Imports all modules that a command may need, but for gRPC, which does not survive forks."""
     from mdgan.cli.options import prepare_environment
@@ -228,10 +268,15 @@ def import_all() -> None:
     modules = [found.name for found in pkgutil.walk_packages(mdgan.__path__, "mdgan.")]
     without_grpc = dict.fromkeys(("grpc", "grpc_health"))
     sys.modules.update(without_grpc)  # type: ignore[arg-type] # None says that there is no module
-    for name in [*modules, "torch._dynamo", "safetensors.torch", "sklearn.datasets"]:
+    for name in [*modules, *_IMPORTED_LATE]:
         if not name.endswith("__main__"):
             with contextlib.suppress(ImportError):  # what is not installed is not needed
                 importlib.import_module(name)
+    from mdgan.errors import BadInput
+    from mdgan.privacy import accountant
+
+    with contextlib.suppress(BadInput):
+        accountant.check_installed("")
     for name in without_grpc:
         del sys.modules[name]
 
@@ -257,16 +302,18 @@ def _mind(connection: socket.socket) -> NoReturn:
         for pipe in pipes:
             os.close(pipe)
         connection.sendall(b"%d\n" % child)
-        _, ended = os.waitpid(child, 0)
+        _, ended, used = os.wait4(child, 0)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        status_and_peak = os.waitstatus_to_exitcode(ended), (used.ru_maxrss - before) >> 10
         with contextlib.suppress(OSError):  # the test may be over
-            connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(ended))
+            connection.sendall(b"%d %d\n" % status_and_peak)
         status = 0
     finally:
         os._exit(status)
 
 
 def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
-    request, pipes, _, _ = socket.recv_fds(connection, _MOST_BYTES, 3)
+    request, pipes, _, _ = socket.recv_fds(connection, _MOST_BYTES, 4)
     while not request.endswith(b"\n"):
         request += connection.recv(_MOST_BYTES)
     return request, pipes
@@ -275,13 +322,15 @@ def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
 def _become(request: bytes, pipes: list[int]) -> NoReturn:
     """Is the command from here on."""
     os.setsid()
-    for number, pipe in zip((1, 2, 0), pipes, strict=False):
-        os.dup2(pipe, number)
     asked = json.loads(request)
+    # Of those with low numbers none may take the place of another that is still to come.
+    pipes = [fcntl.fcntl(pipe, fcntl.F_DUPFD, _EVENTS + 1) for pipe in pipes]
+    for number, pipe in zip((1, 2, 0, _EVENTS), pipes, strict=False):
+        os.dup2(pipe, number)
     if asked["network"]:
         _enter(Path("/var/run/netns") / asked["network"])
     os.chdir(asked["cwd"])
-    _run(asked["arguments"], asked["variables"])
+    _run(asked["arguments"], asked["variables"], sends_events=asked["sends_events"])
 
 
 def _enter(namespace: Path) -> None:
@@ -289,13 +338,23 @@ def _enter(namespace: Path) -> None:
     with namespace.open() as file:
         if ctypes.CDLL(None).setns(file.fileno(), _NETWORK_NAMESPACE) != 0:
             raise OSError(f"cannot enter {namespace}")
+    hosts = Path("/etc/netns") / namespace.name / "hosts"
+    if hosts.exists():
+        own = ctypes.CDLL(None)
+        made = own.unshare(_MOUNT_NAMESPACE) == 0
+        made &= own.mount(b"none", b"/", None, _PRIVATE, None) == 0
+        if not made or own.mount(bytes(hosts), b"/etc/hosts", None, _BIND, None) != 0:
+            raise OSError(f"cannot bind {hosts}")
 
 
-def _run(arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
+def _run(
+    arguments: Sequence[str], variables: Mapping[str, str], *, sends_events: bool = False
+) -> NoReturn:
     """Runs a command where all but memory is as in a new process."""
     from mdgan import cli
+    from mdgan.cli import serve
 
-    os.closerange(3, _MOST_FILES)
+    os.closerange(_EVENTS + sends_events, _MOST_FILES)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -306,11 +365,14 @@ def _run(arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     os.environ.update(variables)
     tempfile.tempdir = None  # TMPDIR may have changed
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # as importing mdgan.transport does
+    logging.getLogger("mdgan").handlers.clear()  # they may write where another pipe is now
     sys.path[0] = str(Path.cwd())
     sys.argv = [*MDGAN[:1], *arguments]
     # For commands that start others.
     subprocess.Popen = _ForkingPopen  # type: ignore[assignment, misc] # only what mdgan needs
     cli._STARTED = time.monotonic()
+    if sends_events:
+        serve.main(_EVENTS, *map(int, arguments[1:]))
     cli.run()
 
 
@@ -320,5 +382,5 @@ class _ForkingPopen(subprocess.Popen[Any]):
     def __init__(self, command: Sequence[str], **options: Any) -> None:
         if list(command[: len(MDGAN)]) == MDGAN:
             variables = options.get("env") or dict(os.environ)
-            options["preexec_fn"] = partial(_run, command[len(MDGAN) :], variables)
+            options["preexec_fn"] = functools.partial(_run, command[len(MDGAN) :], variables)
         super().__init__(command, **options)

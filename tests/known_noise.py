@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from mdgan.engine.host import held_samples
 from mdgan.engine.settings import RunSettings
 from mdgan.families.federated import poisson_rounds
-from mdgan.launch import privacy as launch_privacy
 from mdgan.privacy.budget import Budget, known_to_all, open_budget, open_clients_budget
 from mdgan.privacy.real_half import SeededSteps
 from tests.processes import REPOSITORY, Finished, finish, start
@@ -42,7 +42,7 @@ def make_noise_known(patch: pytest.MonkeyPatch) -> None:
     def of_clients(settings: RunSettings, *rest: Any) -> Budget:
         return KnownBudget(open_clients_budget(settings, *rest), settings.training.seed, 0)
 
-    patch.setattr(launch_privacy, "open_budget", of_samples)
+    patch.setattr(held_samples, "open_budget", of_samples)
     patch.setattr(poisson_rounds, "open_clients_budget", of_clients)
 
 

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,18 @@ def machines(count: int) -> Iterator[list[Machine]]:
     finally:
         for name in [switch, *(machine.name for machine in made)]:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+
+
+@contextmanager
+def names(machine: Machine, lines: str) -> Iterator[None]:
+    """What a machine's `/etc/hosts` says, for commands that begin within the block."""
+    folder = Path("/etc/netns") / machine.name  # where `ip netns exec` looks
+    folder.mkdir(parents=True)
+    try:
+        (folder / "hosts").write_text(f"127.0.0.1 localhost\n{lines}\n")
+        yield
+    finally:
+        shutil.rmtree(folder)
 
 
 def pull_cable(machine: Machine) -> None:

@@ -57,6 +57,7 @@ def run(*arguments: str, cwd: Path, timeout: float = 90, **changes: str) -> "Fin
 
 def run_here(*arguments: str, cwd: Path) -> "Finished":
     """Runs a command that needs one process in this one, which has imported torch already."""
+    forks.read_digits_once()
     output, errors = io.StringIO(), io.StringIO()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

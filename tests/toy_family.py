@@ -50,7 +50,7 @@ class ToyServer(ServerPart):
         engine.at(i)
         sent = {"generator": self._vector.read()}
         engine.ask(i, hosts, lambda host: Message(ASK, i, {"workers": [*hosts[host]]}, sent))
-        answers = engine.collect(i, hosts)
+        answers = engine.collector.collect(i, hosts)
         if not answers.losses:
             return None
         with engine.span("aggregate"):

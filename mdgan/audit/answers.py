@@ -61,7 +61,7 @@ class ReplayedWorker:
     """A worker that goes on from where its run has ended."""
 
     def __init__(self, target: Target, worker: int) -> None:
-        settings, models = target.settings, target.trained.models
+        settings = target.settings
         self.target = target
         # Whose discriminator, samples and random numbers it has; 0 for the discriminator of the
         # server, with the samples of the first worker.
@@ -71,10 +71,10 @@ class ReplayedWorker:
         self.learner = make_discriminator_learner(
             DiscriminatorLearner,
             worker,
-            models.discriminator,
-            settings.training.but(compile=False, channels_last=False),
-            self._shard,
-            torch.device("cpu"),
+            target.trained.models.discriminator,
+            settings=settings.training.but(compile=False, channels_last=False),
+            batches=self._shard,
+            device=torch.device("cpu"),
         )
         self.learner.discriminator.model.load_state_dict(dict(target.discriminators[worker]))
 
@@ -99,9 +99,9 @@ class ReplayedWorker:
         model.load_state_dict(self.learner.discriminator.model.state_dict())
         rules = self.learner.rules
         terms = rules.discriminator_loss
-        return Attacked(
-            model.eval(), terms.real, terms.fake, rules.generator_loss, rules.class_weight
-        )
+        judged = rules.generator_loss
+        weight = rules.class_weight
+        return Attacked(model.eval(), terms.real, terms.fake, judged=judged, class_weight=weight)
 
     def update(self, batch_size: int) -> Answer:
         """The gradient of D on a real batch, with dropout and augmentation as in training."""
@@ -154,7 +154,8 @@ def invert_all(
     for size in sizes:
         tell(f"inverting updates of batches of {size}")
         answers = [played.update(size) for _ in range(played.num_answers(size))]
-        yield _attack(UPDATE, played, inversion.of_update(played.attacked()), answers, seed, steps)
+        explain = inversion.of_update(played.attacked())
+        yield _attack(UPDATE, played, explain, answers=answers, seed=seed, steps=steps)
     if FEEDBACK not in registry.algorithm(target.settings.algorithm).host_phases:
         left_out[FEEDBACK] = f"workers of {target.settings.algorithm} send none"
         return
@@ -165,7 +166,7 @@ def invert_all(
         return
     for size in sizes:
         tell(f"inverting feedback after batches of {size}")
-        yield _of_feedback(played, size, seed, steps)
+        yield _of_feedback(played, size, seed, steps=steps)
 
 
 def _of_feedback(
@@ -179,8 +180,9 @@ def _of_feedback(
     fake = _generated(target, num_fakes, derive_seed(seed, "fake"))
     both = [played.feedback(size, judged, fake) for _ in range(played.num_answers(size))]
     rate = target.settings.training.policy("discriminator").learning_rate
-    explain = inversion.of_feedback(played.attacked(), fake, judged, rate)
-    found, shown = _attack(FEEDBACK, played, explain, [answer for answer, _ in both], seed, steps)
+    explain = inversion.of_feedback(played.attacked(), fake, judged, rate=rate)
+    answers = [answer for answer, _ in both]
+    found, shown = _attack(FEEDBACK, played, explain, answers=answers, seed=seed, steps=steps)
     toward = torch.stack([feedback for _, feedback in both]).mean(0)
     own = target.samples_of(played.worker)
     blind = separate(*(_along(toward, judged, each) for each in (own, target.held_out)))
@@ -200,7 +202,9 @@ def _attack(
     own, other = look_up(explain, answers, strangers)
     originals, made, psnr, control = [], [], [], []
     for answer in answers[: max(1, _LEAST_INVERTED // size)]:
-        images = inversion.reconstruct(explain, answer.seen, answer.real, random, steps)
+        images = inversion.reconstruct(
+            explain, answer.seen, answer.real, random=random, steps=steps
+        )
         of_each, places = inversion.likeness(answer.real.images, images)
         psnr.append(of_each)
         control.append(inversion.likeness(strangers.images[:size], images)[0])
@@ -245,6 +249,6 @@ def _along(toward: Tensor, judged: Samples, candidates: Samples) -> Tensor:
 def _generated(target: Target, number: int, seed: int) -> Samples:
     trained = target.trained
     labels = trained.labels(number)
-    return Samples(
-        draw_samples(trained.generator, number, trained.models.z_dim, seed, labels), labels
-    )
+    z_dim = trained.models.z_dim
+    images = draw_samples(trained.generator, number, z_dim, seed=seed, labels=labels)
+    return Samples(images, labels)

@@ -56,7 +56,7 @@ def epsilon_at_least(
     from scipy.optimize import brentq  # takes a second to import
 
     def excess(epsilon: float) -> float:
-        return p_value(canaries, guesses, right, epsilon, delta) - doubt
+        return p_value(canaries, guesses, right, epsilon=epsilon, delta=delta) - doubt
 
     return 0.0 if excess(0.0) > 0 else float(brentq(excess, 0.0, _MOST_EPSILON))
 
@@ -110,7 +110,7 @@ Method = Callable[[Sequence[Mechanism], float, float, int, int, int], float]
 
 def _any(_mechanisms: Sequence[Mechanism], delta: float, doubt: float, *numbers: int) -> float:
     canaries, guesses, right = numbers
-    return epsilon_at_least(canaries, guesses, right, delta, doubt)
+    return epsilon_at_least(canaries, guesses, right, delta=delta, doubt=doubt)
 
 
 def _trade_off(mechanisms: Sequence[Mechanism], delta: float, doubt: float, *numbers: int) -> float:
@@ -171,7 +171,7 @@ def bound_of_run(run: Path, delta: float, stated: float) -> Bound | None:
     if not games:
         return None
     known = sorted(mechanisms) if is_whole else []
-    whole = bound(games, delta, stated, known)
+    whole = bound(games, delta, stated, mechanisms=known)
     flaws = flaws_of(seen)
     if known and (cost := one_run.trade_off(known).epsilon(delta)) > stated * _NEAR + _NEAR - 1:
         flaws.insert(0, f"its noise and its steps have ε = {cost:.3g}, as they are stated")

@@ -63,11 +63,11 @@ def _of_noise(seen: Seen) -> Iterator[Test]:
         share = SENSITIVITY * sqrt(squares / degrees)
         return Test(about, p_value, f"noise{where}: {round(share, 3):.2g} of what is stated")
 
-    yield too_little(WHOLE, "", seen.squares, steps * numbers, 1)
-    yield too_little(STEP, " of a step", seen.least_step * numbers, numbers, steps)
+    yield too_little(WHOLE, "", seen.squares, degrees=steps * numbers, of=1)
+    yield too_little(STEP, " of a step", seen.least_step * numbers, degrees=numbers, of=steps)
     for part in seen.parts:
         where = f" on {part.numbers:,} of {numbers:,} numbers"
-        yield too_little(PART, where, part.squares, steps * part.numbers, part.pieces)
+        yield too_little(PART, where, part.squares, degrees=steps * part.numbers, of=part.pieces)
     if steps > 1:
         ends = chi2.cdf(seen.together, numbers), chi2.sf(seen.together, numbers)
         yield Test(AGAIN, 2 * min(ends), "noise that comes again, or that later noise takes off")

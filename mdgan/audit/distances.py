@@ -46,7 +46,9 @@ def copying(space: Space, seed: int) -> Copying | None:
     """
     of_trained, _ = nearest(space.trained, space.generated)
     of_held_out, _ = nearest(space.held_out, space.generated)
-    membership = separate_alike(-of_trained, space.classes, -of_held_out, space.other_classes)
+    membership = separate_alike(
+        -of_trained, space.classes, -of_held_out, their_classes=space.other_classes
+    )
     if membership is None:
         return None
     trained, held_out = _equally_many(space.classes, space.other_classes, seed)

@@ -48,7 +48,7 @@ class Attacked(NamedTuple):
         given = (samples.images,) if labels is None else (samples.images, labels)
         output = functional_call(self.model, weights or {}, given)
         verdict: DiscriminatorOutput = as_output(output)
-        return with_class_loss(term(verdict.logits), verdict, labels, self.class_weight)
+        return with_class_loss(term(verdict.logits), verdict, labels, weight=self.class_weight)
 
     def gradient(self, term: Term, samples: Samples) -> dict[str, Tensor]:
         """∂loss/∂θ by name, with a graph to the images if these have one."""

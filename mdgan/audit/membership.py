@@ -131,7 +131,7 @@ def judge_all(target: Target, left_out: dict[str, str]) -> list[Judged]:
         # Where the server has one, those of workers descend from it, and so from all shards.
         from_all = 0 in target.discriminators
         known = {n: own for n, own in shards.items() if from_all or n in visited.iterations}
-        judged = judge(model, known or shards, target.held_out, visited, worker)
+        judged = judge(model, known or shards, target.held_out, visited=visited, worker=worker)
         if isinstance(judged, str):
             left_out[name] = judged
         else:

@@ -55,7 +55,9 @@ def audit_run(
     _tell("attacking discriminators")
     judged = judge_all(target, left_out)
     extractor = _extractor(target, changes, left_out)
-    generator, pictures = _attack_generator(target, extractor, num_samples, seed, left_out)
+    generator, pictures = _attack_generator(
+        target, extractor, num_samples, seed=seed, left_out=left_out
+    )
     inversions: list[Inversion] = []
     if not steps:
         left_out["updates and feedback"] = "--steps 0"
@@ -64,7 +66,7 @@ def audit_run(
             "the noise on them is made of a secret that the run does not have"
         )
     elif target.discriminators:
-        for inversion, shown in invert_all(target, seed, steps, left_out, _tell):
+        for inversion, shown in invert_all(target, seed, steps, left_out=left_out, tell=_tell):
             inversions.append(inversion)
             if target.trained.dataset.kind.is_seen:
                 pictures[inversion.picture] = target.trained.dataset.kind.png(
@@ -82,6 +84,7 @@ def audit_run(
         epsilon=target.recorded.state.epsilon,
         bound=_bound(path, target, left_out),
         left_out=left_out,
+        compared=True,
     )
     with writing(path):
         _write(path, found, pictures)
@@ -144,7 +147,9 @@ def _attack_generator(
     trained = target.trained
     _tell(f"drawing {num_samples:,} samples")
     labels = trained.labels(num_samples)
-    pieces = sample_pieces(trained.generator, num_samples, trained.models.z_dim, seed, labels)
+    pieces = sample_pieces(
+        trained.generator, num_samples, trained.models.z_dim, seed=seed, labels=labels
+    )
     generated = torch.cat(list(pieces))
     own = together([target.samples_of(worker) for worker in target.holdings])
     kind = trained.dataset.kind
@@ -155,7 +160,9 @@ def _attack_generator(
 
     def space(name: str, points: Callable[[Tensor], Tensor]) -> Space:
         made, trained_on, held_out = map(points, images)
-        return Space(name, made, trained_on, held_out, classes, other_classes)
+        return Space(
+            name, made, trained_on, held_out=held_out, classes=classes, other_classes=other_classes
+        )
 
     spaces = [space(PIXELS if kind.is_seen else VALUES, lambda each: each.flatten(1).double())]
     if extractor is not None:

@@ -18,7 +18,7 @@ def separate(members: Tensor, non_members: Tensor) -> Separation:
     """The ROC curve of an attack that takes samples with high scores for members."""
     one_class = (torch.zeros(len(each), dtype=torch.int64) for each in (members, non_members))
     own, other = one_class
-    found = separate_alike(members, own, non_members, other)
+    found = separate_alike(members, own, non_members, their_classes=other)
     assert found is not None
     return found
 
@@ -51,7 +51,7 @@ def separate_alike(
         drop_intermediate=False,
     )
     area = min(max(float(auc(false, true)), 0.0), 1.0)
-    areas = _permuted_areas(scores, torch.cat([classes, their_classes]), wanted, of_class)
+    areas = _permuted_areas(scores, torch.cat([classes, their_classes]), wanted, weights=of_class)
     points = zip(false.tolist(), true.tolist(), strict=True)
     return Separation(
         members=len(members),

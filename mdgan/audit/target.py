@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mdgan.data.digests import shared_samples
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.readable import Readable
 from mdgan.engine.settings import RunSettings
@@ -17,16 +18,20 @@ from mdgan.gan.labels import Samples
 from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch.beginning import State, discriminator_in
 from mdgan.launch.holdings import Holdings, read_data
-from mdgan.launch.ranks import LocalRanks
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import count
+from mdgan.spelling import command, flag
 from mdgan.storage.checkpoints import Checkpoints
-from mdgan.storage.manifest import SERVER, Manifest
 
 _log = logging.getLogger(__name__)
 
 _MOST_OF_A_SHARD, _MOST_IN_ALL, _FEWEST = 2000, 20_000, 100
 FEWEST_HELD_OUT = 20
+
+
+class NotHeldOut(BadInput):
+    """Held-out samples were trained on, so nothing can be judged by them."""
+
 
 CHANGES = ("data_dir", "held_out")  # settings of a run that its audit may replace
 
@@ -63,17 +68,16 @@ def load_target(path: Path, changes: Mapping[str, str]) -> Target:
     trained = load_trained(path)
     recorded = RecordedRun.read(path)
     if recorded.under_way:
-        raise BadInput(
-            f"{path}: is not over ({recorded.status.get('state')}); wait for its end, or go on "
-            f"with `mdgan train --resume {path}` if it died"
-        )
+        way_out = f"wait for its end, or go on with `{command('resume', path)}` if it died"
+        raise BadInput(path, f"is not over ({recorded.status.get('state')})", way_out)
     settings = trained.changed(changes)
-    manifest, damaged = Checkpoints(path / "checkpoints", keep=1).newest()
+    store = Checkpoints(path / "checkpoints", keep=1)
+    manifest, damaged = store.newest()
     for line in damaged:
         _log.warning("warning: %s: %s", path, line)
     holdings = _holdings(trained, settings)
-    held_out = _held_out(path, trained, settings, holdings)
-    states = {} if manifest is None else _states(path, manifest)
+    held_out = _held_out(path, trained, settings, holdings=holdings)
+    states = {} if manifest is None else dict(store.states_of(manifest))
     model = trained.models.discriminator()
     found = {owner: discriminator_in(state, model) for owner, state in states.items()}
     discriminators = {owner: weights for owner, weights in found.items() if weights is not None}
@@ -81,11 +85,11 @@ def load_target(path: Path, changes: Mapping[str, str]) -> Target:
         trained,
         recorded,
         settings,
-        holdings,
-        held_out,
-        _without_copies(discriminators),
-        states,
-        None if manifest is None else manifest.iteration,
+        holdings=holdings,
+        held_out=held_out,
+        discriminators=_without_copies(discriminators),
+        states=states,
+        checkpoint=None if manifest is None else manifest.iteration,
     )
 
 
@@ -95,21 +99,25 @@ def _held_out(
     source = trained.held_out(settings)
     if source is None:
         raise BadInput(
-            f"{path}: --dataset {trained.dataset.name} has no held-out samples here, without which "
-            "no attack can be judged; give --held-out DIR with samples that no worker trained on"
+            path,
+            f"{flag('dataset', trained.dataset.name)} has no held-out samples here, "
+            "without which no attack can be judged",
+            f"give {flag('held_out', 'DIR')} with samples that no worker trained on",
         )
     if len(source) < FEWEST_HELD_OUT:
-        raise BadInput(
-            f"{path}: {count(len(source), 'held-out sample')} cannot judge an attack; give at "
-            f"least {FEWEST_HELD_OUT} with --held-out DIR"
-        )
+        why = f"{count(len(source), 'held-out sample')} cannot judge an attack"
+        raise BadInput(path, why, f"give at least {FEWEST_HELD_OUT} with {flag('held_out', 'DIR')}")
     everything = torch.arange(len(source))
     trained_on = {group for own in holdings.values() for group in _groups(*own)}
     if shared := len(trained_on & {*_groups(source, everything)}):
-        raise BadInput(
-            f"{path}: {count(shared, 'person')} of the held-out samples were trained on, too, so "
-            "no attack can be judged; give --held-out DIR with samples of other persons"
+        why = (
+            f"{count(shared, 'person')} of the held-out samples were trained on, too, "
+            "so no attack can be judged"
         )
+        raise BadInput(path, why, f"give {flag('held_out', 'DIR')} with samples of other persons")
+    if not (overlap := shared_samples(holdings.values(), source, reads_all=True)).is_chance:
+        way_out = f"give {flag('held_out', 'DIR')} with samples that no worker trained on"
+        raise NotHeldOut(path, f"{overlap}, so no attack can be judged", way_out)
     return _some(source, _one_of_each(source, everything), _MOST_OF_A_SHARD)
 
 
@@ -130,8 +138,7 @@ def _one_of_each(source: Partitioner, indices: Tensor) -> Tensor:
 
 def _holdings(trained: TrainedRun, settings: RunSettings) -> Holdings:
     """What each worker trained on; of data that are divided nowhere, all as one worker's, 1."""
-    entry = registry.algorithm(settings.algorithm)
-    if settings.num_placed is not None or not entry.has_hosts:
+    if settings.num_placed is not None or not registry.algorithm(settings.algorithm).has_hosts:
         source = trained.dataset.open(settings.data.data_folder(trained.dataset.name, 1))
         return {1: (source, torch.arange(len(source)))}
     workers = [n for n in range(1, settings.world_size) if settings.holds_data(n)]
@@ -139,9 +146,8 @@ def _holdings(trained: TrainedRun, settings: RunSettings) -> Holdings:
     found: dict[int, tuple[Partitioner, Tensor]] = {}
     refused: list[BadInput] = []
     for group in groups:
-        ranks = LocalRanks(serves=False, hosts=tuple((n,) for n in group), complete=False)
         try:
-            _, held = read_data(entry, settings, trained.dataset, ranks, show_all=False)
+            _, held = read_data(settings, trained.dataset, group)
             found.update(held)
         except BadInput as error:
             refused.append(error)
@@ -153,17 +159,6 @@ def _holdings(trained: TrainedRun, settings: RunSettings) -> Holdings:
             count(len(refused), "worker"),
             refused[0],
         )
-    return found
-
-
-def _states(path: Path, manifest: Manifest) -> dict[int, State]:
-    """The states in a checkpoint that are on this machine, by worker; 0 the server's."""
-    store = Checkpoints(path / "checkpoints", keep=1)
-    found: dict[int, State] = {}
-    for owner in sorted(manifest.files, key=lambda name: (name != SERVER, len(name), name)):
-        state = store.find(manifest.iteration, manifest.files[owner])
-        if state is not None:
-            found[0 if owner == SERVER else int(owner)] = state
     return found
 
 

@@ -132,7 +132,7 @@ def play(
     """Starts a run, lets it be struck, and waits for its end; leaves no process behind."""
     with tempfile.TemporaryDirectory(prefix="mdgan-chaos-") as made:
         folder = FaultFolder(Path(made))
-        director = _Director(commands, events, limits, History(run), folder)
+        director = _Director(commands, events, limits, history=History(run), folder=folder)
         try:
             return director.direct()
         finally:
@@ -186,11 +186,11 @@ class _Director:
             self.events,
             self._strikes,
             {n: (actor, rank_of.get(actor.session)) for n, actor in self._comers.items()},
-            {int(host.role[5:]) for host in hosts},
-            self.history,
-            self._actors,
-            killed,
-            stalled,
+            hosts={int(host.role[5:]) for host in hosts},
+            history=self.history,
+            actors=self._actors,
+            killed=killed,
+            stalled=stalled,
         )
 
     def end_all(self, patience_seconds: float) -> list[int]:
@@ -286,8 +286,9 @@ class _Director:
 
     def _allow_faults(self) -> None:
         """Lets a fault strike as soon as the run can spare the process that it takes."""
-        gap, struck = self.limits.gap_seconds, self._strikes.values()
-        rests = time.monotonic() - max((strike.moment for strike in struck), default=-inf)
+        gap = self.limits.gap_seconds
+        last = max((strike.moment for strike in self._strikes.values()), default=-inf)
+        rests = time.monotonic() - last
         if rests < gap or (gap and self._pending()):
             return
         for number, place in enumerate(self._numbers):

@@ -15,16 +15,15 @@ import torch
 from mdgan.chaos.play import ChaosCommands, ChaosLimits, ChaosRun, play
 from mdgan.chaos.schedule import ChaosEvent, ChaosSetting, draw_schedule
 from mdgan.errors import BadInput
-from mdgan.families import registry
 from mdgan.launch.faults import SERVER, Strike
-from mdgan.launch.models import settings_with_defaults
-from mdgan.launch.prepare import load_dataset
+from mdgan.launch.given import Given
 from mdgan.launch.ranks import LocalRanks, local_ranks
-from mdgan.launch.resolve import resolve
+from mdgan.launch.settled import load, settle
 from mdgan.observe.text_table import text_table
 from mdgan.records.happenings import BACK, JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT
 from mdgan.records.run_directory import RunDirectory
 from mdgan.records.values import count
+from mdgan.spelling import flag
 from mdgan.storage.checkpoints import Checkpoints
 
 _say = partial(logging.getLogger(__name__).info, extra={"shown": "result"})
@@ -45,7 +44,7 @@ def run_chaos(
     """Trains while faults of a seed strike; returns the exit status, 0 if training survived."""
     ranks, setting = _setting(settings, kinds)
     seed = secrets.randbelow(10**6) if seed is None else seed
-    events = draw_schedule(seed, num_faults, kinds, setting)
+    events = draw_schedule(seed, num_faults, kinds, setting=setting)
     _say("%s drawn from --seed %d:", count(num_faults, "fault"), seed)
     for event in events:
         _say("%9d | %s", event.iteration, event)
@@ -54,7 +53,7 @@ def run_chaos(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if not ranks.serves:  # only the server's machine sees how far the run is
         limits = replace(limits, stall_seconds=inf)
-    run = play(commands, events, limits, folder)
+    run = play(commands, events, limits, run=folder)
     _say("\n%s\n", text_table([each.cells() for each in consequences(run)], HEADINGS))
     problems = troubles(run, folder, setting.iterations, serves=ranks.serves)
     for line in problems:
@@ -66,23 +65,23 @@ def run_chaos(
 
 
 def _setting(given: Mapping[str, Any], kinds: Sequence[str]) -> tuple[LocalRanks, ChaosSetting]:
-    resolved = resolve([given])
-    launch, dataset = resolved.launch, load_dataset(resolved)
-    settings = settings_with_defaults(resolved.layers, dataset)
+    settled = settle(load(Given([given]).named()))
+    launch, settings = settled.launch, settled.settings
     ranks = local_ranks(settings, launch, None)
     if not ranks.serves and not {"server", "join"}.isdisjoint(kinds):
-        raise BadInput(
-            f"--ranks {launch.ranks}: rank 0 runs elsewhere; leave server and join out of --kinds"
-        )
+        why = "rank 0 runs elsewhere"
+        raise BadInput(flag("ranks", launch.ranks), why, "leave server and join out of --kinds")
     if not ranks.hosts and set(kinds) - {"server", "join"}:
-        raise BadInput(f"--ranks {launch.ranks}: no worker runs here; give --kinds server,join")
+        why = "no worker runs here"
+        raise BadInput(flag("ranks", launch.ranks), why, "give --kinds server,join")
     if "server" in kinds and not settings.makes_checkpoints:
         raise BadInput(
-            f"--checkpoint-interval {settings.checkpoints.checkpoint_interval}: without "
-            "checkpoints no other server can take over; give one below --iterations"
+            flag("checkpoint_interval", settings.checkpoints.checkpoint_interval),
+            "without checkpoints no other server can take over",
+            f"give one below {flag('iterations')}",
         )
     hosts = [host[0] for host in ranks.hosts]
-    phases = registry.algorithm(settings.algorithm).phases(settings)
+    phases = settled.algorithm.phases(settings)
     return ranks, ChaosSetting(
         settings.training.iterations, hosts, launch.links.liveness_timeout, *phases
     )
@@ -128,7 +127,7 @@ def _consequence(run: ChaosRun, place: int) -> Consequence:
         return Consequence(event, strike.iteration, happened=happened)
     if event.fault.role == SERVER:
         return _of_server(run, event, strike)
-    return _of_host(run, event, strike, event.fault.role)
+    return _of_host(run, event, strike, role=event.fault.role)
 
 
 def _of_host(run: ChaosRun, event: ChaosEvent, strike: Strike, role: str) -> Consequence:
@@ -157,7 +156,7 @@ def _of_host(run: ChaosRun, event: ChaosEvent, strike: Strike, role: str) -> Con
         event,
         strike.iteration,
         max(0.0, noticed.time - strike.time),
-        None if over is None else over.time - strike.time,
+        over_seconds=None if over is None else over.time - strike.time,
         happened=f"rank {host} {gone.row.kind}{reason}; {then}",
     )
 
@@ -177,7 +176,9 @@ def _of_server(run: ChaosRun, event: ChaosEvent, strike: Strike) -> Consequence:
     lost = max(0, strike.iteration - resumed.row.iteration)
     happened = f"a standby went on from iteration {resumed.row.iteration}"
     over = resumed.time - strike.time
-    return Consequence(event, strike.iteration, noticed, over, lost, happened)
+    return Consequence(
+        event, strike.iteration, noticed, over_seconds=over, lost=lost, happened=happened
+    )
 
 
 def _of_comer(run: ChaosRun, place: int) -> Consequence:

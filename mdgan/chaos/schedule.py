@@ -6,6 +6,7 @@ from random import Random
 
 from mdgan.errors import BadInput
 from mdgan.launch.faults import SERVER, Fault
+from mdgan.spelling import flag
 
 KINDS = ("kill", "stop", "leave", "join", "server")
 """What can happen.
@@ -66,17 +67,16 @@ def draw_schedule(
     first, last = (round(part * setting.iterations) for part in (_FIRST_PART, _LAST_PART))
     room = range(max(2, first), last)
     if len(room) < num_faults:
-        raise BadInput(
-            f"--faults {num_faults}: too many for {setting.iterations} iterations; give at most "
-            f"{len(room)}, or more --iterations"
-        )
+        why = f"too many for {setting.iterations} iterations"
+        way_out = f"give at most {len(room)}, or more {flag('iterations')}"
+        raise BadInput(flag("faults", num_faults), why, way_out)
     random = Random(f"mdgan chaos {seed}")
     at = sorted(random.sample(room, num_faults))
     # Whole rounds of all kinds: chance alone would leave some out.
     rounds = -(-num_faults // len(kinds))
     drawn = [kind for _ in range(rounds) for kind in random.sample(list(kinds), len(kinds))]
     return [
-        _draw(random, kind, iteration, setting)
+        _draw(random, kind, iteration, setting=setting)
         for kind, iteration in zip(drawn[:num_faults], at, strict=True)
     ]
 
@@ -86,11 +86,15 @@ def _draw(random: Random, kind: str, iteration: int, setting: ChaosSetting) -> C
     if kind == "join":
         return ChaosEvent(kind, iteration)
     if kind == "server":
-        halts, phase = random.random() < _SERVER_HALTS, random.choice(setting.server_phases)
-        fault = Fault(SERVER, "stop" if halts else "kill", phase, iteration)
-        return ChaosEvent(kind, iteration, fault, (longest + _TAKE_OVER_SECONDS) * halts)
-    role, phase = f"host-{random.choice(setting.hosts)}", random.choice(setting.host_phases)
+        halts = random.random() < _SERVER_HALTS
+        phase = random.choice(setting.server_phases)
+        fault = Fault(SERVER, "stop" if halts else "kill", phase, iteration=iteration)
+        halt_seconds = (longest + _TAKE_OVER_SECONDS) * halts
+        return ChaosEvent(kind, iteration, fault, halt_seconds=halt_seconds)
+    role = f"host-{random.choice(setting.hosts)}"
+    phase = random.choice(setting.host_phases)
     # Evenly on a logarithmic scale: a stumble is as likely as a long silence.
     spread: float = _LEAST_STOP_SECONDS * (longest / _LEAST_STOP_SECONDS) ** random.random()
     halt_seconds = round(spread, 1) if kind == "stop" else 0.0
-    return ChaosEvent(kind, iteration, Fault(role, kind, phase, iteration), halt_seconds)
+    fault = Fault(role, kind, phase, iteration=iteration)
+    return ChaosEvent(kind, iteration, fault, halt_seconds=halt_seconds)

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import click
@@ -20,6 +20,7 @@ from mdgan.cli.logs import prepare_streams, show_logs
 from mdgan.cli.plan import plan
 from mdgan.cli.release import release, verify
 from mdgan.cli.schema import schema
+from mdgan.cli.study import approve, job
 from mdgan.cli.train import join, standalone, standby, train
 from mdgan.errors import BadInput, cannot_write, is_of_disk
 from mdgan.families import registry
@@ -48,7 +49,7 @@ def cli(context: click.Context) -> None:
 
 for _command in (
     *(datasets, schema, plan, train, watch, report, sample, evaluate, trace, standalone, compare),
-    *(audit, release, verify, credentials, join, standby, log, chaos),
+    *(audit, release, verify, credentials, join, standby, job, approve, log, chaos),
 ):
     cli.add_command(_command)
 
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line. Bad input is one line on the standard error and exit status 2."""
     show_logs()
     try:
-        status = cli.main(arguments, prog_name="mdgan", standalone_mode=False)
+        status = status_of(lambda: cli.main(arguments, prog_name="mdgan", standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message())
         status = 0
@@ -67,31 +68,46 @@ def main(arguments: Sequence[str] | None = None) -> None:
             said = "; ".join([said, *registry.unusable().values()])
         _log.error("%s", said, extra=_REFUSED)
         status = 2
+    except click.Abort:
+        status = 130
+    show_logs()  # what the command has changed holds for it alone
+    sys.exit(status)
+
+
+def status_of(act: Callable[[], object]) -> int:
+    """Does something; logs why it cannot be done, if so, and returns the exit status."""
+    try:
+        status = act()
     except BadInput as error:
         _log.error("%s", error, extra=_REFUSED)
-        status = 2
+        return 2
     except OSError as error:
         if not is_of_disk(error):
             raise
         _log.error("%s", cannot_write(error.filename or "a temporary file", error), extra=_REFUSED)
-        status = 1
-    except (click.Abort, KeyboardInterrupt):
-        status = 130
-    show_logs()  # what the command has changed holds for it alone
-    sys.exit(status if isinstance(status, int) else 0)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return status if isinstance(status, int) else 0
 
 
 def run() -> NoReturn:
-    """Runs the command line as a program, and ends this process at once.
+    """Runs the command line as a program, and ends this process at once."""
+    prepare_streams()
+    end_process(main)
+
+
+def end_process(act: Callable[[], object]) -> NoReturn:
+    """Ends this process after it has done one thing more.
 
     When a command returns, its work is done. To take torch apart object by object, as Python does
     at its end, would take over a second. After a defect it would even print pages of objects that
     triton's binding (nanobind) calls leaked, since the traceback still holds them.
     """
     status = 1
-    prepare_streams()
     try:
-        main()
+        done = act()
+        status = done if isinstance(done, int) else 0
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else 1
     except BaseException:

@@ -13,9 +13,10 @@ from mdgan.cli.help import Command, KeysOption
 from mdgan.cli.options import number, prepare_environment, read_layers, seconds
 from mdgan.cli.train import join, train
 from mdgan.errors import BadInput
+from mdgan.launch.given import Given
 from mdgan.launch.ranks import parse_ranks
-from mdgan.launch.resolve import resolve
-from mdgan.settings.declare import Setting, flag
+from mdgan.settings.declare import Setting
+from mdgan.spelling import flag
 
 _log = logging.getLogger(__name__)
 
@@ -62,11 +63,11 @@ def chaos(train_flags: tuple[str, ...], **wanted: Any) -> int:
     prepare_environment(many_processes=True)
     from mdgan.chaos.play import ChaosCommands, ChaosLimits
     from mdgan.chaos.run import run_chaos
-    from mdgan.launch.folder import settings_of_folder
+    from mdgan.launch.settled import load
 
-    found, notes = settings_of_folder(resolve([given]))
-    given |= found  # the ranks may be started by several commands, none of which has all
-    for note in notes:
+    loaded = load(Given([given]).named())
+    given |= loaded.found  # the ranks may be started by several commands, none of which has all
+    for note in loaded.notes:
         _log.info("%s", note)
     commands = ChaosCommands(_flags_for(train, given), _flags_for(join, given))
     if "server" in kinds:
@@ -77,7 +78,7 @@ def chaos(train_flags: tuple[str, ...], **wanted: Any) -> int:
             ["standby", given["out"], *where],
             _flags_for(train, {**given, "ranks": _ranks_of_workers(given)}),
         )
-    liveness = resolve([given]).launch.links.liveness_timeout
+    liveness = loaded.launch.links.liveness_timeout
     limits = ChaosLimits(wanted["spare"], wanted["least_gap"], liveness, wanted["stall"])
     return run_chaos(commands, given, seed, wanted["faults"], kinds, limits)
 
@@ -87,17 +88,15 @@ def _given(train_flags: tuple[str, ...]) -> dict[str, Any]:
     flags = train.make_context("mdgan chaos", [*train_flags]).params
     resumes = flags.pop("resume") is not None or flags.pop("resume_or_start") is not None
     if flags.pop("dry_run") or resumes:
-        raise BadInput("mdgan chaos: starts a new run; leave --dry-run and --resume out")
+        raise BadInput("mdgan chaos", "starts a new run", "leave --dry-run and --resume out")
     launcher, *_ = (flags.pop(name) for name in ("launcher", "ray_address", "host_resources"))
     flags, file = read_layers(flags.pop("config"), flags)
     given = {**file, **{name: value for name, value in flags.items() if value is not None}}
-    resolved = resolve([given], launcher=launcher if launcher != "ray" else "processes")
-    elsewhere = launcher == "ray" or resolved.task is not None
-    if elsewhere or resolved.launch.transport == "memory":
-        raise BadInput(
-            "mdgan chaos: strikes processes that it starts; leave other launchers and --transport "
-            "memory out"
-        )
+    named = Given([given], launcher=launcher if launcher != "ray" else "processes").named()
+    elsewhere = launcher == "ray" or named.task is not None
+    if elsewhere or named.launch.transport == "memory":
+        way_out = f"leave other launchers and {flag('transport', 'memory')} out"
+        raise BadInput("mdgan chaos", "strikes processes that it starts", way_out)
     return given
 
 
@@ -116,7 +115,7 @@ def _complete(given: dict[str, Any], kinds: tuple[str, ...]) -> None:
 
 def _ranks_of_workers(given: Mapping[str, Any]) -> str:
     """`--ranks` without the server; the workers start after it."""
-    world_size = resolve([given]).settings.world_size
+    world_size = Given([given]).named().draft.world_size
     ranks = parse_ranks(given.get("ranks") or f"0..{world_size - 1}", world_size)
     return ",".join(str(rank) for rank in ranks if rank > 0)
 
@@ -128,14 +127,14 @@ def _flags_for(command: click.Command, given: Mapping[str, Any]) -> list[str]:
     for option in command.params:
         if isinstance(option, KeysOption):
             keys |= option.items
-    flags = [str(command.name), *_as_flags(given, names)]
+    flags: list[str] = [str(command.name), *_as_flags(given, names)]
     for name in sorted(given.keys() & keys.keys()):
         flags += keys[name].given(given[name]).split(" ", 1)
     return flags
 
 
 def _as_flags(given: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
-    flags = []
+    flags: list[str] = []
     for name, value in given.items():
         if name in names and value is not False:
             flags += [flag(name)] if value is True else [flag(name), str(value)]

@@ -79,9 +79,11 @@ def compare(
     Exit status 1 means that some training failed; the report shows the others all the same.
     """
     prepare_environment(many_processes=None)
+    from mdgan.comparison.plan import read_files
     from mdgan.comparison.run import run_comparison
 
     out = out or Path(f"runs/compare-{datetime.now():%Y%m%d-%H%M%S}")
+    files = read_files(configs, paper_scale=paper_scale)
     return run_comparison(
-        configs, flags, seeds, out, jobs=jobs, resume=resume, paper_scale=paper_scale
+        files, flags, seeds, out=out, jobs=jobs, resume=resume, paper_scale=paper_scale
     )

@@ -9,6 +9,7 @@ from mdgan.cli.help import Commands
 from mdgan.cli.options import number
 from mdgan.errors import BadInput
 from mdgan.launch.ranks import parse_ranks
+from mdgan.spelling import flag
 
 _MOST_DAYS = 36_500
 _ROLES = ("worker", "server", "standby")
@@ -94,10 +95,11 @@ def issue(
     from mdgan.credentials.pem import in_words
 
     if days is not None and hours is not None:
-        raise BadInput(f"--hours {hours}: --days {days} says it already; leave one of them out")
+        why = f"{flag('days', days)} says it already"
+        raise BadInput(flag("hours", hours), why, "leave one of them out")
     valid_for = timedelta(hours=hours) if hours else timedelta(days=days or _DAYS)
     numbers = parse_ranks(ranks, _RANKS_BELOW) if ranks is not None else []
-    path, end = files.issue(folder, name, role, numbers, valid_for)
+    path, end = files.issue(folder, name, role=role, ranks=numbers, valid_for=valid_for)
     print(
         f"{path}: credentials of a {role}, valid until {in_words(end)}; "
         f"copy it to the machine of {name} and keep it secret"

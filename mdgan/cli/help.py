@@ -9,10 +9,11 @@ import click
 
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.launch.resolve import known_settings
+from mdgan.launch.given import known_settings
 from mdgan.launch.settings import LaunchSettings
 from mdgan.settings import retired
-from mdgan.settings.declare import GROUPS, Setting, Settings, flag, suggest
+from mdgan.settings.declare import GROUPS, Setting, Settings, suggest
+from mdgan.spelling import flag, key
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((\S+).*\)")
 """What click says of words without a flag."""
@@ -28,7 +29,7 @@ class SettingOption(click.Option):
     """The flag of a setting."""
 
     def __init__(self, item: Setting, **more: Any) -> None:
-        super().__init__([flag(item.name), item.name], **more)
+        super().__init__([str(flag(item.name)), item.name], **more)
         self.item = item
 
 
@@ -57,10 +58,10 @@ class KeysOption(click.Option):
             if name not in self.items:
                 known = known_settings()
                 if name in known and known[name].has_flag:
-                    raise BadInput(f"--set {text}: write {flag(name)} {value}")
+                    raise BadInput(f"--set {text}", f"write {flag(name, value)}")
                 if meant := _meant(flag(name), known.values()):
-                    raise BadInput(f"--set {text}: is called {' or '.join(meant)} here")
-                raise BadInput(f"--set {text}: unknown key {name!r}{suggest(name, self.items)}")
+                    raise BadInput(f"--set {text}", f"is called {' or '.join(meant)} here")
+                raise BadInput(f"--set {text}", f"unknown key {name!r}{suggest(name, self.items)}")
             context.params[name] = _value(self.items[name], value)
 
 
@@ -71,7 +72,7 @@ def _value(item: Setting, text: str) -> Any:
     try:
         return text if text == kind.word or kind.type is bool else kind.type(text)
     except ValueError as error:
-        raise BadInput(f"--set {item.name}={text}: must be {kind.type.__name__}") from error
+        raise BadInput(key(item.name, text), f"must be {kind.type.__name__}") from error
 
 
 class Command(click.Command):
@@ -133,10 +134,8 @@ class Command(click.Command):
                 raise BadInput(said) from error
             is_passed_on = any(option.name == "train_flags" for option in self.params)
             if is_passed_on and wanted.removeprefix("--").replace("-", "_") in known_settings():
-                raise BadInput(
-                    f"{wanted}: is a flag of mdgan train; write those behind --, as in "
-                    f"`mdgan {self.name} -- {wanted} …`"
-                ) from error
+                way_out = f"write those behind --, as in `mdgan {self.name} -- {wanted} …`"
+                raise BadInput(wanted, "is a flag of mdgan train", way_out) from error
             options = (p for p in self.get_params(ctx) if isinstance(p, SettingOption))
             meant = _meant(wanted, (option.item for option in options))
             if not meant:
@@ -149,10 +148,9 @@ class Command(click.Command):
             ):
                 raise
             is_path = "/" in extra[1] or Path(extra[1]).exists()
-            flags = (
-                f"--dataset folder --data-dir {extra[1]}" if is_path else f"--dataset {extra[1]}"
-            )
-            raise BadInput(f"{extra[1]}: data are named by flags; write {flags}") from error
+            flags = f"{flag('dataset', 'folder' if is_path else extra[1])}"
+            flags += f" {flag('data_dir', extra[1])}" if is_path else ""
+            raise BadInput(extra[1], "data are named by flags", f"write {flags}") from error
 
 
 def _meant(wanted: str, items: Iterable[Setting]) -> list[str]:

@@ -50,7 +50,7 @@ def sample(
     options.compile_privately()
     from mdgan.inspect.sampling import sample_run
 
-    written, iteration, num = sample_run(run, num_samples, seed, output, **which)
+    written, iteration, num = sample_run(run, num_samples, seed=seed, output=output, **which)
     print(f"{written}: {num} samples of the generator after iteration {iteration}")
 
 
@@ -86,7 +86,7 @@ def evaluate(
     from mdgan.inspect.evaluate import evaluate_run, scores_in_words
 
     given = {name: value for name, value in changes.items() if value is not None}
-    record = evaluate_run(run, num_samples, seed, given, raw=raw)
+    record = evaluate_run(run, num_samples, seed, changes=given, raw=raw)
     print(json.dumps(record, indent=2) if as_json else scores_in_words(record))
 
 
@@ -153,7 +153,15 @@ def show(
     from mdgan.inspect.datasets import draw_partition
 
     output = output or Path(f"{name}-partition.png")
-    draw_partition(name, datasets_dir, data_dir, partition, workers, seed, output)
+    draw_partition(
+        name,
+        datasets_dir,
+        data_dir,
+        scheme=partition,
+        num_workers=workers,
+        seed=seed,
+        output=output,
+    )
     print(f"{output}: {name} divided {partition} over {workers} workers")
 
 
@@ -283,7 +291,7 @@ def audit(
     from mdgan.audit.words import audit_in_words
 
     given = {name: value for name, value in changes.items() if value is not None}
-    found = audit_run(run, num_samples, seed, steps, given)
+    found = audit_run(run, num_samples, seed, steps=steps, changes=given)
     record = json.format(json.encode(to_builtins(found)), indent=2).decode()
     print(record if as_json else audit_in_words(found))
 
@@ -305,7 +313,8 @@ def verify(run: Path) -> int:
     from mdgan.records.values import count
 
     found = audit_log.verify(run)
-    path, entries = run / audit_log.AUDIT_LOG_FILE, count(found.entries, "entry", "entries")
+    path = run / audit_log.AUDIT_LOG_FILE
+    entries = count(found.entries, "entry", "entries")
     said = f"{path}: whole, {entries}, the last with SHA-256 {found.sha256}"
     if found.trouble:
         said = f"{path}: breaks at line {found.entries + 1}, after {entries}: {found.trouble}"

@@ -4,7 +4,6 @@ import contextlib
 import io
 import logging
 import os
-import re
 import sys
 import time
 from pathlib import Path
@@ -12,9 +11,9 @@ from pathlib import Path
 from mdgan.errors import BadInput
 from mdgan.observe.progress import LOG_SECONDS, fitting
 from mdgan.settings.machine import path_of
+from mdgan.spelling import flag, spelled, without_controls
 
 _FALLBACK_COLUMNS = 80
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class _Formatter(logging.Formatter):
@@ -22,7 +21,7 @@ class _Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One record without such characters."""
-        return _CONTROLS.sub("?", super().format(record))
+        return without_controls(spelled(super().format(record)))
 
 
 class TerminalHandler(logging.Handler):
@@ -106,7 +105,8 @@ def show_logs() -> None:
     logger = logging.getLogger("mdgan")
     logger.setLevel(logging.INFO)
     _HANDLER.stamps = False
-    for handler in [each for each in logger.handlers if isinstance(each, _LogFile)]:
+    others = (_LogFile, logging.NullHandler)  # the latter lets a program hear words of Python
+    for handler in [each for each in logger.handlers if isinstance(each, others)]:
         logger.removeHandler(handler)
         handler.close()
     logger.addHandler(_HANDLER)  # which does nothing the second time
@@ -120,9 +120,8 @@ def begin_long_command(log_file: str | None) -> None:
     try:
         handler = _LogFile(path_of(log_file))
     except OSError as error:
-        raise BadInput(
-            f"--log-file {log_file}: cannot be written ({error.strerror}); name another file"
-        ) from error
+        why = f"cannot be written ({error.strerror})"
+        raise BadInput(flag("log_file", log_file), why, "name another file") from error
     logging.getLogger("mdgan").addHandler(handler)
 
 

@@ -13,13 +13,14 @@ from mdgan.cli.help import KeysOption, RareOption, SettingOption, about
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.faults import FAULTS
-from mdgan.launch.private_folders import make_private_folder, private_cache
-from mdgan.launch.resolve import known_settings
+from mdgan.launch.given import known_settings
 from mdgan.launch.settings import LaunchSettings, without_other_guards
 from mdgan.records.run_directory import RunDirectory
 from mdgan.settings.config_file import read_config_file
 from mdgan.settings.declare import Setting
 from mdgan.settings.machine import cores_taken, num_cores
+from mdgan.spelling import flag
+from mdgan.storage.private_folders import make_private_folder, private_cache
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -92,7 +93,7 @@ def prepare_for_load(settings: LaunchSettings) -> str | None:
     free = max(1, num_cores() - max(1, round(taken)))
     return (
         f"other programs keep {taken:.1f} of {num_cores()} cores busy, so threads wait passively; "
-        f"--threads {free} is usually faster then, with other last bits"
+        f"{flag('threads', free)} is usually faster then, with other last bits"
     )
 
 
@@ -212,7 +213,8 @@ def read_layers(
     layers = [flags, file]
     if resume is not None:
         if flags.get("out") is not None:
-            raise BadInput(f"--out {flags['out']}: the run goes on in its folder {resume}")
+            why = f"the run goes on in its folder {resume}"
+            raise BadInput(flag("out", flags["out"]), why)
         layers.append(RunDirectory.open(resume).read_config())
     return [flags, *(without_other_guards(flags, layer) for layer in layers[1:])]
 

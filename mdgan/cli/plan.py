@@ -1,6 +1,7 @@
 """`mdgan plan`: what a run will take, before it is started."""
 
 import logging
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from mdgan.cli.help import Command
 from mdgan.cli.options import number, prepare_environment, read_layers, settings_options
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.launch.resolve import Resolved, known_settings
+from mdgan.launch.given import Given, known_settings
 from mdgan.launch.settings import LaunchSettings
 from mdgan.plan.layout import Link, parse_machines
+from mdgan.spelling import flag
 
 _log = logging.getLogger(__name__)
 
@@ -70,55 +72,43 @@ def plan(
     but takes the size of pictures from those that are here, and keeps nothing. The machines of the
     run are taken to be like this one.
     """
-    layers = read_layers(config, flags)
-    link = _link(bandwidth, latency)
-    named = () if machines in ("one", "each") else parse_machines(machines)
     # How and where a finished run went does not matter, only what it computed.
-    launch = LaunchSettings.read({"transport": "tcp"}, *layers).but(ranks=None)
+    layers = [{"transport": "tcp"}, *read_layers(config, flags)]
+    link = _link(bandwidth, latency)
+    groups = () if machines in ("one", "each") else parse_machines(machines)
+    launch = LaunchSettings.read(*layers).but(ranks=None)
     if launch.device != "cpu":
-        raise BadInput(
-            f"--device {launch.device}: only CPUs can be planned for; leave it out of --config"
-        )
+        way_out = f"leave it out of {flag('config')}"
+        raise BadInput(flag("device", launch.device), "only CPUs can be planned for", way_out)
     launch.carried("mdgan plan")
     entry = registry.chosen_algorithm(layers)
     if not entry.has_hosts:
-        raise BadInput(
-            f"--algorithm {entry.name}: one process does everything, so there is nothing to plan; "
-            "name one that has workers"
-        )
-    resolved = Resolved(registry.read_settings(layers), launch, None, tuple(layers))
-    if resolved.settings.secure.secure_aggregation:
-        raise BadInput(
-            "--secure-aggregation: mdgan plan cannot foretell what masks cost; plan without, and "
-            "count twice the bytes from hosts to the server"
-        )
+        why = "one process does everything, so there is nothing to plan"
+        raise BadInput(flag("algorithm", entry.name), why, "name one that has workers")
+    named = replace(Given(layers).named(), launch=launch)
+    if named.draft.secure.secure_aggregation:
+        why = "mdgan plan cannot foretell what masks cost"
+        way_out = "plan without, and count twice the bytes from hosts to the server"
+        raise BadInput(flag("secure_aggregation"), why, way_out)
     prepare_environment(many_processes=True)
     _log.info("loading PyTorch and the data set's models …", extra={"shown": "doing"})
-    import torch
-
-    from mdgan.launch.folder import with_folder
-    from mdgan.launch.models import settings_with_defaults
-    from mdgan.launch.prepare import load_dataset
+    from mdgan.launch.settled import load, settle
     from mdgan.plan.forecast import foretell
 
-    torch.set_num_threads(1)  # what is forked later must not have a pool of threads
-    shared, data = machines == "one", resolved.settings.data
-    if shared and data.data_folder(data.dataset, 1).exists():  # as training here would
-        resolved, notes = with_folder(resolved)
-        for note in notes:
-            _log.info("%s", note)
-    dataset = load_dataset(resolved)
-    settings = settings_with_defaults(resolved.layers, dataset)
-    page = foretell(settings, launch, dataset, link, named, shared=shared, shard_size=shard_size)
+    shared, data = machines == "one", named.draft.data
+    looks = shared and data.data_folder(data.dataset, 1).exists()  # as training here would
+    settled = settle(load(named, looks_at_folders=looks))
+    for note in settled.notes:
+        _log.info("%s", note)
+    settings, dataset = settled.settings, settled.dataset
+    page = foretell(settings, launch, dataset, link, groups, shared=shared, shard_size=shard_size)
     _log.info("%s", page, extra={"shown": "result"})
 
 
 def _link(bandwidth: float | None, latency: float) -> Link:
     if bandwidth is not None and not 0 < bandwidth <= _MOST_MEGABITS:
-        raise BadInput(
-            f"--bandwidth {bandwidth:g}: must be megabits a second above 0; without a limit leave "
-            "it out"
-        )
+        why = "must be megabits a second above 0"
+        raise BadInput(flag("bandwidth", f"{bandwidth:g}"), why, "without a limit leave it out")
     if not 0 <= latency <= _MOST_MILLISECONDS:
-        raise BadInput(f"--latency {latency:g}: must be milliseconds, 0 or more")
+        raise BadInput(flag("latency", f"{latency:g}"), "must be milliseconds, 0 or more")
     return Link(inf if bandwidth is None else 1e6 * bandwidth, 1e-3 * latency)

@@ -66,10 +66,10 @@ def release(
     from mdgan.release.bundle import Wanted, links_of, release_run
 
     given = {name: value for name, value in changes.items() if value is not None}
-    wanted = Wanted(samples, not no_generator, policy, purpose or "", given)
+    wanted = Wanted(samples, not no_generator, policy=policy, purpose=purpose or "", changes=given)
     output = output or run.with_name(f"{run.name}-bundle")
     links = links_of(run, credentials, revoked)
-    found = release_run(run, output, wanted, links, dry_run=dry_run)
+    found = release_run(run, output, wanted, links=links, dry_run=dry_run)
     for note in found.notes:
         _log.warning("note: %s", note)
     for ranks, what in found.evidence.signers():

@@ -7,7 +7,7 @@ import click
 
 from mdgan.cli.help import Commands
 from mdgan.cli.options import PATH, output_option
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, printable
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _schema_file = click.argument("schema_file", metavar="SCHEMA", type=PATH)
     ),
 )
 def schema() -> None:
-    """Draft, check and show the schema of tables, on which all sites agree before they train.
+    """Draft, merge and check the schema of tables, on which all sites agree before they train.
 
     One site drafts it from its own rows, which stay where they are; all others check theirs.
     """
@@ -45,26 +45,28 @@ def schema() -> None:
 @schema.command(examples=("mdgan schema draft site-1.csv -o study.json",))
 @_file
 @output_option("Where to write.  [default: study.json]")
-def draft(file: Path, output: Path | None) -> None:
+@click.option("--no-header", is_flag=True, help="The first line has values, and no names.")
+def draft(file: Path, output: Path | None, no_header: bool) -> None:
     """Draft a schema from FILE, a CSV or Parquet file or a folder of them.
 
     Says which columns it leaves out, since they look like names, keys or free text, and what the
     draft tells of single rows. Read and correct it before you give it to others.
     """
     _log.info("reading %s …", file, extra={"shown": "doing"})
+    from mdgan.inspect.rule_drafts import rules_in_words, with_rules
     from mdgan.inspect.schema_draft import draft as draft_schema
     from mdgan.samples.table.schema import schema_text
-    from mdgan.storage.whole_file import write_output
 
     output = output or Path("study.json")
-    if output.exists():
-        raise BadInput(f"-o {output}: is there already; remove it, or name another file")
-    found = draft_schema(file)
-    write_output("-o", output, schema_text(found.schema).encode())
+    _check_new(output)
+    found = draft_schema(file, no_header=no_header)
+    drafted = with_rules(file, found.schema)
+    _write_new(output, schema_text(drafted))
     print(f"{output}: {len(found.schema.columns)} columns, from {found.num_rows:,} rows")
     for heading, lines in (
-        ("left out; remove them from the files of all sites, or add them by hand:", found.left_out),
+        ('not read, by "ignore"; add by hand what you need of them:', found.left_out),
         ("look at these before others see the schema:", found.warnings),
+        ("rules that all rows keep; take out those of chance:", rules_in_words(drafted)),
     ):
         if lines:
             print("\n".join([heading, *(f"  {line}" for line in lines)]))
@@ -79,20 +81,25 @@ def draft(file: Path, output: Path | None) -> None:
 @_schema_file
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
 @click.option("--target", metavar="COLUMN", help="A column that no row may lack.")
+@click.option("--map", "map_file", type=PATH, metavar="MAP", help="The map of the FILEs.")
 @click.pass_context
 def check(
-    context: click.Context, schema_file: Path, files: tuple[Path, ...], target: str | None
+    context: click.Context,
+    schema_file: Path,
+    files: tuple[Path, ...],
+    target: str | None,
+    map_file: Path | None,
 ) -> None:
     """Tell which rows of each FILE do not fit SCHEMA, by column; exit status 1 if there are any.
 
-    A FILE may be a folder of files, too.
+    A FILE may be a folder of files, too. With a map it shows what that makes of the values.
     """
     from mdgan.inspect.schemas import check_rows, misfits_in_words
 
     fits = True
     for file in files:
         _log.info("reading %s …", file, extra={"shown": "doing"})
-        found = check_rows(schema_file, file, target)
+        found = check_rows(schema_file, file, target, map_file)
         fits &= not found.by_column
         _log.info("%s", misfits_in_words(file, found), extra={"shown": "result"})
     context.exit(0 if fits else 1)
@@ -100,8 +107,56 @@ def check(
 
 @schema.command(examples=("mdgan schema show study.json",))
 @_schema_file
-def show(schema_file: Path) -> None:
+@click.option("--all", "show_all", is_flag=True, help="Show all, also more than a screen holds.")
+def show(schema_file: Path, show_all: bool) -> None:
     """Show the columns of SCHEMA, and its hash, which must be the same at all sites."""
     from mdgan.inspect.schemas import schema_in_words
 
-    print(schema_in_words(schema_file))
+    print(schema_in_words(schema_file, show_all=show_all))
+
+
+@schema.command(examples=("mdgan schema merge a.json b.json -o study.json",))
+@click.argument("files", metavar="SCHEMA...", nargs=-1, required=True, type=PATH)
+@output_option("Where to write.  [default: study.json]")
+def merge(files: tuple[Path, ...], output: Path | None) -> None:
+    """Make one schema of those that several sites have drafted; says what it widens."""
+    from mdgan.inspect.schema_merge import merge as merge_schemas
+    from mdgan.samples.table.schema import schema_text
+
+    merged, told = merge_schemas(files)
+    written = _write_new(output or Path("study.json"), schema_text(merged))
+    print("\n".join([f"{written}: {len(merged.columns)} columns", *(f"  {t}" for t in told)]))
+
+
+@schema.command("map", examples=("mdgan schema map study.json site-2.csv -o site-map.json",))
+@_schema_file
+@_file
+@output_option("Where to write.  [default: site-map.json]")
+def draft_map(schema_file: Path, file: Path, output: Path | None) -> None:
+    """Draft a map from the names, spellings and units of FILE to those of SCHEMA.
+
+    What it is not sure of stands under "unsure", and has to be moved to "columns" or removed. The
+    map stays at the site: --map gives it to mdgan train, mdgan join and mdgan schema check.
+    """
+    _log.info("reading %s …", file, extra={"shown": "doing"})
+    from mdgan.inspect.map_draft import draft_map as draft_site_map
+    from mdgan.samples.table.site_map import map_text
+
+    found = draft_site_map(schema_file, file)
+    written = _write_new(output or Path("site-map.json"), map_text(found))
+    print(f"{written}: {len(found.columns)} columns are mapped, {len(found.unsure)} unsure")
+    for name, column in found.unsure.items():
+        print(f"  {printable(name, 40)}: {printable(column.why, 500)}")
+
+
+def _check_new(output: Path) -> None:
+    if output.exists():
+        raise BadInput(f"-o {output}", "is there already", "remove it, or name another file")
+
+
+def _write_new(output: Path, text: str) -> Path:
+    from mdgan.storage.whole_file import write_output
+
+    _check_new(output)
+    write_output(output, text.encode())
+    return output

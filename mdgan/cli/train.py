@@ -1,6 +1,7 @@
 """What starts processes of a run: `train`, `standalone`, `join`, `standby`."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from mdgan.cli.help import Command, RareOption
 from mdgan.cli.logs import begin_long_command
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.launch.resolve import Resolved, resolve
+from mdgan.launch.given import Given
 from mdgan.launch.task import LAUNCHERS, RayCluster, read_resources
+from mdgan.spelling import flag, spelled
 
 _log = logging.getLogger(__name__)
 
@@ -105,8 +107,9 @@ def train(
     """
     if resume_or_start is not None:
         if resume is not None or flags["out"] is not None:
-            other = "--resume" if resume is not None else "--out"
-            raise BadInput(f"--resume-or-start {resume_or_start}: names the run; leave {other} out")
+            other = flag("resume" if resume is not None else "out")
+            own = flag("resume_or_start", resume_or_start)
+            raise BadInput(own, "names the run", f"leave {other} out")
         flags["out"] = str(resume_or_start)
     scaled_from = str(config) if flags["paper_scale"] else ""
     layers = options.read_layers(config, flags, resume)
@@ -114,15 +117,21 @@ def train(
     if launcher == "ray":
         started_by = RayCluster(ray_address, read_resources(host_resources))
         if flags["master_addr"] is not None:
-            given = flags["master_addr"]
-            raise BadInput(f"--master-addr {given}: Ray says where the server runs; leave it out")
+            own = flag("master_addr", flags["master_addr"])
+            raise BadInput(own, "Ray says where the server runs", "leave it out")
     elif ray_address is not None or host_resources is not None:
-        other = "--ray-address" if ray_address is not None else "--host-resources"
-        raise BadInput(f"{other}: is for --launcher ray alone; add that, or leave {other} out")
-    again = resume_or_start is not None
-    how = {"continues": resume, "resumes_or_starts": again, "launcher": started_by}
-    how["scaled_from"] = scaled_from
-    return _run(None, started, layers, dry_run, how)
+        other = flag("ray_address" if ray_address is not None else "host_resources")
+        why = f"is for {flag('launcher', 'ray')} alone"
+        raise BadInput(other, why, f"add that, or leave {other} out")
+    given = Given(
+        layers,
+        launcher=started_by,
+        launched=started,
+        continues=resume,
+        resumes_or_starts=resume_or_start is not None,
+        scaled_from=scaled_from,
+    )
+    return train_given(given, dry_run=dry_run)
 
 
 @click.command(cls=Command, examples=("mdgan standalone --out runs/baseline",))
@@ -134,54 +143,44 @@ def standalone(
     started: float, /, config: Path | None, resume: Path | None, dry_run: bool, **flags: Any
 ) -> int:
     """Train the same models in one process that holds all data: the baseline."""
-    how = {"continues": resume, "scaled_from": str(config) if flags["paper_scale"] else ""}
-    layers = options.read_layers(config, flags, resume)
-    return _run(registry.BASELINE, started, layers, dry_run, how)
+    scaled_from = str(config) if flags["paper_scale"] else ""
+    layers = options.read_layers(config, {**flags, "algorithm": registry.BASELINE}, resume)
+    given = Given(layers, launched=started, continues=resume, scaled_from=scaled_from)
+    return train_given(given, dry_run=dry_run)
 
 
-def _run(
-    algorithm: str | None,
-    started: float,
-    layers: list[dict[str, Any]],
-    dry_run: bool,
-    how: dict[str, Any],
-) -> int:
+def train_given(given: Given, *, dry_run: bool) -> int:
+    """Trains with what the user gave; returns the exit status.
+
+    Args:
+        dry_run: prints what would run, and trains nothing.
+    """
     # Before torch is imported: a wrong flag is reported at once, and the environment has an effect.
-    resolved = resolve(layers, algorithm, how.get("launcher", "processes"))
-    begin_long_command(resolved.launch.log_file)
-    has_hosts = registry.algorithm(resolved.settings.algorithm).has_hosts
-    many_processes = has_hosts and resolved.launch.transport == "tcp"
-    compiles = resolved.settings.training.arithmetic.compile
+    named = given.named()
+    begin_long_command(named.launch.log_file)
+    many_processes = not named.is_one_process
+    compiles = named.draft.training.arithmetic.compile
     options.prepare_environment(many_processes=many_processes, compiles=compiles)
-    crowded = None if many_processes or dry_run else options.prepare_for_load(resolved.launch)
+    crowded = None if many_processes or dry_run else options.prepare_for_load(named.launch)
     _log.info("loading PyTorch …", extra={"shown": "doing"})
     from mdgan.inspect.describe import describe
+    from mdgan.launch.checked import check
     from mdgan.launch.launcher import launch
-    from mdgan.launch.prepare import prepare
+    from mdgan.launch.settled import load, settle
 
-    if has_hosts and resolved.launch.workers_per_host == "auto":
-        layers = [{**layers[0], "workers_per_host": _host_size(resolved, how)}, *layers[1:]]
-    prepared = prepare(*layers, algorithm=algorithm, show_all=dry_run, launched=started, **how)
-    for warning in (*prepared.warnings, *filter(None, [crowded])):
+    settled = settle(load(named))
+    if named.algorithm.has_hosts and named.launch.workers_per_host == "auto":
+        from mdgan.plan.host_size import best_host_size
+
+        size = best_host_size(settled.settings, settled.launch, settled.dataset)
+        settled = replace(settled, launch=settled.launch.but(workers_per_host=size))
+    checked = check(settled, show_all=dry_run)
+    for warning in (*checked.warnings, *filter(None, [crowded])):
         _log.warning("warning: %s", warning)
     if dry_run:
-        print(describe(prepared))
+        print(spelled(describe(checked)))
         return 0
-    return launch(prepared)
-
-
-def _host_size(resolved: Resolved, how: dict[str, Any]) -> int:
-    """How many workers a host carries, if the user leaves that to a measurement."""
-    if resolved.settings.num_placed is not None:
-        raise BadInput("--workers-per-host auto: with --clients hosts have --slots; leave it out")
-    from mdgan.launch.models import settings_with_defaults
-    from mdgan.launch.prepare import load_dataset
-    from mdgan.plan.host_size import best_host_size
-
-    dataset = load_dataset(resolved, how.get("continues"))
-    return best_host_size(
-        settings_with_defaults(resolved.layers, dataset), resolved.launch, dataset
-    )
+    return launch(checked)
 
 
 _OF_THE_SERVER = (
@@ -199,8 +198,14 @@ _OF_THE_SERVER = (
 )
 @click.argument("run", type=options.PATH, required=False)
 @options.settings_options(leave_out=_OF_THE_SERVER, shared=False)
+@click.option(
+    "--site",
+    type=options.PATH,
+    metavar="FILE",
+    help="JSON with settings of this machine, and the studies that it has approved; flags win.",
+)
 @click.pass_obj
-def join(started: float, /, run: Path | None, **flags: Any) -> int:
+def join(started: float, /, run: Path | None, site: Path | None, **flags: Any) -> int:
     """Take part in a training that is under way, as one more worker.
 
     RUN is the folder of a run whose server is on this machine; else --master-addr says where it is.
@@ -212,7 +217,13 @@ def join(started: float, /, run: Path | None, **flags: Any) -> int:
     options.prepare_environment(many_processes=True, compiles=bool(flags.get("compile")))
     from mdgan.launch.guests import join as take_part
 
-    return take_part(flags, started, run)
+    if site is None:
+        return take_part(flags, started, run)
+    from mdgan.launch.site_file import SiteFile
+
+    own = SiteFile.read(site)
+    given = {name: value for name, value in flags.items() if value is not None}
+    return take_part({**own.settings, **given}, started, run, check=own.check_asked)
 
 
 _AS_IN_THE_RUN = ("workers_per_host", "vectorize", "transport", "ranks", "out")

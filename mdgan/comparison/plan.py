@@ -7,14 +7,14 @@ from typing import Any
 
 from mdgan.errors import BadInput
 from mdgan.launch.beginning import is_running
+from mdgan.launch.checked import prepare
 from mdgan.launch.faults import FAULTS, read_planned
-from mdgan.launch.prepare import prepare
-from mdgan.launch.resolve import combined, known_settings
+from mdgan.launch.given import Given, combined, known_settings
 from mdgan.records.run_directory import RunDirectory
 from mdgan.report.numbers.subject import NO_MATTER
-from mdgan.settings.config_file import read_config_file
-from mdgan.settings.declare import flag
+from mdgan.settings.config_file import ConfigFile, read_config_file
 from mdgan.settings.machine import num_cores
+from mdgan.spelling import flag
 from mdgan.storage.checkpoints import Checkpoints
 
 NEW, GOES_ON, AGAIN, DONE = "starts", "goes on", "starts again", "finished before"
@@ -62,39 +62,48 @@ class Training:
         return self.folder.with_name(f"{self.folder.name}.log")
 
 
-def read_configurations(
-    files: Sequence[Path], flags: Mapping[str, Any], seed: int, *, paper_scale: bool = False
+def read_files(paths: Sequence[Path], *, paper_scale: bool = False) -> dict[Path, ConfigFile]:
+    """Reads `--config` files, and those in folders.
+
+    Raises:
+        BadInput: a file cannot be used, or two share a name.
+    """
+    files = [file for path in paths for file in _files_in(path)]
+    for path in files:
+        same = [other for other in files if other.stem == path.stem]
+        if len(same) > 1:
+            both = f"{same[0]} and {same[1]}"
+            raise BadInput(both, f"both are called {path.stem}", "rename one")
+    known = known_settings()
+    return {path: read_config_file(path, known, paper_scale=paper_scale) for path in files}
+
+
+def check_configurations(
+    files: Mapping[Path, ConfigFile], flags: Mapping[str, Any], seed: int
 ) -> list[Configuration]:
-    """Reads and checks `--config` files, or folders of them; nothing is written.
+    """Checks configurations; nothing is written.
 
     Args:
         flags: settings that override every file's; None for a flag that was not given.
 
     Raises:
-        BadInput: a file or setting cannot be used, two files share a name, or data differ.
+        BadInput: a setting cannot be used, or data differ.
     """
     found: list[Configuration] = []
-    files = [file for path in files for file in _files_in(path)]
-    for path in files:
-        same = [other for other in files if other.stem == path.stem]
-        if len(same) > 1:
-            raise BadInput(f"{same[0]} and {same[1]}: both are called {path.stem}; rename one")
-    for path in files:
-        own, faults = read_config_file(path, known_settings(), paper_scale=paper_scale)
+    for path, (own, faults) in files.items():
         read_planned({FAULTS: faults})
         settings = combined([flags, own])
         settings = {name: x for name, x in settings.items() if name not in ("seed", "out")}
         try:
-            found.append(_configuration(path.stem, settings, seed, faults))
+            found.append(_configuration(path.stem, settings, seed, faults=faults))
         except BadInput as error:
-            raise BadInput(f"{path}: {error}") from error
+            raise BadInput(path, error.marked) from error
         for name in ("dataset", "data_dir"):
             first, this = found[0].resolved[name], found[-1].resolved[name]
             if first != this:
-                raise BadInput(
-                    f"{files[0]} and {path}: {flag(name)} differs ({first}, {this}); only runs on "
-                    "the same data can be compared"
-                )
+                why = f"{flag(name)} differs ({first}, {this})"
+                way_out = "only runs on the same data can be compared"
+                raise BadInput(f"{next(iter(files))} and {path}", why, way_out)
     return found
 
 
@@ -107,10 +116,8 @@ def list_trainings(
         BadInput: the folder holds something else, or runs that cannot go on.
     """
     if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BadInput(
-            f"--out {out}: has files in it; add --resume to go on with a comparison, or name a new "
-            "folder"
-        )
+        way_out = f"add {flag('resume', True)} to go on with a comparison, or name a new folder"
+        raise BadInput(flag("out", out), "has files in it", way_out)
     trainings = []
     for seed in seeds:
         for configuration in configurations:
@@ -132,20 +139,19 @@ def _files_in(path: Path) -> list[Path]:
         return [path]
     files = sorted(path.glob("*.json"))
     if not files:
-        raise BadInput(f"{path}: no configuration (*.json) in this folder")
+        raise BadInput(path, "no configuration (*.json) in this folder")
     return files
 
 
 def _configuration(name: str, settings: dict[str, Any], seed: int, faults: str) -> Configuration:
-    prepared = prepare({**settings, "seed": seed})
+    prepared = prepare(Given([{**settings, "seed": seed}]))
     resolved = prepared.config
     alone = not prepared.algorithm.has_hosts or prepared.launch.transport == "memory"
     if not (alone or prepared.ranks.complete):
-        raise BadInput(f"--ranks {settings.get('ranks')}: every rank runs here; leave it out")
+        raise BadInput(flag("ranks", settings.get("ranks")), "every rank runs here", "leave it out")
     if resolved["master_port"]:
-        raise BadInput(
-            f"--master-port {resolved['master_port']}: several runs cannot share it; leave it out"
-        )
+        why = "several runs cannot share it"
+        raise BadInput(flag("master_port", resolved["master_port"]), why, "leave it out")
     num_computing = 1 if alone else len(prepared.ranks.hosts)
     threads = resolved["threads"]
     # Trainings with --cores would share these, and no others, if they ran side by side.
@@ -155,14 +161,17 @@ def _configuration(name: str, settings: dict[str, Any], seed: int, faults: str) 
     if prepared.settings.privacy.keeps_ledger and _RUN not in (settings.get("dp_ledger") or ""):
         warnings.append(
             "all trainings spend of one account, which refuses those that it cannot afford; if the "
-            f"data are not secret, give each its own with --dp-ledger 'DIR/{_RUN}'"
+            f"data are not secret, give each its own with {flag('dp_ledger')} 'DIR/{_RUN}'"
         )
     interval, iterations = resolved["eval_interval"], resolved["iterations"]
     if not 0 < interval <= iterations:
         warnings.append(
-            f"{name}: --eval-interval {interval} with --iterations {iterations}: is not scored"
+            f"{name}: {flag('eval_interval', interval)} with {flag('iterations', iterations)}: "
+            "is not scored"
         )
-    return Configuration(name, settings, resolved, cores, tuple(warnings), faults)
+    return Configuration(
+        name, settings, resolved, cores=cores, warnings=tuple(warnings), faults=faults
+    )
 
 
 def _standing(folder: Path, resolved: Mapping[str, Any]) -> str:
@@ -173,16 +182,14 @@ def _standing(folder: Path, resolved: Mapping[str, Any]) -> str:
     status, config = run.read_status(), run.read_config()
     for name, value in resolved.items():
         if name in config and config[name] != value and name not in NO_MATTER:
-            raise BadInput(
-                f"{folder}: was trained with {name} {config[name]}, now it is {value}; name "
-                "another --out"
-            )
+            why = f"was trained with {name} {config[name]}, now it is {value}"
+            raise BadInput(folder, why, f"name another {flag('out')}")
     if config.get("seed") != resolved["seed"]:
-        raise BadInput(f"{folder}: was trained with --seed {config.get('seed')}")
+        raise BadInput(folder, f"was trained with {flag('seed', config.get('seed'))}")
     if status.get("state") == "finished":
         return DONE
     if is_running(run):
-        raise BadInput(f"{folder}: still running (process {status['process']}); stop it first")
+        raise BadInput(folder, f"still running (process {status['process']})", "stop it first")
     return GOES_ON if iterations_saved(folder) else AGAIN
 
 

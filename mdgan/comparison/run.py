@@ -30,7 +30,8 @@ from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.score_names import in_short
 from mdgan.report.build import PAGE_NAME, check_plots_extra, write_report
 from mdgan.report.numbers.scores import score_events
-from mdgan.settings.declare import flag
+from mdgan.settings.config_file import ConfigFile
+from mdgan.spelling import flag
 from mdgan.storage.whole_file import write_output
 from mdgan.version import __version__
 
@@ -43,7 +44,7 @@ _STOPPED = 130
 
 
 def run_comparison(
-    files: Sequence[Path],
+    files: Mapping[Path, ConfigFile],
     flags: Mapping[str, Any],
     seeds: Sequence[int],
     out: Path,
@@ -54,6 +55,10 @@ def run_comparison(
 ) -> int:
     """Trains every configuration with every seed, and compares them.
 
+    Args:
+        files: the settings of each configuration, by the file that is called like it.
+        flags: settings that hold for all.
+
     Returns:
         The exit status: 0 done, 1 some training failed, 130 a user or a signal stopped it.
 
@@ -61,18 +66,18 @@ def run_comparison(
         BadInput: a training cannot work; none was started and nothing was written.
     """
     check_plots_extra()
-    configurations = plan.read_configurations(files, flags, seeds[0], paper_scale=paper_scale)
+    configurations = plan.check_configurations(files, flags, seeds[0])
     trainings = plan.list_trainings(configurations, seeds, out, resume=resume)
     for warning in dict.fromkeys(line for each in configurations for line in each.warnings):
         _log.warning("warning: %s", warning)
-    with writing(f"--out {out}"):
+    with writing(flag("out", out)):
         (out / _CONFIGS).mkdir(parents=True, exist_ok=True)
     for each in configurations:
         _write_json(out / _CONFIGS / f"{each.name}.json", each.settings)
     at_once = plan.jobs_at_once(configurations) if jobs is None else jobs
     queue = TrainingQueue(trainings, out / _CONFIGS, at_once)
     if not queue.run():
-        _say("stopped; the same command with --out %s --resume goes on", out)
+        _say(f"stopped; the same command with {flag('out', out)} {flag('resume', True)} goes on")
         return _STOPPED
     ordered = [t for each in configurations for t in trainings if t.configuration is each]
     runs = [t.folder for t in ordered if (t.folder / "run.json").is_file()]
@@ -80,7 +85,7 @@ def run_comparison(
     table = {"version": __version__, "paper_scale": paper_scale, "seeds": list(seeds)}
     table["configurations"] = found
     _write_json(out / TABLE_NAME, table)
-    write_output("--out", out / LATEX_NAME, as_latex(found).encode())
+    write_output(path := out / LATEX_NAME, as_latex(found).encode(), flag("out", path))
     _say("\n%s\n", as_table(found))
     if runs:
         written = write_report(runs, out / PAGE_NAME)
@@ -94,7 +99,7 @@ def run_comparison(
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    write_output("--out", path, (json.dumps(content, indent=2) + "\n").encode())
+    write_output(path, (json.dumps(content, indent=2) + "\n").encode(), flag("out", path))
 
 
 _LOOK_SECONDS = 0.05
@@ -142,8 +147,8 @@ class TrainingQueue:
                 try:  # the same run, which has no checkpoint to go on from
                     shutil.rmtree(training.folder)
                 except OSError as error:
-                    why = f"{training.folder}: cannot remove it ({error.strerror})"
-                    raise BadInput(why) from error
+                    why = f"cannot remove it ({error.strerror})"
+                    raise BadInput(training.folder, why) from error
             self._start(training, resume=training.standing == GOES_ON)
 
     def _start(self, training: Training, *, resume: bool) -> None:

@@ -44,7 +44,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         end = min(clock + valid_for, self.certificate.not_valid_after_utc)
         builder = (
-            _builder(name, self.certificate.subject, key, clock, end)
+            _builder(name, self.certificate.subject, key, clock=clock, end=end)
             .add_extension(x509.BasicConstraints(False, None), critical=True)
             .add_extension(_usage(digital_signature=True), critical=True)
             .add_extension(_BOTH_ENDS, critical=False)
@@ -77,7 +77,7 @@ def make_authority(valid_for: timedelta, clock: datetime) -> Authority:
     """Makes an authority that signs itself, and may sign certificates but no other authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = f"mdgan authority {secrets.token_hex(4)}"  # tells authorities apart in messages
-    builder = _builder(name, None, key, clock, clock + valid_for)
+    builder = _builder(name, None, key, clock=clock, end=clock + valid_for)
     builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
     builder = builder.add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
     return Authority(builder.sign(key, hashes.SHA256()), key)

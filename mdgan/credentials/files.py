@@ -24,6 +24,7 @@ from mdgan.credentials.pem import now
 from mdgan.credentials.permit import HOST_NAME, SERVER_NAME, permit_in, ranks_in_words
 from mdgan.credentials.revocations import read_list
 from mdgan.errors import BadInput, reason_of, writing
+from mdgan.spelling import flag
 from mdgan.storage.whole_file import OWNER_ALONE, write_whole
 
 MOST_RANKS = 1000  # in one certificate: TLS libraries refuse certificates of more than 100 kB
@@ -43,10 +44,10 @@ def write_shared(path: Path, valid_for: timedelta) -> datetime:
         BadInput: it cannot be written; nothing is left behind.
     """
     if os.path.lexists(path):
-        raise BadInput(f"{path}: is there already; remove it first, or give another name")
+        raise BadInput(path, "is there already", "remove it first, or give another name")
     clock = now()
     authority = make_authority(valid_for, clock)
-    certificate, key = authority.issue("shared", None, (), valid_for, clock)
+    certificate, key = authority.issue("shared", None, (), valid_for=valid_for, clock=clock)
     _write(path, pem.key_pem(key) + pem.pem_of(certificate, authority.certificate), OWNER_ALONE)
     return certificate.not_valid_after_utc
 
@@ -56,7 +57,7 @@ def make_folder_of_authority(folder: Path, valid_for: timedelta) -> datetime:
     with writing(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
         if any(folder.iterdir()):
-            raise BadInput(f"{folder}: is not empty; name a new folder")
+            raise BadInput(folder, "is not empty", "name a new folder")
         folder.chmod(0o700)
         (folder / _ISSUED).mkdir()
     clock = now()
@@ -93,20 +94,22 @@ def issue(
     _check_name(name)
     if ranks and role != "worker":
         given = ",".join(map(str, sorted(ranks)[:3]))
-        raise BadInput(f"--ranks {given}: ranks are for workers; leave them out for a {role}")
+        why = "ranks are for workers"
+        raise BadInput(flag("ranks", given), why, f"leave them out for a {role}")
     if 0 in ranks:
-        raise BadInput("--ranks 0: rank 0 is the server; give it --role server and no ranks")
+        why = "rank 0 is the server"
+        raise BadInput(flag("ranks", 0), why, "give it --role server and no ranks")
     if len(ranks) > MOST_RANKS:
-        way_out = "leave --ranks out to allow any rank"
-        raise BadInput(f"--ranks: {len(ranks)} are too many for one certificate; {way_out}")
+        way_out = f"leave {flag('ranks')} out to allow any rank"
+        raise BadInput(flag("ranks"), f"{len(ranks)} are too many for one certificate", way_out)
     clock = now()
     path, record = folder / f"{name}.cred", folder / _ISSUED / f"{name}.pem"
     with _locked(folder):
         authority = _read_authority(folder)
-        check_dates(folder / _CA, "the authority's certificate", authority.certificate, clock)
+        check_dates(folder / _CA, "the authority's certificate", authority.certificate, clock=clock)
         if os.path.lexists(path) or os.path.lexists(record):
-            raise BadInput(f"{name}: {folder} has issued this name already; take another name")
-        certificate, key = authority.issue(name, role, ranks, valid_for, clock)
+            raise BadInput(name, f"{folder} has issued this name already", "take another name")
+        certificate, key = authority.issue(name, role, ranks, valid_for=valid_for, clock=clock)
         # The record goes first: what has been issued can always be revoked.
         _write(record, pem.pem_of(certificate), _FOR_ALL)
         try:
@@ -136,11 +139,11 @@ def revoke(folder: Path, name: str) -> Path:
         if not record.exists():
             names = sorted(other.stem for other in (folder / _ISSUED).glob("*.pem"))
             known = f"it has issued {', '.join(names[:20])}" if names else "it has issued none yet"
-            raise BadInput(f"{name}: {folder} has not issued this name; {known}")
+            raise BadInput(name, f"{folder} has not issued this name", known)
         serial = pem.certificates_in(record, pem.read_file(record, ""))[0].serial_number
         entries = read_list(path, [authority.certificate])
         if any(entry.serial_number == serial for entry in entries):
-            raise BadInput(f"{name}: is revoked already; servers read the list {path}")
+            raise BadInput(name, "is revoked already", f"servers read the list {path}")
         revoked = authority.revoke(entries, now(), serial)
         _write(path, revoked.public_bytes(Encoding.PEM), _FOR_ALL)
     return path
@@ -153,7 +156,7 @@ def describe(path: Path) -> str:
         permit = permit_in(certificate)
         fingerprint = certificate.fingerprint(hashes.SHA256()).hex(":")
     except pem.UNREADABLE as error:
-        raise BadInput(f"{path}: cannot be shown ({reason_of(error)}); make a new one") from error
+        raise BadInput(path, f"cannot be shown ({reason_of(error)})", "make a new one") from error
     constraints = (extension.value for extension in certificate.extensions)
     is_authority = any(isinstance(c, x509.BasicConstraints) and c.ca for c in constraints)
     is_over = " (expired)" if now() > certificate.not_valid_after_utc else ""
@@ -170,10 +173,8 @@ def describe(path: Path) -> str:
 
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name) or name in (HOST_NAME, SERVER_NAME):
-        raise BadInput(
-            f"{name[:70]!r}: cannot be the name of a certificate; "
-            "use up to 63 letters, digits, dots, hyphens and underscores"
-        )
+        way_out = "use up to 63 letters, digits, dots, hyphens and underscores"
+        raise BadInput(f"{name[:70]!r}", "cannot be the name of a certificate", way_out)
 
 
 def _read_authority(folder: Path) -> Authority:
@@ -182,9 +183,9 @@ def _read_authority(folder: Path) -> Authority:
     pem.check_is_private(key_path)
     certificate = pem.certificates_in(path, pem.read_file(path, way_out))[0]
     key = pem.key_in(key_path, pem.read_file(key_path, way_out))
-    pem.check_belongs(key, key_path, certificate, path)
+    pem.check_belongs(key, key_path, certificate, path=path)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BadInput(f"{key_path}: is not the key of an authority of mdgan's; {way_out}")
+        raise BadInput(key_path, "is not the key of an authority of mdgan's", way_out)
     return Authority(certificate, key)
 
 
@@ -195,10 +196,9 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         file = path.open("r+b")
     except OSError as error:
-        raise BadInput(
-            f"{folder}: is not the folder of an authority ({path.name}: {error.strerror}); "
-            f"`mdgan credentials init {folder}` makes one in a new folder"
-        ) from error
+        why = f"is not the folder of an authority ({path.name}: {error.strerror})"
+        way_out = f"`mdgan credentials init {folder}` makes one in a new folder"
+        raise BadInput(folder, why, way_out) from error
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from cryptography.x509.verification import (
 from mdgan.credentials import pem
 from mdgan.credentials.permit import Permit, is_host, permit_in
 from mdgan.errors import BadInput, reason_of
+from mdgan.spelling import key as setting
 
+_file = partial(setting, value="FILE")
 _MAKE_ONE = "`mdgan credentials new FILE` makes one for all machines of a run"
 _PADDING = padding.PSS(padding.MGF1(SHA256()), padding.PSS.DIGEST_LENGTH)
 
@@ -55,13 +58,14 @@ def read_credentials(path: Path) -> Identity:
     authorities = [other for other in others if other.subject == other.issuer]
     if not authorities or not is_host(own):
         raise BadInput(
-            f"{path}: was not made by `mdgan credentials`; "
-            "give certificates of your own by --set ca=FILE --set certificate=FILE --set key=FILE"
+            path,
+            "was not made by `mdgan credentials`",
+            f"give certificates of your own by {_file('ca')} {_file('certificate')} {_file('key')}",
         )
     between = [other for other in others if other not in authorities]
     key = pem.key_in(path, data)
-    pem.check_belongs(key, path, own, path)
-    _check_chain(path, [own, *between], authorities, f"the authority in {path}")
+    pem.check_belongs(key, path, own, path=path)
+    _check_chain(path, [own, *between], authorities, whose=f"the authority in {path}")
     return Identity(
         pem.pem_of(own, *between), pem.key_pem(key), pem.pem_of(*authorities), by_name=True
     )
@@ -75,12 +79,13 @@ def read_own_pki(ca: Path, certificate: Path, key: Path) -> Identity:
         certificate: the own one first, then those between it and the authority.
     """
     pem.check_is_private(key)
-    authorities = pem.certificates_in(ca, pem.read_file(ca, "name another file with --set ca=FILE"))
-    way_out = "name another file with --set certificate=FILE"
+    another = "name another file with"
+    authorities = pem.certificates_in(ca, pem.read_file(ca, f"{another} {_file('ca')}"))
+    way_out = f"{another} {_file('certificate')}"
     chain = pem.certificates_in(certificate, pem.read_file(certificate, way_out))
-    private = pem.key_in(key, pem.read_file(key, "name another file with --set key=FILE"))
-    pem.check_belongs(private, key, chain[0], certificate)
-    _check_chain(certificate, chain, authorities, f"an authority in {ca}")
+    private = pem.key_in(key, pem.read_file(key, f"{another} {_file('key')}"))
+    pem.check_belongs(private, key, chain[0], path=certificate)
+    _check_chain(certificate, chain, authorities, whose=f"an authority in {ca}")
     return Identity(
         pem.pem_of(*chain), pem.key_pem(private), pem.pem_of(*authorities), by_name=False
     )
@@ -112,12 +117,13 @@ def check_dates(path: Path, what: str, certificate: x509.Certificate, clock: dat
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     machine = f"this machine's clock says {pem.in_words(clock)}"
     if clock > end:
-        raise BadInput(f"{path}: {what} expired at {pem.in_words(end)} ({machine}); make a new one")
+        raise BadInput(path, f"{what} expired at {pem.in_words(end)} ({machine})", "make a new one")
     if clock < begin:
-        raise BadInput(
-            f"{path}: {what} is valid from {pem.in_words(begin)} on, by the clock of the machine "
-            f"that made it, and {machine}: the clocks differ; set them, or wait"
+        why = (
+            f"{what} is valid from {pem.in_words(begin)} on, by the clock of the "
+            f"machine that made it, and {machine}: the clocks differ"
         )
+        raise BadInput(path, why, "set them, or wait")
 
 
 def _check_chain(
@@ -125,24 +131,21 @@ def _check_chain(
 ) -> None:
     """Refuses a certificate that every peer would refuse, such as one of another authority."""
     own, *others = chain
-    check_dates(path, "the certificate", own, pem.now())
+    check_dates(path, "the certificate", own, clock=pem.now())
     try:
         permit_in(own)
     except pem.UNREADABLE as error:
-        raise BadInput(
-            f"{path}: the certificate cannot be used ({reason_of(error)}); make a new one"
-        ) from error
+        why = f"the certificate cannot be used ({reason_of(error)})"
+        raise BadInput(path, why, "make a new one") from error
     for between in others:
-        check_dates(path, "a certificate on the way to the authority", between, pem.now())
+        check_dates(path, "a certificate on the way to the authority", between, clock=pem.now())
     if len(authorities) == 1:
-        check_dates(path, "the authority's certificate", authorities[0], pem.now())
+        check_dates(path, "the authority's certificate", authorities[0], clock=pem.now())
     try:
         verify_chain(chain, authorities)
     except (VerificationError, *pem.UNREADABLE) as error:
-        raise BadInput(
-            f"{path}: the certificate is not signed by {whose} ({reason_of(error)}); "
-            "name the files that belong together"
-        ) from error
+        why = f"the certificate is not signed by {whose} ({reason_of(error)})"
+        raise BadInput(path, why, "name the files that belong together") from error
 
 
 def _way_to_sign(key: object) -> tuple[Any, ...] | None:
@@ -159,10 +162,8 @@ def sign(identity: Identity, statement: bytes) -> bytes:
     key: Any = load_pem_private_key(identity.key, None)
     way = _way_to_sign(key)
     if way is None:
-        raise BadInput(
-            f"--set key=FILE: {type(key).__name__} cannot sign what hosts tell each other; give a "
-            "certificate with a key for ECDSA, Ed25519 or RSA"
-        )
+        why = f"{type(key).__name__} cannot sign what hosts tell each other"
+        raise BadInput(_file("key"), why, "give a certificate with a key for ECDSA, Ed25519 or RSA")
     return bytes(key.sign(statement, *way))
 
 
@@ -191,8 +192,8 @@ def check_signed(
                 raise ValueError("its signature has unused bits")
         verify_chain([own, *between], x509.load_pem_x509_certificates(authorities), clock)
         key: Any = own.public_key()
-        way, permit = _way_to_sign(key), permit_in(own)
-        if way is None:
+        permit = permit_in(own)
+        if (way := _way_to_sign(key)) is None:
             raise ValueError("its key is neither ECDSA nor Ed25519 nor RSA")
         key.verify(signature, statement, *way)
     except InvalidSignature as error:

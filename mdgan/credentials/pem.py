@@ -35,10 +35,10 @@ def read_file(path: Path, way_out: str) -> bytes:
     try:
         return read_given(path, _MOST_BYTES)
     except FileNotFoundError as error:
-        raise BadInput(f"{path}: does not exist; {way_out}") from error
+        raise BadInput(path, "does not exist", way_out) from error
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         reason = getattr(error, "strerror", None) or reason_of(error)
-        raise BadInput(f"{path}: cannot be read ({reason}); {way_out}") from error
+        raise BadInput(path, f"cannot be read ({reason})", way_out) from error
 
 
 def certificates_in(path: Path, data: bytes) -> list[x509.Certificate]:
@@ -49,10 +49,9 @@ def certificates_in(path: Path, data: bytes) -> list[x509.Certificate]:
             _ = certificate.subject, certificate.issuer, certificate.extensions
             certificate.public_key()
     except UNREADABLE as error:
-        raise BadInput(
-            f"{path}: holds no certificate that can be read ({reason_of(error)}); "
-            "name a file in PEM format, such as `mdgan credentials` writes"
-        ) from error
+        why = f"holds no certificate that can be read ({reason_of(error)})"
+        way_out = "name a file in PEM format, such as `mdgan credentials` writes"
+        raise BadInput(path, why, way_out) from error
     return found
 
 
@@ -63,7 +62,7 @@ def check_is_private(path: Path) -> None:
     except OSError:
         return  # reading it says what is wrong
     if mode & 0o077:
-        raise BadInput(f"{path}: other users can read this key; run `chmod 600 {path}`")
+        raise BadInput(path, "other users can read this key", f"run `chmod 600 {path}`")
 
 
 def key_in(path: Path, data: bytes) -> PrivateKeyTypes:
@@ -71,16 +70,15 @@ def key_in(path: Path, data: bytes) -> PrivateKeyTypes:
     keys = [found[0] for found in _KEY.finditer(data)]
     if len(keys) != 1:
         how_many = "no private key" if not keys else f"{len(keys)} private keys"
-        raise BadInput(f"{path}: holds {how_many}; name a file in PEM format that holds one")
+        raise BadInput(path, f"holds {how_many}", "name a file in PEM format that holds one")
     try:
         return load_pem_private_key(keys[0], None)
     except UNREADABLE as error:
         if b"ENCRYPTED" in keys[0]:
             way_out = f"write it without one: `openssl pkey -in {path} -out NEW.key`"
-            raise BadInput(f"{path}: the key needs a password; {way_out}") from error
-        raise BadInput(
-            f"{path}: the key cannot be read ({reason_of(error)}); name another file"
-        ) from error
+            raise BadInput(path, "the key needs a password", way_out) from error
+        why = f"the key cannot be read ({reason_of(error)})"
+        raise BadInput(path, why, "name another file") from error
 
 
 def check_belongs(key: PrivateKeyTypes, key_path: Path, own: x509.Certificate, path: Path) -> None:
@@ -92,7 +90,7 @@ def check_belongs(key: PrivateKeyTypes, key_path: Path, own: x509.Certificate, p
         is_its_key = False
     if not is_its_key:
         whose = "the certificate beside it" if path == key_path else f"the certificate {path}"
-        raise BadInput(f"{key_path}: the key does not belong to {whose}; name the pair")
+        raise BadInput(key_path, f"the key does not belong to {whose}", "name the pair")
 
 
 def key_pem(key: PrivateKeyTypes) -> bytes:

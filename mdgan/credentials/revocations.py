@@ -43,15 +43,11 @@ def read_list(path: Path, authorities: list[x509.Certificate]) -> list[x509.Revo
         revoked = list(found)
         is_signed = any(_has_signed(authority, found) for authority in authorities)
     except UNREADABLE as error:
-        raise BadInput(
-            f"{path}: is no list of revoked certificates that can be read ({reason_of(error)}); "
-            "copy the `revoked.pem` of your authority there"
-        ) from error
+        why = f"is no list of revoked certificates that can be read ({reason_of(error)})"
+        raise BadInput(path, why, "copy the `revoked.pem` of your authority there") from error
     if not is_signed:
-        raise BadInput(
-            f"{path}: is not signed by the authority of the run's certificates; "
-            "copy the `revoked.pem` of that authority there"
-        )
+        why = "is not signed by the authority of the run's certificates"
+        raise BadInput(path, why, "copy the `revoked.pem` of that authority there")
     return revoked
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.errors import BadInput
+from mdgan.spelling import flag
 
 
 class Arrays(InMemoryPartitioner):
@@ -24,9 +25,10 @@ class Arrays(InMemoryPartitioner):
             )
         except FileNotFoundError as error:
             raise BadInput(
-                f"{data_dir}: its samples were objects of a Python program that has ended; go on "
-                "with mdgan.Run.open(RUN).resume(dataset=…), or give --data-dir a folder that "
-                "mdgan.Data.save has written"
+                data_dir,
+                "its samples were objects of a Python program that has ended",
+                f"go on with mdgan.Run.open(RUN).resume(dataset=…), or give {flag('data_dir')} a "
+                "folder that mdgan.Data.save has written",
             ) from error
         return torch.from_numpy(images), torch.from_numpy(labels)
 

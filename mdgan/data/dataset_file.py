@@ -10,20 +10,23 @@ A file whose samples depend on settings defines `prepare` instead of all of thes
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from importlib.machinery import SourceFileLoader
 from math import prod
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mdgan.data.find import find_all
-from mdgan.data.partitioner import Partitioner
-from mdgan.data.readable import readable
+from mdgan.data.partitioner import ImageFilesPartitioner, Partitioner
+from mdgan.data.readable import readable, tried_all
 from mdgan.data.settings import DataSettings
+from mdgan.data.tried import used_bits
 from mdgan.errors import BadInput, reason_of, users_code
 from mdgan.gan.build import Build, Models
 from mdgan.models.settings import FILE
@@ -31,6 +34,7 @@ from mdgan.samples.contract import SampleKind, Shape
 from mdgan.samples.kinds import kind_named, kind_of
 from mdgan.settings.declare import suggest
 from mdgan.settings.retired import modern
+from mdgan.spelling import flag, key
 from mdgan.storage import budget
 
 REQUIRED = ("Partitioner", "Generator", "Discriminator", "SHAPE", "Z_DIM")
@@ -92,13 +96,16 @@ class DatasetFile:
     prepare: Callable[[DataSettings], PreparedData] | None = None
     # The side of pictures that fits those in a folder; None if SHAPE says it.
     usual_size: Callable[[Path], int] | None = None
+    picture_bits: int | None = None  # of picture files, that the settings name
 
     @property
     def models(self) -> Models:
         """The models of the file."""
         if self.own_models is None:
             raise BadInput(
-                f"--architecture {FILE}: {self.path} has no models of its own; name an architecture"
+                flag("architecture", FILE),
+                f"{self.path} has no models of its own",
+                "name an architecture",
             )
         return self.own_models
 
@@ -107,75 +114,116 @@ class DatasetFile:
         budget.allow(settings.file_memory)
         if settings.image_size is not None and self.usual_size is None:
             raise BadInput(
-                f"--set image_size={settings.image_size}: the samples of --dataset {self.name} "
-                "have a size of their own; leave it out"
+                key("image_size", settings.image_size),
+                f"the samples of {flag('dataset', self.name)} have a size of their own",
+                "leave it out",
             )
         if self.prepare is None:
-            return self
-        with users_code(f"--dataset {self.name}: cannot be prepared"):
+            return replace(self, picture_bits=settings.picture_bits)
+        with users_code(f"{flag('dataset', self.name)}: cannot be prepared"):
             found = self.prepare(settings)
         if why := found.kind.why_not(found.shape):
-            raise BadInput(f"{self.path}: SHAPE = {found.shape}: {why}")
+            raise BadInput(self.path, f"SHAPE = {found.shape}: {why}")
         models = self.own_models
         if found.models is not None:
             weights = found.kind.value_weights
             models = Models(str(self.path), found.shape, *found.models, weights)
         names = {item.name for item in fields(found)} - {"models"}
         shared = {name: getattr(found, name) for name in names}
+        shared["picture_bits"] = settings.picture_bits
         return replace(self, own_models=models, prepare=None, **shared)
 
-    def check_folder(self, flag: str, folder: str | None) -> None:
+    def check_folder(self, name: str, folder: str | None) -> None:
         """Refuses a folder for data that are not read from files."""
         if folder is not None and not self.reads_files:
-            raise BadInput(f"{flag} {folder}: --dataset {self.name} reads no files; leave it out")
+            raise BadInput(
+                flag(name, folder), f"{flag('dataset', self.name)} reads no files", "leave it out"
+            )
 
     def open(self, data_dir: Path, *, strict: bool = False) -> Partitioner:
         """Reads the data; samples that cannot be read are named in the log and left out."""
         return self._open("Partitioner", self.partitioner, data_dir, strict=strict)
 
+    def found_bits(self, folders: Iterable[Path], *, everywhere: bool) -> tuple[int | None, str]:
+        """How many bits pictures of 16 bits use in some folders, and what is told of it.
+
+        Args:
+            everywhere: whether these are all folders of the run; if not, the user must say it.
+        """
+        looks = []
+        for folder in folders:
+            with self._reading(folder):
+                looks.append(tried_all(self._source(self.partitioner, folder)))
+        bits, said = used_bits(looks)
+        if bits is not None and not everywhere:
+            raise BadInput(
+                flag("data_dir"),
+                f"{said}, and this machine cannot know whether those of others do",
+                f"start all with {key('picture_bits', bits)}, or {key('picture_bits', 16)}",
+            )
+        other = key("picture_bits", 16)
+        return bits, f"{said}, so they are read as {bits} bits; {other} keeps them dark"
+
+    def _source(self, kind: Callable[[Path], Partitioner], data_dir: Path) -> Partitioner:
+        source = kind(data_dir)
+        if isinstance(source, ImageFilesPartitioner):
+            source.picture_bits = self.picture_bits
+        elif self.picture_bits is not None:
+            why = f"{flag('dataset', self.name)} reads no picture files"
+            raise BadInput(key("picture_bits", self.picture_bits), why, "leave it out")
+        return source
+
     def open_held_out(self, data_dir: Path) -> Partitioner:
         """Reads the samples that no worker trains on, as `open` reads the others."""
         if self.held_out is None:
-            raise BadInput(
-                f"--dataset {self.name}: {self.path} defines no HeldOut, a Partitioner of samples "
-                "that no worker trains on; add one"
-            )
+            lacks = "no HeldOut, a Partitioner of samples that no worker trains on"
+            raise BadInput(flag("dataset", self.name), f"{self.path} defines {lacks}", "add one")
         return self._open("HeldOut", self.held_out, data_dir, strict=False)
 
     def _open(
         self, what: str, kind: Callable[[Path], Partitioner], data_dir: Path, *, strict: bool
     ) -> Partitioner:
-        try:
-            source = kind(data_dir)
+        with self._reading(data_dir):
+            source = self._source(kind, data_dir)
             if not isinstance(getattr(source, "labels", None), Tensor):
-                raise BadInput(f"{self.path}: {what} has no labels; it must set them, int64 [n]")
+                raise BadInput(self.path, f"{what} has no labels", "it must set them, int64 [n]")
             if len(source) == 0:
                 which = "sample" if what == "Partitioner" else "held-out sample"
-                raise BadInput(f"--dataset {self.name}: no {which} in {data_dir}; check --data-dir")
+                asked = flag("dataset", self.name)
+                raise BadInput(asked, f"no {which} in {data_dir}", f"check {flag('data_dir')}")
             self._check_labels(what, source)
             source = readable(source, data_dir, strict=strict)
             if self.kind.is_learnt:  # else its samples cannot be encoded yet
                 self._check_samples(what, source)
+        return source
+
+    @contextmanager
+    def _reading(self, data_dir: Path) -> Iterator[None]:
+        try:
+            yield
         except BadInput:
             raise
         except Exception as error:  # a reader may raise anything; the user gets one line
-            raise BadInput(
-                f"--dataset {self.name}: cannot read the data in {data_dir}: {reason_of(error)}"
-            ) from error
-        return source
+            why = f"cannot read the data in {data_dir}: {reason_of(error)}"
+            raise BadInput(flag("dataset", self.name), why) from error
 
     def _check_labels(self, what: str, source: Partitioner) -> None:
         labels = source.labels
         well_formed = labels.dtype == torch.int64 and labels.dim() == 1
         if not well_formed or labels.min() < 0 or labels.max() >= _MOST_CLASSES:
             raise BadInput(
-                f"{self.path}: {what}'s labels must be int64 [n] in [0, {_MOST_CLASSES:,})"
+                self.path, f"{what}'s labels must be int64 [n] in [0, {_MOST_CLASSES:,})"
             )
         if self.num_classes is not None and (highest := int(labels.max())) >= self.num_classes:
             raise BadInput(
-                f"{self.path}: {what} has label {highest}, but NUM_CLASSES = {self.num_classes}: "
-                f"labels are 0-{self.num_classes - 1}; correct one of them"
+                self.path,
+                f"{what} has label {highest}, but NUM_CLASSES = {self.num_classes}: labels are "
+                f"0-{self.num_classes - 1}",
+                "correct one of them",
             )
+        if self.num_classes and 0 < (found := len(source.class_names)) < self.num_classes:
+            why = f"{found} of {self.num_classes} classes, so their numbers are not those of others"
+            raise BadInput(flag("data_dir"), why, "have a folder with samples for each class")
 
     def _check_samples(self, what: str, source: Partitioner) -> None:
         """Checks the shape and range of some of a Partitioner's samples."""
@@ -183,17 +231,19 @@ class DatasetFile:
         images = source.images(some)
         if tuple(images.shape) != (len(some), *self.shape) or images.dtype != torch.float32:
             raise BadInput(
-                f"{self.path}: {what} gives {images.dtype} {list(images.shape[1:])} a sample, "
-                f"must give torch.float32 {list(self.shape)}"
+                self.path,
+                f"{what} gives {images.dtype} {list(images.shape[1:])} a sample, must give "
+                f"torch.float32 {list(self.shape)}",
             )
         if not images.isfinite().all():
-            raise BadInput(f"{self.path}: {what} gives values that are not finite; leave them out")
+            raise BadInput(self.path, f"{what} gives values that are not finite", "leave them out")
         low, high = float(images.min()), float(images.max())
         if low < -1 or high > 1:
             are_pixels = low >= 0 and high <= _MOST_IN_8_BITS
             raise BadInput(
-                f"{self.path}: {what} gives values from {low:g} to {high:g}, outside [−1, 1]; "
-                f"scale them{', for example x / 127.5 - 1' if are_pixels else ''}"
+                self.path,
+                f"{what} gives values from {low:g} to {high:g}, outside [−1, 1]",
+                f"scale them{', for example x / 127.5 - 1' if are_pixels else ''}",
             )
 
 
@@ -202,7 +252,8 @@ def load(name: str, datasets_dir: str | None) -> DatasetFile:
     found = find_all(datasets_dir)
     if name not in found:
         raise BadInput(
-            f"--dataset {name}: not found among {', '.join(sorted(found))}{suggest(name, found)}"
+            flag("dataset", name),
+            f"not found among {', '.join(sorted(found))}{suggest(name, found)}",
         )
     return load_path(found[name])
 
@@ -212,40 +263,41 @@ def load_path(path: Path) -> DatasetFile:
     module = import_file(path, "dataset")
     prepare = getattr(module, "prepare", None)
     if prepare is not None and not callable(prepare):
-        raise BadInput(f"{path}: prepare = {prepare!r:.80} must be a function of the settings")
+        raise BadInput(path, f"prepare = {prepare!r:.80} must be a function of the settings")
     needed = set(REQUIRED if prepare is None else ())
     if hasattr(module, "Partitioner") and not any(hasattr(module, item) for item in _OF_MODELS):
         needed -= _OF_MODELS
     missing = [item for item in REQUIRED if item in needed and not hasattr(module, item)]
     if missing:
         raise BadInput(
-            f"{path}: lacks {', '.join(missing)}; a dataset file defines {', '.join(REQUIRED)}"
+            path, f"lacks {', '.join(missing)}", f"a dataset file defines {', '.join(REQUIRED)}"
         )
     shape = _checked_shape(path, getattr(module, "SHAPE", ()), is_known=prepare is None)
     kind = _checked_kind(path, getattr(module, "KIND", None) or kind_of(shape))
     if prepare is None and (why := kind.why_not(shape)):
-        raise BadInput(f"{path}: SHAPE = {shape}: {why}")
+        raise BadInput(path, f"SHAPE = {shape}: {why}")
     partitioner: Callable[[Path], Partitioner] = getattr(module, "Partitioner", _unprepared)
     models = None
     if all(hasattr(module, item) for item in _OF_MODELS):
         z_dim = module.Z_DIM
         if type(z_dim) is not int or not 0 < z_dim < _MOST_NUMBERS:
-            raise BadInput(f"{path}: Z_DIM = {z_dim!r:.80} must be a positive integer")
+            raise BadInput(path, f"Z_DIM = {z_dim!r:.80} must be a positive integer")
         parts = module.Generator, module.Discriminator
         models = Models(str(path), shape, z_dim, *parts, kind.value_weights)
     defaults = getattr(module, "DEFAULTS", {})
     if not isinstance(defaults, Mapping):
-        raise BadInput(f"{path}: DEFAULTS must be a dict of settings")
+        raise BadInput(path, "DEFAULTS must be a dict of settings")
     held_out = getattr(module, "HeldOut", None)
     if held_out is not None and not callable(held_out):
-        raise BadInput(f"{path}: HeldOut = {held_out!r:.80} must be a Partitioner, or be left out")
+        raise BadInput(path, f"HeldOut = {held_out!r:.80} must be a Partitioner, or be left out")
     num_classes = getattr(module, "NUM_CLASSES", None)
     if num_classes is not None and not (
         type(num_classes) is int and 0 < num_classes <= _MOST_CLASSES
     ):
         raise BadInput(
-            f"{path}: NUM_CLASSES = {num_classes!r:.80} must be a whole number from 1 to "
-            f"{_MOST_CLASSES:,}, or be left out"
+            path,
+            f"NUM_CLASSES = {num_classes!r:.80} must be a whole number from 1 to "
+            f"{_MOST_CLASSES:,}, or be left out",
         )
     return DatasetFile(
         name=path.stem,
@@ -271,9 +323,9 @@ def _checked_kind(path: Path, kind: object) -> SampleKind:
         try:
             return kind_named(kind)
         except BadInput as error:
-            raise BadInput(f"{path}: KIND = {error}") from error
+            raise BadInput(path, f"KIND = {error.marked}") from error
     if not isinstance(kind, SampleKind):
-        raise BadInput(f"{path}: KIND = {kind!r:.80} must be a kind of sample, or be left out")
+        raise BadInput(path, f"KIND = {kind!r:.80} must be a kind of sample, or be left out")
     return kind
 
 
@@ -287,8 +339,9 @@ def _checked_shape(path: Path, shape: object, *, is_known: bool) -> Shape:
     ):
         return shape
     raise BadInput(
-        f"{path}: SHAPE = {shape!r:.80} must be a tuple of whole numbers above 0, such as "
-        "(channels, height, width)"
+        path,
+        f"SHAPE = {shape!r:.80} must be a tuple of whole numbers above 0, such as (channels, "
+        "height, width)",
     )
 
 
@@ -298,11 +351,23 @@ def _unprepared(data_dir: Path) -> Partitioner:
 
 def check_defaults(dataset: DatasetFile, known: Collection[str]) -> None:
     """Checks that a dataset file's DEFAULTS are known settings, equal on every rank."""
-    for key in dataset.defaults:
-        if key not in known:
+    for name in dataset.defaults:
+        if name not in known:
             raise BadInput(
-                f"{dataset.path}: DEFAULTS has unknown key {key!r}{suggest(str(key), known)}"
+                dataset.path, f"DEFAULTS has unknown key {name!r}{suggest(str(name), known)}"
             )
+
+
+class _FromSource(SourceFileLoader):
+    """Compiles a user's file each time, and writes nothing beside it.
+
+    Python takes bytecode from its cache where a file's size and its time in seconds are as they
+    were, so the change of one digit within a second would not be seen.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
 
 
 def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType:
@@ -312,16 +377,16 @@ def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType
     equal names; error messages call the file by `name`, or by its path.
     """
     module_name = f"mdgan_{purpose}_{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
+    loader = _FromSource(module_name, str(path))
+    spec = importlib.util.spec_from_file_location(module_name, path, loader=loader)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except (Exception, SystemExit) as error:  # the user's own code may raise anything
         del sys.modules[module_name]
         raise BadInput(
-            f"{name or path}: cannot be imported: {type(error).__name__}: {reason_of(error)}"
+            name or path, f"cannot be imported: {type(error).__name__}: {reason_of(error)}"
         ) from error
     return module

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from mdgan.errors import BadInput
+from mdgan.spelling import flag
 
 
 def shipped_folder() -> Path:
@@ -17,7 +18,7 @@ def find_all(datasets_dir: str | None) -> dict[str, Path]:
     folders = [shipped_folder()]
     if datasets_dir is not None:
         if not Path(datasets_dir).is_dir():
-            raise BadInput(f"--datasets-dir {datasets_dir}: no such folder")
+            raise BadInput(flag("datasets_dir", datasets_dir), "no such folder")
         folders.append(Path(datasets_dir))
     return {
         path.stem: path.resolve()

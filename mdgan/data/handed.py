@@ -38,8 +38,8 @@ def handed(token: str, name: str) -> Any:
     found = remembered(token)
     if found is None:
         raise BadInput(
-            "its models were objects of a Python program that has ended; go on there with "
-            "mdgan.Run.open(RUN, generator=…, discriminator=…)"
+            "its models were objects of a Python program that has ended",
+            way_out="go on there with mdgan.Run.open(RUN, generator=…, discriminator=…)",
         )
     return found[name]
 
@@ -49,18 +49,27 @@ def _receive() -> None:
     if _received or not (size := os.environ.get(HANDED)):
         return
     if not stat.S_ISFIFO(os.fstat(0).st_mode):
-        raise BadInput(f"{HANDED}={size}: the input is no pipe of a program; unset the variable")
-    content = b""
-    while len(content) < int(size) and (piece := os.read(0, int(size) - len(content))):
-        content += piece
+        raise BadInput(
+            f"{HANDED}={size}", "the input is no pipe of a program", "unset the variable"
+        )
+    content = read_input(int(size))
     _received.append(content)
     try:
         _KNOWN.update(pickle.loads(content))
     except Exception as error:  # the user's own objects may raise anything
         raise BadInput(
-            f"models: cannot be read by the run's processes ({type(error).__name__}: "
-            f"{reason_of(error)}); make them in a module of their own"
+            "models",
+            f"cannot be read by the run's processes ({type(error).__name__}: {reason_of(error)})",
+            "make them in a module of their own",
         ) from error
+
+
+def read_input(size: int) -> bytes:
+    """The next bytes of the input, fewer if it ends."""
+    content = b""
+    while len(content) < size and (piece := os.read(0, size - len(content))):
+        content += piece
+    return content
 
 
 def content_to_pass_on() -> bytes:

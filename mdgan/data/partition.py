@@ -15,6 +15,7 @@ from torch import Tensor
 from mdgan.data.settings import PartitionScheme
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import derive_seed
+from mdgan.spelling import flag
 
 Indices = NDArray[np.int64]
 Parts = list[Indices]
@@ -37,20 +38,22 @@ def partition(
             label of a group is that of its first sample. None if each stands for itself.
     """
     if groups is not None:
-        return _partition_groups(labels, scheme, num_workers, seed, groups)
+        return _partition_groups(labels, scheme, num_workers, seed=seed, groups=groups)
     divide = SCHEMES[scheme.name]
     if len(labels) < num_workers and not lets_workers_share(scheme):
         raise BadInput(
-            f"{num_workers} workers but only {len(labels)} samples: use fewer workers or more "
-            "data, or --partition fegan:C,S, where several may hold the same sample"
+            f"{num_workers} workers but only {len(labels)} samples",
+            f"use fewer workers or more data, or {flag('partition', 'fegan:C,S')}, where several "
+            "may hold the same sample",
         )
     random = np.random.default_rng(derive_seed(seed, "partition", scheme.text, num_workers))
     parts = divide(labels.numpy(), num_workers, random, *scheme.numbers)
     for worker, part in enumerate(parts, start=1):
         if len(part) == 0:
             raise BadInput(
-                f"--partition {scheme}: worker {worker} of {num_workers} would hold no sample; "
-                "use fewer workers, a larger number in the scheme, or another --seed"
+                flag("partition", scheme),
+                f"worker {worker} of {num_workers} would hold no sample",
+                f"use fewer workers, a larger number in the scheme, or another {flag('seed')}",
             )
     return [torch.from_numpy(np.sort(part)) for part in parts]
 
@@ -61,7 +64,10 @@ def _partition_groups(
     names, first = np.unique(groups.numpy(), return_index=True)
     order = np.argsort(first)  # by their first samples, so that names have no say
     of_groups = labels[torch.from_numpy(first[order])]
-    parts = partition(of_groups, scheme, num_workers, seed)
+    if len(of_groups) < num_workers and not lets_workers_share(scheme):
+        few = f"{len(of_groups)} person(s), to whom all {len(labels)} samples belong"
+        raise BadInput(f"{num_workers} workers but only {few}", "use fewer workers or more data")
+    parts = partition(of_groups, scheme, num_workers, seed=seed)
     return [torch.from_numpy(np.flatnonzero(np.isin(groups, names[order][part]))) for part in parts]
 
 
@@ -79,7 +85,9 @@ def _shards(labels: Indices, num_workers: int, random: np.random.Generator, k: f
     """Sorted by class, cut into N·K pieces, K random pieces a worker (McMahan et al. 2017, §3)."""
     num_pieces = num_workers * int(k)
     if num_pieces > _MOST_PIECES:
-        raise BadInput(f"--partition shards:{int(k)}: makes {num_pieces} pieces; use fewer")
+        raise BadInput(
+            flag("partition", f"shards:{int(k)}"), f"makes {num_pieces} pieces", "use fewer"
+        )
     pieces = np.array_split(_by_class(labels, random), num_pieces)
     order = random.permutation(len(pieces)).reshape(num_workers, int(k))
     return [np.concatenate([pieces[piece] for piece in row]) for row in order]
@@ -112,7 +120,7 @@ def _classes(labels: Indices, num_workers: int, random: np.random.Generator, k: 
     per_worker = int(k)
     if per_worker > len(present):
         raise BadInput(
-            f"--partition classes:{per_worker}: the data has only {len(present)} classes"
+            flag("partition", f"classes:{per_worker}"), f"the data has only {len(present)} classes"
         )
     dealt = np.resize(random.permutation(present), num_workers * per_worker)
     hands = dealt.reshape(num_workers, per_worker)

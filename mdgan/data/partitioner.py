@@ -2,6 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,8 +12,14 @@ from torch import Tensor
 
 from mdgan.gan.labels import Known
 from mdgan.samples.kinds import kind_of
-from mdgan.samples.pictures.reading import PictureShape, pixels_to_float, read_fitted, read_image
-from mdgan.storage.foreign_file import read_whole
+from mdgan.samples.pictures.reading import (
+    PictureShape,
+    Seen,
+    look_at,
+    pixels_to_float,
+    read_image,
+)
+from mdgan.storage.foreign_file import ends_of, read_whole
 
 
 def group_of(name: str) -> int:
@@ -46,6 +53,18 @@ class Partitioner(ABC):
         """
         return _contents(self.images(indices))
 
+    @property
+    def lies_in_files(self) -> bool:
+        """Whether each sample lies in a file, or folder, of its own."""
+        return isinstance(next(iter(getattr(self, "paths", ())), None), Path)
+
+    def quick_contents(self, indices: Tensor) -> list[bytes]:
+        """As `contents`, but files are not read wholly; by this a run knows its samples again."""
+        if not self.lies_in_files:
+            return self.contents(indices)
+        paths: Sequence[Path] = getattr(self, "paths", ())
+        return [ends_of(paths[index]) for index in indices.tolist()]
+
     def known(self, indices: Tensor) -> list[Known]:
         """By what an account of privacy knows each sample; those of equal content are one unit."""
         return [Known(content) for content in self.contents(indices)]
@@ -63,9 +82,10 @@ class Partitioner(ABC):
         num_classes = int(self.labels.max()) + 1
         return torch.bincount(self.labels[indices], minlength=num_classes).tolist()
 
-    def try_reading(self, index: int) -> None:
-        """Reads one sample and forgets it; raises anything if it cannot be read."""
+    def try_reading(self, index: int) -> Seen:
+        """Reads one sample, says what it is and forgets it; raises anything if that fails."""
         self.images(torch.tensor([index]))
+        return {}
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -102,6 +122,7 @@ class ImageFilesPartitioner(Partitioner):
     """
 
     shape: PictureShape
+    picture_bits: int | None = None  # of values that have more than 8; None for 16
     read_one_by_one = True
 
     def __init__(self, data_dir: Path) -> None:
@@ -112,15 +133,18 @@ class ImageFilesPartitioner(Partitioner):
         """Lists the files of `--data-dir` in a fixed order: n paths, and labels, int64 [n]."""
 
     def images(self, indices: Tensor) -> Tensor:
-        chosen = [read_image(self.paths[i], self.shape).numpy() for i in indices.tolist()]
+        chosen = [self._image(self.paths[i]).numpy() for i in indices.tolist()]
         return torch.from_numpy(np.stack(chosen))  # numpy, for the reason that `read_image` gives
+
+    def _image(self, path: Path) -> Tensor:
+        return read_image(path, self.shape, self.picture_bits or 16)
 
     def contents(self, indices: Tensor) -> list[bytes]:
         return [read_whole(self.paths[i], None) for i in indices.tolist()]
 
-    def try_reading(self, index: int) -> None:
-        """Decodes one picture; raises anything if it cannot be read."""
-        read_fitted(self.paths[index], self.shape, roughly=True)
+    def try_reading(self, index: int) -> Seen:
+        """Decodes one picture and says what it is; raises anything if it cannot be read."""
+        return look_at(self.paths[index], self.shape, self.picture_bits or 16)
 
 
 class NoSamples(Partitioner):

@@ -6,22 +6,26 @@ travel to the server holds one.
 
 import contextlib
 import hashlib
-import json
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
 
+import msgspec
 import PIL
 import torch
 from torch import Tensor
 
 from mdgan.data.partitioner import ImageFilesPartitioner, InMemoryPartitioner, Partitioner
+from mdgan.data.tried import TriedSamples, used_bits
 from mdgan.errors import BadInput
 from mdgan.gan.labels import Known, Samples
-from mdgan.samples.pictures.reading import why_unreadable
+from mdgan.samples.pictures.files import readable_formats
+from mdgan.samples.pictures.reading import Seen, why_unreadable
+from mdgan.samples.tensors.reading import TURNED
 from mdgan.settings.machine import cache_folder, num_cores
+from mdgan.spelling import flag, key
 from mdgan.storage.budget import TooLarge
 from mdgan.storage.whole_file import write_whole
 
@@ -64,6 +68,13 @@ class Readable(Partitioner):
 
     def contents(self, indices: Tensor) -> list[bytes]:
         return self._source.contents(self._indices[indices])
+
+    @property
+    def lies_in_files(self) -> bool:
+        return self._source.lies_in_files
+
+    def quick_contents(self, indices: Tensor) -> list[bytes]:
+        return self._source.quick_contents(self._indices[indices])
 
     def known(self, indices: Tensor) -> list[Known]:
         return self._source.known(self._indices[indices])
@@ -118,7 +129,9 @@ class Readable(Partitioner):
             here = (position + step) % len(self)
             with contextlib.suppress(Exception):  # a reader may raise anything
                 return self.read(here), here
-        raise BadInput(f"not one of {len(self)} samples can be read any more; see the worker's log")
+        raise BadInput(
+            f"not one of {len(self)} samples can be read any more", way_out="see the worker's log"
+        )
 
 
 def readable(source: Partitioner, data_dir: Path, *, strict: bool) -> Partitioner:
@@ -129,60 +142,94 @@ def readable(source: Partitioner, data_dir: Path, *, strict: bool) -> Partitione
     """
     if isinstance(source, InMemoryPartitioner):
         return source
-    bad = _unreadable(source)
+    tried, are_pictures = tried_all(source), isinstance(source, ImageFilesPartitioner)
+    bad, name = tried.bad, partial(_name, source, data_dir)
+    said = tried.said(name, are_pictures=are_pictures)
+    if turned := said.pop(TURNED, None):
+        _log.info("%s: %s", data_dir, turned)
+    bits, dark = used_bits([tried])
+    if bits is not None and getattr(source, "picture_bits", None) is None:
+        said[dark] = f"{dark}, but this run reads all 16 bits, so they are nearly black"
+    if said:
+        warn_once(f"{data_dir}: {'; '.join(said.values())}")
     if not bad:
         return source
-    pictures = "pictures" if isinstance(source, ImageFilesPartitioner) else "samples"
+    pictures = "pictures" if are_pictures else "samples"
     count = f"{len(bad)} of {len(source)} {pictures} in {data_dir} cannot be read"
-    named = [f"{_name(source, index, data_dir)} ({bad[index]})" for index in sorted(bad)]
+    named = [f"{name(index)} ({bad[index]})" for index in sorted(bad)]
     if len(bad) == len(source):
-        raise BadInput(f"{count}, first {named[0]}; check --data-dir")
+        raise BadInput(f"{count}, first {named[0]}", way_out=f"check {flag('data_dir')}")
+    if 2 * len(bad) > len(source):
+        raise BadInput(
+            flag("data_dir", data_dir),
+            f"most of it is no use: {count}, first {named[0]}",
+            "repair them, or move them out of the folder",
+        )
     if strict:
         raise BadInput(
-            f"--set strict_data=true: {count}, first {named[0]}; repair or remove what "
-            "cannot be read, or leave strict_data out"
+            key("strict_data", True),
+            f"{count}, first {named[0]}",
+            "repair or remove what cannot be read, or leave strict_data out",
         )
     more = [f"{len(bad) - _MOST_NAMED} more"] if len(bad) > _MOST_NAMED else []
     which = ", ".join([*named[:_MOST_NAMED], *more])
-    warn_once(f"{count} and will be left out: {which}; --set strict_data=true would refuse")
+    refused = key("strict_data", True)
+    warn_once(f"{count} and will be left out: {which}; {refused} would refuse")
     is_good = torch.ones(len(source), dtype=torch.bool)
     is_good[list(bad)] = False
     return Readable(source, is_good.nonzero().squeeze(1))
 
 
-def _name(source: Partitioner, index: int, data_dir: Path) -> str:
+def _name(source: Partitioner, data_dir: Path, index: int) -> str:
     paths = getattr(source, "paths", None)
     if paths is None:
         return f"sample {index}"
     path = paths[index]
-    name = str(path.relative_to(data_dir) if path.is_relative_to(data_dir) else path)
+    is_below = path.is_relative_to(data_dir) and path != data_dir
+    return shown(str(path.relative_to(data_dir) if is_below else path))
+
+
+def refuse(error: OSError) -> None:
+    """Raises the error that `os.walk` hands over instead."""
+    raise error
+
+
+def shown(name: str) -> str:
+    """The name of a file as a line may have it."""
     return name if name.isprintable() else ascii(name)
 
 
-def _unreadable(source: Partitioner) -> dict[int, str]:
-    """For each sample that cannot be read the reason, from the cache if it knows these files."""
-    cache = _cache_file(source) if isinstance(source, ImageFilesPartitioner) else None
-    if cache is not None:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            known = json.loads(cache.read_bytes())
-            bad = {int(index): str(reason) for index, reason in known.items()}
-            if all(0 <= index < len(source) for index in bad):
-                return bad
+_tried: dict[str, TriedSamples] = {}
+
+
+def tried_all(source: Partitioner) -> TriedSamples:
+    """What trying all samples has shown, from the cache if it knows these files."""
+    digest = _digest(source) if isinstance(source, ImageFilesPartitioner) else None
+    if digest is not None and digest in _tried:
+        return _tried[digest]
+    folder = cache_folder()
+    cache = folder and digest and folder / "pictures" / f"{digest}.json"
+    if cache:
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            known = msgspec.json.decode(cache.read_bytes(), type=TriedSamples)
+            if all(0 <= index < len(source) for index in known.bad):
+                return known
     began = time.monotonic()
-    failures = _try_all(source)
-    bad = {index: reason for index, (reason, _) in failures.items()}
-    took_long = time.monotonic() - began >= _WORTH_KEEPING_SECONDS
-    if cache is not None and took_long and all(will_last for _, will_last in failures.values()):
+    tried, will_last = _try_all(source)
+    if digest is None or not will_last:
+        return tried
+    _tried[digest] = tried
+    if cache and time.monotonic() - began >= _WORTH_KEEPING_SECONDS:
         with contextlib.suppress(OSError):  # the cache only saves time
             cache.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(cache, json.dumps(bad).encode())
-    return bad
+            write_whole(cache, msgspec.json.encode(tried))
+    return tried
 
 
-def _cache_file(source: ImageFilesPartitioner) -> Path | None:
-    """The file about exactly these pictures, by their paths, sizes and times of change."""
-    folder = cache_folder()
-    digest = hashlib.sha256(f"{PIL.__version__} {source.shape}".encode())
+def _digest(source: ImageFilesPartitioner) -> str | None:
+    """Of the paths, sizes and times of change of exactly these pictures, and how they are read."""
+    read_by = f"{PIL.__version__} {readable_formats()} {source.shape} {source.picture_bits}"
+    digest = hashlib.sha256(read_by.encode())
     try:
         for path in source.paths:
             about = path.stat()
@@ -190,40 +237,43 @@ def _cache_file(source: ImageFilesPartitioner) -> Path | None:
             digest.update(known.encode(errors="surrogateescape"))
     except OSError:
         return None
-    return None if folder is None else folder / "pictures" / f"{digest.hexdigest()}.json"
+    return digest.hexdigest()
 
 
-def _try_all(source: Partitioner) -> dict[int, tuple[str, bool]]:
+def _try_all(source: Partitioner) -> tuple[TriedSamples, bool]:
     """Reads every sample, by threads where that helps; says how far it is if that takes long.
 
     Returns:
-        Of each that cannot be read why, and whether that will be so until its file changes.
+        What was found, and whether that will be so until a file changes.
     """
     pieces = [range(i, min(i + _AT_ONCE, len(source))) for i in range(0, len(source), _AT_ONCE)]
-    failures: dict[int, tuple[str, bool]] = {}
+    tried, all_last = TriedSamples({}, {}), True
     told = time.monotonic()
     pool, each = ThreadPoolExecutor(num_cores()), partial(_try_some, source)
     results = pool.map(each, pieces) if source.read_one_by_one else map(each, pieces)
     try:
         for piece, found in zip(pieces, results, strict=True):
-            failures.update(found)
+            for index, (seen, will_last) in zip(piece, found, strict=True):
+                all_last &= will_last
+                tried.add(index, seen)
             if time.monotonic() - told > _SILENT_SECONDS:
                 told = time.monotonic()
                 how_far = f"trying to read every sample: {piece.stop:,} of {len(source):,}"
                 _log.info(how_far, extra={"shown": "live"})
     finally:
         pool.shutdown(cancel_futures=True)
-    return failures
+    return tried, all_last
 
 
-def _try_some(source: Partitioner, indices: range) -> dict[int, tuple[str, bool]]:
-    failures = {}
+def _try_some(source: Partitioner, indices: range) -> list[tuple[Seen | str | None, bool]]:
+    """Of some samples what was seen, or why they cannot be read; and whether that will last."""
+    found = list[tuple[Seen | str | None, bool]]()
     for index in indices:
         try:
-            source.try_reading(index)
+            found.append((source.try_reading(index), True))
         except Exception as error:  # a reader may raise anything
             is_of_machine = isinstance(error, OSError) and error.errno
             will_last = not is_of_machine and not isinstance(error, TooLarge)
             path = source.paths[index] if isinstance(source, ImageFilesPartitioner) else None
-            failures[index] = why_unreadable(error, path), will_last
-    return failures
+            found.append((why_unreadable(error, path), will_last))
+    return found

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from mdgan.data.find import find_all
+from mdgan.errors import BadInput
 from mdgan.settings import declare
 from mdgan.settings.machine import path_of
+from mdgan.spelling import flag
 
 PARTITION_FORMS = (
     "iid, sorted, dirichlet:ALPHA, shards:K, classes:K, fegan:MAX_CLASSES,MAX_SAMPLES, none"
@@ -84,7 +86,6 @@ class DataSettings(declare.Settings, group="data"):
         "Folder with your own dataset files, looked at first.",
         declare.text(),
         metavar="DIR",
-        is_usual=True,
     )
     data_dir: str | None = declare.own_setting(
         None,
@@ -96,17 +97,29 @@ class DataSettings(declare.Settings, group="data"):
     )
     schema: str | None = declare.own_setting(
         None,
-        "For --dataset table: the file that says what columns there are; see mdgan schema.",
+        "Which columns tables have; see mdgan schema.",
         declare.text(),
         metavar="FILE",
+        is_usual=True,
+        group="tables",
+    )
+    map: str | None = declare.own_setting(
+        None,
+        "How the files here say what the schema does; mdgan schema map drafts "
+        "it, and it is sent nowhere. Held-out rows are read without. {rank} is as in --data-dir.",
+        declare.text(),
+        metavar="FILE",
+        is_usual=True,
+        group="tables",
     )
     target: str | None = declare.setting(
         None,
-        "For --dataset table: the column that rows are asked for by, and that a classifier is to "
-        "predict.",
+        "The column that rows are asked for by, and that a classifier is to predict.",
         declare.text(),
         metavar="COLUMN",
         other_names=("--label-column", "--outcome"),
+        is_usual=True,
+        group="tables",
     )
     rows_per_person: int | None = declare.setting(
         None,
@@ -116,6 +129,7 @@ class DataSettings(declare.Settings, group="data"):
         metavar="K",
         default_text="all",
         is_usual=False,
+        group="tables",
     )
     image_size: int | None = declare.key_setting(
         None,
@@ -123,6 +137,15 @@ class DataSettings(declare.Settings, group="data"):
         declare.whole(8, 1024, below="smaller pictures cannot be halved"),
         metavar="PIXELS",
         default_text="that of the files up to 64, if all ranks are on one machine; else 64",
+    )
+    picture_bits: int | None = declare.key_setting(
+        None,
+        "Of picture files with 16 bits a value, how many of these bits are used: 12 of most "
+        "scanners.",
+        declare.whole(8, 16),
+        metavar="BITS",
+        default_text="8, 10, 12 or 14 if all stay below that and all ranks are on one machine, or "
+        "16",
     )
     strict_data: bool = declare.own_key_setting(
         False,
@@ -149,3 +172,16 @@ class DataSettings(declare.Settings, group="data"):
         """The folder that holds one worker's data."""
         given = self.data_dir or f"data/{dataset_name}"
         return path_of(given.replace("{rank}", str(rank)))
+
+    def map_of(self, path: Path) -> Path | None:
+        """The map for files at a path, if that is `--data-dir`; held-out rows need none."""
+        if self.map is None:
+            return None
+        given = str(path_of(self.data_dir or f"data/{self.dataset}"))
+        if "{rank}" in self.map and "{rank}" not in given:
+            why = f"names a map for each rank, and {flag('data_dir', given)} one place for all"
+            raise BadInput(flag("map", self.map), why, "write {rank} in both, or in none")
+        found = re.fullmatch(r"(\d+)".join(map(re.escape, given.split("{rank}"))), str(path))
+        if found is None:
+            return None
+        return path_of(self.map.replace("{rank}", found[1] if found.groups() else ""))

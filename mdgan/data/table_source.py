@@ -20,7 +20,10 @@ from mdgan.samples.table.kind import TableKind
 from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import read_schema, schema_text
+from mdgan.samples.table.site_map import SiteMap, SiteView, read_map
+from mdgan.samples.table.texts import are_numbered
 from mdgan.settings.machine import path_of
+from mdgan.spelling import flag
 
 
 class TablePartitioner(InMemoryPartitioner):
@@ -30,6 +33,7 @@ class TablePartitioner(InMemoryPartitioner):
         seen: how often each row was met before, at other sites on this machine; it goes on.
         file: where the rows lie; None if they lie in no file.
         kept: which rows of the file these are, int64 [n]; None for all.
+        site_map: what the file says in other words than the schema; None for nothing.
     """
 
     def __init__(
@@ -39,11 +43,13 @@ class TablePartitioner(InMemoryPartitioner):
         seen: dict[bytes, int] | None = None,
         file: Path | None = None,
         kept: "np.typing.NDArray[np.int64] | None" = None,
+        site_map: SiteMap | None = None,
     ) -> None:
         self.kind = kind
         self.rows = rows
         self._seen = {} if seen is None else seen
         self._file, self._kept = file, kept
+        self._view = SiteView(kind.schema, site_map)
         self.labels = kind.labels_of(rows)
         self.class_names = kind.class_names
         if rows.persons is not None:
@@ -66,39 +72,59 @@ class TablePartitioner(InMemoryPartitioner):
     def contents(self, indices: Tensor) -> list[bytes]:
         return [known.content for known in self.known(indices)]
 
+    def quick_contents(self, indices: Tensor) -> list[bytes]:
+        """See `Partitioner`; rows by their values, and whose they are."""
+        rows = self.rows.of(indices.numpy())
+        values = [row.tobytes() for row in rows.values + 0.0]  # which makes −0 0
+        if rows.persons is None:
+            return values
+        persons = (canonical(each).encode(errors="surrogatepass") for each in rows.persons)
+        return [row + person for row, person in zip(values, persons, strict=True)]
+
     def known(self, indices: Tensor) -> list[Known]:
         """See `Partitioner`: rows by what their file says, whatever the schema makes of it."""
         return [self._known[place] for place in indices.tolist()]
 
     @cached_property
     def _known(self) -> list[Known]:
-        """Of all rows. A row of a person is known by both, as another schema may not name it."""
+        """Of all rows. A row of a person is known by both, as another schema may not name it.
+
+        Ignored columns count as if the file had none, and mapped ones as the schema has them; but
+        it is known by all that its file says, too, as that stays when a map or schema changes.
+        """
         schema, persons = self.kind.schema, self.rows.persons
         source = b"" if self._file is None else b"file " + bytes(self._file.resolve())
         found: list[Known] = []
-        for place, (row, alias) in enumerate(self._contents_of_rows()):
+        raw = self._contents_of_rows(None) if self._file and self._view.changes else None
+        for place, (row, alias) in enumerate(self._contents_of_rows(self._view)):
             before = self.rows.values[place].tobytes()
             number, again = (self._seen.get(each, 0) for each in (before, row))
             self._seen |= {before: number + 1, row: again + 1}
-            as_before = before + number.to_bytes(8, "little")
+            also = {"before": before + number.to_bytes(8, "little"), "source": source}
+            also["given"] = raw[place][0] if raw else b""
             if persons is not None:
                 content = b"person " + canonical(persons[place]).encode(errors="surrogatepass")
-                found.append(Known(content, row, alias, as_before, source))
+                found.append(Known(content, row, alias, **also))
                 continue
             content = row + (
                 b" #%d" % (again + 1) if schema.rows_are_independent and again else b""
             )
-            found.append(Known(content, before=as_before, source=source))
+            found.append(Known(content, **also))
         return found
 
-    def _contents_of_rows(self) -> list[tuple[bytes, bytes]]:
-        """Of each row what its file says in all columns, and in those but the person's."""
+    def _contents_of_rows(self, view: SiteView | None) -> list[tuple[bytes, bytes]]:
+        """Of each row what its file says in all columns that count, and without the person's."""
         if self._file is None:
             return contents_of_rows(self.rows)
-        found = contents_of_files(self._file, self.kind.schema.person or "")
+        found = contents_of_files(
+            self._file,
+            self.kind.schema.person or "",
+            no_header=are_numbered(self.kind.schema.names),
+            view=view,
+        )
         kept = range(len(self.rows)) if self._kept is None else self._kept.tolist()
         if len(found) < len(self.rows) or (self._kept is None and len(found) > len(self.rows)):
-            raise BadInput(f"{self._file}: has changed since it was read; start again")
+            raise BadInput(self._file, "has changed since it was read", "start again")
         return [found[place] for place in kept]
 
 
@@ -106,16 +132,18 @@ def prepare_table(settings: DataSettings) -> PreparedData:
     """What `--dataset table` trains on: the rows of `--data-dir`, by `--schema` and `--target`."""
     if settings.schema is None:
         raise BadInput(
-            "--dataset table: needs --schema FILE, which says what columns there are; "
-            "mdgan schema draft FILE makes one"
+            flag("dataset", "table"),
+            f"needs {flag('schema', 'FILE')}, which says what columns there are",
+            "mdgan schema draft FILE makes one",
         )
     kind = TableKind(read_schema(path_of(settings.schema)), settings.target)
     if settings.rows_per_person is not None and not kind.schema.person:
         raise BadInput(
-            f"--rows-per-person {settings.rows_per_person}: --schema {settings.schema} names no "
-            'person; add "person": "COLUMN" to it, or leave that out'
+            flag("rows_per_person", settings.rows_per_person),
+            f"{flag('schema', settings.schema)} names no person",
+            'add "person": "COLUMN" to it, or leave that out',
         )
-    return table_data(kind, _tables(kind, settings.rows_per_person))
+    return table_data(kind, _tables(kind, settings))
 
 
 def table_data(
@@ -130,40 +158,50 @@ def table_data(
         kind.shape,
         kind,
         rows_of,
-        held_out,
-        kind.num_classes,
+        held_out=held_out,
+        num_classes=kind.num_classes,
         agreed={"schema_sha256": kind.schema.sha256},
         reads_files=reads_files,
         keeps={KEPT_SCHEMA: schema_text(kind.schema).encode()} if reads_files else {},
     )
 
 
-def _tables(kind: TableKind, most: int | None) -> Callable[[Path], TablePartitioner]:
-    """Opens the tables of the sites here, each once, with at `most` so many rows of a person."""
+def _tables(kind: TableKind, settings: DataSettings) -> Callable[[Path], TablePartitioner]:
+    """Opens the tables of the sites here, each once."""
+    most = settings.rows_per_person
     opened: dict[Path, TablePartitioner] = {}
     seen: dict[bytes, int] = {}
 
     def read(path: Path) -> TablePartitioner:
         target = None if kind.target is None else kind.schema.columns[kind.target].name
-        rows, kept = read_rows(path, kind.schema, target), None
+        map_file = settings.map_of(path)
+        site_map = None if map_file is None else read_map(map_file, kind.schema)
+        if site_map is None and settings.map is not None:
+            warn_once(
+                f"{path}: is read as it is, since {flag('map')} is of {flag('data_dir')}; it must "
+                "have the schema's spellings and units"
+            )
+        rows, kept = read_rows(path, kind.schema, target, site_map=site_map), None
         if most is not None and rows.persons is not None:
             kept = _some_of_each(rows, most)
             if left_out := len(rows) - len(kept):
                 warn_once(
                     f"{path}: {left_out:,} of {len(rows):,} rows are left out, since each person "
-                    f"adds {most} at most (--rows-per-person)"
+                    f"adds {most} at most ({flag('rows_per_person')})"
                 )
             rows = rows.of(kept)
         for other, source in opened.items():
             if np.array_equal(source.rows.values, rows.values, equal_nan=True):
                 warn_once(f"{path} and {other} hold the same rows; give each site its own")
-        return TablePartitioner(kind, rows, seen, path, kept)
+        return TablePartitioner(kind, rows, seen, file=path, kept=kept, site_map=site_map)
 
     def open_once(path: Path) -> TablePartitioner:
         if not path.exists():
             raise BadInput(
-                f"--data-dir {path}: no such file; give a CSV or Parquet file, or a folder of "
-                "them; {rank} in it stands for the number of the site"
+                flag("data_dir", path),
+                "no such file",
+                "give a CSV or Parquet file, or a folder of them; {rank} in it stands for the "
+                "number of the site",
             )
         if (place := path.resolve()) not in opened:
             opened[place] = read(path)

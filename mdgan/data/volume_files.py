@@ -1,18 +1,28 @@
 """Volumes in files, each read when it is drawn; all of a patient go to one worker."""
 
+import hashlib
 import os
-from collections.abc import Iterator
+import re
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from mdgan.data.partitioner import Partitioner, group_of
+from mdgan.data.readable import refuse, shown, warn_once
 from mdgan.errors import BadInput
-from mdgan.samples.tensors.reading import DICOM, NIFTI, patient_of, read_volume
-from mdgan.storage.foreign_file import read_whole
+from mdgan.samples.pictures.files import ending_of, is_of_machine
+from mdgan.samples.pictures.reading import Seen, why_unreadable
+from mdgan.samples.tensors.reading import NIFTI, fit, patient_of, read_scan, read_volume
+from mdgan.samples.tensors.slices import DICOM, DIRECTORY, dicom_files, is_dicom
+from mdgan.spelling import flag
+from mdgan.storage.foreign_file import ends_of, open_regular, read_whole
 
 _EXPECTED = f"NIfTI files ({' '.join(NIFTI)}), or a folder of {' '.join(DICOM)} for each series"
+_MASK = re.compile(r"(^|[^a-z])(a|d|brain)?(seg|mask|label|labelmap|segmentation|roi|gt)s?$")
+_MASKS = re.compile(r"(label|mask|segmentation)s?(tr|ts)?$")
+_MASK_KIND = "masks beside scans"
+_LOST = (".mha", ".mhd", ".nrrd", ".mgz", ".mgh", ".hdr")  # volumes that are not read
 
 
 class VolumesPartitioner(Partitioner):
@@ -25,10 +35,21 @@ class VolumesPartitioner(Partitioner):
 
     def __init__(self, data_dir: Path) -> None:
         if not data_dir.is_dir():
-            raise BadInput(f"--data-dir {data_dir}: no such folder; expected {_EXPECTED}")
-        self.paths = sorted(_volumes_below(data_dir))
+            raise BadInput(flag("data_dir", data_dir), "no such folder", f"expected {_EXPECTED}")
+        self.paths, others = _files_below(data_dir)
+        skipped = "; ".join(
+            f"{kind}: {len(paths):,}, first {shown(str(min(paths).relative_to(data_dir)))}"
+            for kind, paths in sorted(others.items())
+        )
         if not self.paths:
-            raise BadInput(f"--data-dir {data_dir}: no volume in it; expected {_EXPECTED}")
+            why = "no volume in it" + (skipped and f", but {skipped}")
+            raise BadInput(flag("data_dir", data_dir), why, f"expected {_EXPECTED}")
+        if sum(len(others.get(kind, ())) for kind in _LOST) > len(self.paths):
+            why = f"most of it cannot be read: {skipped}; {len(self.paths):,} would be left"
+            way_out = "save them as NIfTI, or move them out of the folder"
+            raise BadInput(flag("data_dir", data_dir), why, way_out)
+        if skipped:
+            warn_once(f"skipped in {data_dir}: {skipped}")
         self.labels = torch.zeros(len(self.paths), dtype=torch.int64)
         self.groups = torch.tensor([group_of(self._patient(path)) for path in self.paths])
 
@@ -41,31 +62,78 @@ class VolumesPartitioner(Partitioner):
             return str(path)
 
     def images(self, indices: Tensor) -> Tensor:
-        chosen = [self.paths[i] for i in indices.tolist()]
-        return torch.stack(
-            [read_volume(path, self.shape, self.window, self.spacing) for path in chosen]
-        )
+        return torch.stack([self._image(self.paths[i]) for i in indices.tolist()])
+
+    def _image(self, path: Path) -> Tensor:
+        try:
+            return read_volume(path, self.shape, self.window, spacing=self.spacing)
+        except BadInput:
+            raise
+        except Exception as error:  # its reader may raise anything; the user must learn which file
+            why = f"cannot read this volume ({why_unreadable(error, None)})"
+            raise BadInput(path, why, "remove or repair it") from error
+
+    def try_reading(self, index: int) -> Seen:
+        """See `Partitioner`; what was seen is what was done to the volume, and how often."""
+        scan = read_scan(self.paths[index])
+        fit(scan, self.shape, self.window, spacing=self.spacing)
+        return {note: (number, "") for note, number in scan.notes.items()}
 
     def contents(self, indices: Tensor) -> list[bytes]:
         """See `Partitioner`; of a series the bytes of its slices, one after the other."""
-        return [_content(self.paths[i]) for i in indices.tolist()]
+        chosen = [self.paths[i] for i in indices.tolist()]
+        files = [dicom_files(path) if path.is_dir() else [path] for path in chosen]
+        return [b"".join(read_whole(file, None) for file in each) for each in files]
+
+    def quick_contents(self, indices: Tensor) -> list[bytes]:
+        """See `Partitioner`; what is not packed may differ in its middle alone."""
+        chosen = [self.paths[i] for i in indices.tolist()]
+        files = [dicom_files(path) if path.is_dir() else [path] for path in chosen]
+        return [b"".join(sorted(map(_brief, each))) for each in files]
 
 
-def _volumes_below(folder: Path) -> Iterator[Path]:
-    for parent, folders, names in os.walk(folder, onerror=_refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        shown = [name for name in names if not name.startswith(".")]
-        yield from (Path(parent, name) for name in shown if name.lower().endswith(NIFTI))
-        if any(name.lower().endswith(DICOM) for name in shown):
-            yield Path(parent)
+def _brief(path: Path) -> bytes:
+    """What tells a file from others; packed ones have a sum of their content at the end."""
+    if path.suffix.lower() == ".gz":
+        return ends_of(path)
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "blake2b").digest()
 
 
-def _refuse(error: OSError) -> None:
-    raise error
+def _files_below(folder: Path) -> tuple[list[Path], dict[str, list[Path]]]:
+    """The volumes below a folder, sorted, and all other files by their kind.
+
+    Masks are no scans where both lie there; a folder of nothing but masks is taken as it is.
+    """
+    volumes: set[Path] = set()
+    others: dict[str, list[Path]] = {}
+    for parent, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not is_of_machine(name)]
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        for path in (Path(parent, name) for name in [*names, *links] if not is_of_machine(name)):
+            is_nifti = path.name.lower().endswith(NIFTI)
+            if is_nifti and _is_mask(path.relative_to(folder)):
+                others.setdefault(_MASK_KIND, []).append(path)
+            elif is_nifti:
+                volumes.add(path)
+            elif is_dicom(path):
+                volumes.add(path.parent)
+            else:
+                others.setdefault(_kind_of_other(path), []).append(path)
+    if not volumes:
+        volumes.update(others.pop(_MASK_KIND, []))
+    return sorted(volumes), others
 
 
-def _content(path: Path) -> bytes:
-    if not path.is_dir():
-        return read_whole(path, None)
-    files = sorted(one for one in path.iterdir() if one.name.lower().endswith(DICOM))
-    return b"".join(read_whole(one, None) for one in files)
+def _is_mask(path: Path) -> bool:
+    """Whether the name of a file or its folders says that it marks voxels of another."""
+    stem = path.name.lower().partition(".nii")[0]
+    return bool(_MASK.search(stem)) or any(_MASKS.match(part.lower()) for part in path.parts[:-1])
+
+
+def _kind_of_other(path: Path) -> str:
+    if path.is_symlink() and not path.is_file():
+        return "links to folders" if path.is_dir() else "links to nothing"
+    if path.stem.upper() == DIRECTORY:
+        return DIRECTORY
+    return shown(ending_of(path.name)[:20]) or "files without an ending"

@@ -1,5 +1,7 @@
 """What all sites learn together before training: counts that hosts add up; see `SampleKind`."""
 
+from math import sqrt
+
 import torch
 from torch import Tensor
 
@@ -7,25 +9,30 @@ from mdgan.engine.answers import AnswerForm
 from mdgan.gan.exact_sum import FixedPoint
 from mdgan.gan.model_state import digest_of
 from mdgan.messages import Kind, Message
+from mdgan.privacy.noise import lattice_step
 from mdgan.samples.contract import SampleKind
 
-_MOST_COUNT = 2.0**48
-_WHOLE = FixedPoint(1.0, _MOST_COUNT)
+_WHOLE = FixedPoint(1.0, 2.0**48)
 
 
-def counts_form(num_counts: int) -> AnswerForm:
-    """How hosts answer: whole numbers, which are exact in any order."""
-    return AnswerForm(Kind.COUNTS, (num_counts,), arithmetic=_WHOLE)
+def counts_form(kind: SampleKind, *, noisy: bool) -> AnswerForm:
+    """How hosts answer: whole numbers, or multiples of noise's step; exact in any order."""
+    if not noisy:
+        return AnswerForm(Kind.COUNTS, (kind.num_counts,), arithmetic=_WHOLE)
+    step = lattice_step(sqrt(kind.num_histograms), kind.num_noisy_counts)
+    exact = FixedPoint(1 / step, 2.0**50 * step)
+    return AnswerForm(Kind.COUNTS, (kind.num_noisy_counts,), arithmetic=exact)
 
 
-def read_counts(message: Message, num_counts: int, *, noisy: bool) -> Tensor:
+def read_counts(message: Message, form: AnswerForm) -> Tensor:
     """The counts, float64, of a host that may be hostile; ValueError if they are malformed."""
     counts = message.tensors.get("counts", torch.empty(0))
-    if counts.shape != (num_counts,) or counts.dtype != torch.int64:
+    whole = form.arithmetic == _WHOLE
+    if counts.shape != form.shape or counts.dtype != (torch.int64 if whole else torch.float64):
         raise ValueError(f"counts of {counts.dtype} {list(counts.shape)}")
-    if int(counts.abs().max()) >= _MOST_COUNT or (not noisy and int(counts.min()) < 0):
+    if not bool((counts.abs() < form.arithmetic.largest).all()) or (whole and counts.min() < 0):
         raise ValueError("counts that no rows have")
-    return counts.double()
+    return form.arithmetic.steps(counts) / form.arithmetic.scale
 
 
 def published(kind: SampleKind, counts: Tensor, *, noisy: bool) -> Tensor:

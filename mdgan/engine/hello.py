@@ -73,7 +73,7 @@ class HostHello(msgspec.Struct, frozen=True):
     @property
     def owner(self) -> Owner:
         """Which host says it."""
-        return Owner(self.key, self.certificate, self.address, self.serial)
+        return Owner(self.key, self.certificate, self.address, serial=self.serial)
 
 
 def make_hello(

@@ -90,8 +90,9 @@ def check_key(signed: SignedKey, run: bytes, trusts: Identity | None) -> str:
     X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(key))
     if trusts is None:
         return ""
-    chain, signature = signed.chain.encode(), bytes.fromhex(signed.signature)
-    permit = check_signed(trusts.authorities, signed.statement(run), chain, signature)
+    signature = bytes.fromhex(signed.signature)
+    statement = signed.statement(run)
+    permit = check_signed(trusts.authorities, statement, signed.chain.encode(), signature=signature)
     if (refusal := permit.refusal("worker", signed.workers)) is not None:
         raise ValueError(refusal)
     if permit.role is not None:
@@ -113,18 +114,20 @@ class HostKeys:
         self._workers = list(workers)
         self._identity = identity
 
-    def begin(self, run: bytes) -> dict[str, Any]:
+    def make_key(self, run: bytes) -> dict[str, Any]:
         """The host joins a server, with a new key; returns what others must know of it, as JSON."""
         self._run, self._private = run, X25519PrivateKey.generate()
         own = SignedKey(self._workers, self._private.public_key().public_bytes_raw().hex())
         fingerprint = ""
         if (identity := self._own()) is not None:
             signature = sign(identity, own.statement(run)).hex()
-            chain, permit = identity.certificate, permit_of(identity.certificate)
-            own = SignedKey(own.workers, own.key, chain.decode(), signature)
+            permit = permit_of(identity.certificate)
+            chain = identity.certificate.decode()
+            own = SignedKey(own.workers, own.key, chain, signature=signature)
             fingerprint = permit.fingerprint if permit.role is not None else ""
         self.refused: set[int] = set()
-        self._known, self._fingerprints = {self.host: own}, {self.host: fingerprint}
+        self._known = {self.host: own}
+        self._fingerprints = {self.host: fingerprint}
         self._pairs: dict[int, bytes] = {}
         given: dict[str, Any] = msgspec.to_builtins(own)
         return given
@@ -169,7 +172,7 @@ class HostKeys:
         """See `num_sharers`."""
         return num_sharers(told, certified=self._identity is not None)
 
-    def of(self, hosts: Iterable[int]) -> list[str]:
+    def keys_of(self, hosts: Iterable[int]) -> list[str]:
         """The public keys of some hosts.
 
         Raises:
@@ -207,7 +210,7 @@ class HostKeys:
 
     def seal_message(self, other: int, message: Message) -> Tensor:
         """A message, encrypted for a host that knows its kind and iteration; uint8, in one row."""
-        context = _about(message.kind, message.iteration, self.host, other)
+        context = _about(message.kind, message.iteration, self.host, taker=other)
         sealed = bytearray(self.seal(other, context, encode(message).body))
         return torch.frombuffer(sealed, dtype=torch.uint8)
 
@@ -218,7 +221,7 @@ class HostKeys:
             ValueError: it has not, or not for this host, or what it has encrypted is no message.
         """
         try:
-            context = _about(kind, iteration, other, self.host)
+            context = _about(kind, iteration, other, taker=self.host)
             body = self.unseal(other, context, sealed.numpy().tobytes())
             if int.from_bytes(body[:8], "little") > _MOST_HEAD_BYTES:
                 raise ValueError(f"host {other} gives more names than any model has")
@@ -229,7 +232,7 @@ class HostKeys:
     def _pair(self, other: int) -> bytes:
         """What this host and another one have agreed on, 32 bytes."""
         if other not in self._pairs:
-            own, theirs = self.of([self.host, other])
+            own, theirs = self.keys_of([self.host, other])
             public = X25519PublicKey.from_public_bytes(bytes.fromhex(theirs))
             agreed = self._private.exchange(public)
             about = b"mdgan hosts " + self._run + "".join(sorted((own, theirs))).encode()

@@ -10,7 +10,6 @@ server.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any
 
 from mdgan.engine.hello import MOST_CLASSES
@@ -113,8 +112,13 @@ def from_host(sizes: MessageSizes, num_workers: int) -> dict[str, Most]:
     heads = {**own, Kind.STATE: states, Kind.ATTEST: 2 * small}
 
     def most(kind: str) -> Most:
-        asked = sizes.several.get(kind, 1), _QUESTIONS.get(kind, "")
-        return Most(limits[kind], heads.get(kind, small), inf, int(kind in _UNASKED), *asked)
+        return Most(
+            limits[kind],
+            heads.get(kind, small),
+            unasked=int(kind in _UNASKED),
+            each=sizes.several.get(kind, 1),
+            answers=_QUESTIONS.get(kind, ""),
+        )
 
     return {kind: most(kind) for kind in limits} | {Kind.SPANS: _SPANS}
 

@@ -121,6 +121,9 @@ class ServerPart(ABC):
             ended: whether it was to be the end of training then.
         """
 
+    def look_back(self, _shown: nn.Module, _engine: Engine) -> None:
+        """Training is saved or ends: records what the report says of the generator so far."""
+
     @property
     def over(self) -> bool:
         """Whether training ends here, although iterations may be left."""

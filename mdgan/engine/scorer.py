@@ -88,7 +88,7 @@ class Scorer:
             self.channel.send(Message(Kind.EXTRACTOR, 0, {"reason": str(error)}))
             return
         fields, tensors = pack(extractor)
-        self.channel.send(Message(Kind.EXTRACTOR, 0, fields, tensors))
+        self.channel.send(Message(Kind.EXTRACTOR, 0, fields, tensors=tensors))
         waiting: list[Message] = []
         is_first = True
         while (message := inbox.take(_FOREVER)) is not None:
@@ -123,13 +123,13 @@ class Scorer:
         held: Iterable[Sequence[int]],
     ) -> dict[str, Any]:
         scores = score_generator(
-            self.generator, extractor, real, held_out, **self._drawn, held=held
+            self.generator, extractor, real, held_out=held_out, **self._drawn, held=held
         )
         record = scores.as_record()
         if held_out is None or len(held_out) <= 1 or not self.samples.kind.is_seen:
             return record
         # Samples above their nearest held-out neighbours, and how near these are.
-        samples = draw_samples(self.generator, _NEAR_SAMPLES, self.z_dim, self.seed)
+        samples = draw_samples(self.generator, _NEAR_SAMPLES, self.z_dim, seed=self.seed)
         found = nearest(extractor(samples).values, held_out.values)
         shown = self.samples.held_out_images(found.places[:_SHOWN_SAMPLES])
         pairs = torch.cat([samples[:_SHOWN_SAMPLES], shown])
@@ -148,6 +148,7 @@ class Scorer:
         if (learnt := self.samples.kind.class_counts) is not None:
             held = [learnt.tolist()]
         self.generator.load_state_dict(dict(message.tensors))
+        self.samples.kind.calibrate(self.generator)
         try:
             record = score(held)
         except BadInput as error:

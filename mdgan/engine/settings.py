@@ -13,6 +13,7 @@ from mdgan.privacy.secure_settings import LEAST_PARTIES, SecureSumSettings, summ
 from mdgan.privacy.settings import BESIDE_PRIVACY, PrivacySettings
 from mdgan.privacy.shared_noise import NoiseSharing, SharedNoiseSettings
 from mdgan.settings import declare
+from mdgan.spelling import flag
 
 _MOST_RANKS = 100_000
 _DEADLINE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(x?)")
@@ -145,16 +146,15 @@ class RunSettings(declare.Settings):
         """Checks that what is profiled is trained, and that sums have enough answers."""
         profile, iterations = self.records.profile, self.training.iterations
         if profile is not None and profile.first > iterations:
-            raise BadInput(
-                f"--profile {profile}: training ends with iteration {iterations}; give earlier ones"
-            )
+            why = f"training ends with iteration {iterations}"
+            raise BadInput(flag("profile", profile), why, "give earlier ones")
         self.noise.check_enough(self.num_workers)
         at_a_time = num_participants(self.participation, self.num_workers)
         if self.secure.secure_aggregation and at_a_time < LEAST_PARTIES:
             raise BadInput(
-                f"--secure-aggregation: a sum of {at_a_time} worker(s) at a time would tell "
-                f"what each has answered; use at least {LEAST_PARTIES} (--world-size, "
-                "--participation)"
+                flag("secure_aggregation"),
+                f"a sum of {at_a_time} worker(s) at a time would tell what each has answered",
+                f"use at least {LEAST_PARTIES} ({flag('world_size')}, {flag('participation')})",
             )
 
     @property
@@ -166,6 +166,11 @@ class RunSettings(declare.Settings):
     def shares_noise(self) -> bool:
         """Whether each worker adds only a part of the noise, as the server sees sums alone."""
         return False
+
+    @property
+    def shares_counts(self) -> bool:
+        """Whether each worker adds only a part of the noise to its counts of a table."""
+        return self.secure.secure_aggregation and self.privacy.covers_samples
 
     @property
     def goes_by_classes(self) -> bool:
@@ -185,9 +190,10 @@ class RunSettings(declare.Settings):
 
     def noise_sharing(self, least: int = 1) -> NoiseSharing | None:
         """What sums must have, for a host that wants so many sharers; None if none is shared."""
-        if not self.shares_noise:
+        if not (self.shares_noise or self.shares_counts):
             return None
-        return NoiseSharing(self.num_workers, self.noise.noise_sharers, least)
+        given, alone = self.noise.noise_sharers, not self.shares_noise
+        return NoiseSharing(self.num_workers, given, least, counts_alone=alone)
 
     @property
     def num_placed(self) -> int | None:

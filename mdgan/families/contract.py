@@ -120,6 +120,7 @@ class HostNeeds(Generic[S]):
     # How many hosts' answers a sum must have, as the user of this machine says.
     least_parties: int = 0
     least_sharers: int = 1  # and how many certificates must share the noise of one
+    kind: "SampleKind | None" = None  # of the samples
     memory: Any = None  # what this host shares with others; see `Builder.common_memory`
 
 
@@ -288,8 +289,18 @@ class Builder(ABC, Generic[S]):
     def check_kind(self, settings: S, kind: "SampleKind") -> None:
         """Refuses what the algorithm cannot train on of some kinds of samples, by BadInput."""
 
+    def models(self, _settings: S, models: "Models", _kind: "SampleKind") -> "Models":
+        """The models that the algorithm trains where settings and data say those."""
+        return models
+
     def check_holdings(self, settings: S, class_counts: Mapping[int, Sequence[int]]) -> None:
         """Refuses what the algorithm cannot train on, where all is known before training."""
+
+    def weigh_noise(
+        self, _settings: S, _kind: "SampleKind", _noise: float, _sizes: Sequence[int]
+    ) -> list[str]:
+        """Says that noise σ hides what workers of some sizes tell; BadInput if all are here."""
+        return []
 
     def describe(self, _run: PlannedRun[S]) -> list[tuple[str, str]]:
         """What `--dry-run` says of the algorithm: names and values."""

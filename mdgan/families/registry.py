@@ -16,6 +16,7 @@ from mdgan.settings.declare import Setting, suggest
 from mdgan.settings.layers import merged
 from mdgan.settings.plugins import FAMILIES, installed, load
 from mdgan.settings.retired import modern
+from mdgan.spelling import flag
 
 _ALGORITHMS: dict[str, Algorithm[Any]] = {
     entry.name: entry for entry in (MDGAN, FL_GAN, FEGAN, PARAGAN, MOMENTS, STANDALONE)
@@ -42,7 +43,7 @@ def _all() -> dict[str, Algorithm[Any]]:
             try:
                 entry = load(FAMILIES, name, Algorithm)
                 if entry.name != name:
-                    raise BadInput(f"{name}: its package calls this algorithm {entry.name}")
+                    raise BadInput(name, f"its package calls this algorithm {entry.name}")
                 register(entry)
             except ValueError as error:
                 _unusable[name] = str(error)
@@ -73,10 +74,10 @@ def command(name: str) -> str:
 def algorithm(name: str) -> Algorithm[Any]:
     """One algorithm by its name, or `BadInput`."""
     if isinstance(name, str) and name in unusable():
-        raise BadInput(f"--algorithm {unusable()[name]}")
+        raise BadInput(flag("algorithm", name), unusable()[name].removeprefix(f"{name}: "))
     if not isinstance(name, str) or name not in _all():
         near = suggest(str(name), names())
-        raise BadInput(f"--algorithm {name}: must be one of {', '.join(names())}{near}")
+        raise BadInput(flag("algorithm", str(name)), f"must be one of {', '.join(names())}{near}")
     return _all()[name]
 
 
@@ -170,7 +171,5 @@ def _refuse_foreign(entry: Algorithm[Any], layers: Sequence[Mapping[str, Any]]) 
             item = declared[name]
             if item.read(value) != item.read(item.default) or item.is_choice:
                 others = " or ".join(with_setting(name)[:2])
-                raise BadInput(
-                    f"{item.given(value)}: {entry.name} has no use for it; leave it out, or use "
-                    f"--algorithm {others}"
-                )
+                way_out = f"leave it out, or use {flag('algorithm', others)}"
+                raise BadInput(item.given(value), f"{entry.name} has no use for it", way_out)

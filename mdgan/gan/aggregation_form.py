@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from mdgan.errors import BadInput
 from mdgan.settings.declare import shortest
+from mdgan.spelling import flag
 
 ROBUST_FORMS = "mean, median, trimmed-mean:F, krum:F, clip:C"
 AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
@@ -51,8 +52,10 @@ class AggregationRule(NamedTuple):
         """Refuses a run that begins with too few answers for what the rule promises."""
         if num_answers < self.needs_answers:
             raise BadInput(
-                f"--aggregation {self}: needs at least {self.needs_answers} {of} to outvote "
-                f"{self.outvotes}, not {num_answers}; use {more}, a smaller F, or mean"
+                flag("aggregation", self),
+                f"needs at least {self.needs_answers} {of} to outvote {self.outvotes}, not "
+                f"{num_answers}",
+                f"use {more}, a smaller F, or mean",
             )
 
 

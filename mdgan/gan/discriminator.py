@@ -74,4 +74,4 @@ class Discriminator(TrainedModel):
             self.load_state(moving)
             return
         check_names(moving, "model.")
-        load_model(self.model, self.optimizer, part_of(moving, "model."), None)
+        load_model(self.model, self.optimizer, part_of(moving, "model."), moments=None)

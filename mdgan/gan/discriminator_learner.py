@@ -79,7 +79,7 @@ class LearningRules:
 
     def loss(self, term: Term, output: DiscriminatorOutput, labels: Tensor | None) -> Tensor:
         """Ã, B̃ or J_gen of a batch, a scalar, with the auxiliary classifier's if D has one."""
-        return with_class_loss(term(output.logits), output, labels, self.class_weight)
+        return with_class_loss(term(output.logits), output, labels, weight=self.class_weight)
 
     def scaled(self, loss: Tensor) -> Tensor:
         """A loss of which gradients are taken."""

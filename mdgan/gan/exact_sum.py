@@ -144,7 +144,9 @@ class MeanOfRows:
         if len(rows) == 1:
             into.copy_(rows[0])
             return
-        mean, arrays, divisor = into.numpy(), [row.numpy() for row in rows], total_weight(weights)
+        mean = into.numpy()
+        arrays = [row.numpy() for row in rows]
+        divisor = total_weight(weights)
         factors = [weights[worker] * WEIGHTED.scale for worker in sorted(weights)]
         for begin in range(0, len(mean), _PART):
             part = slice(begin, begin + _PART)

@@ -72,6 +72,6 @@ class Generator(TrainedModel):
         """Restores what `state` returned; a KeyError or RuntimeError if it does not fit."""
         check_names(state, "generator.", "optimizer.", "noise", "random.")
         weights, moments = part_of(state, "generator."), part_of(state, "optimizer.")
-        load_model(self.model, self.optimizer, weights, moments)
+        load_model(self.model, self.optimizer, weights, moments=moments)
         self.random_state.restore(part_of(state, "random."))
         restore_generator(self._noise, state["noise"])

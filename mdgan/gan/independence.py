@@ -80,7 +80,8 @@ def _is_same(found: Sequence[Tensor], before: Sequence[Tensor], places: Sequence
     """Whether the first rows are those that samples of other places had before."""
     return all(
         torch.allclose(
-            *(now[: len(places)], then[places]),
+            now[: len(places)],
+            then[places],
             rtol=_CLOSE,
             atol=_CLOSE * float(then.nan_to_num(0, 0, 0).abs().max()),
             equal_nan=True,

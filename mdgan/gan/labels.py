@@ -22,6 +22,7 @@ class Known(NamedTuple):
     alias: bytes = b""  # the same without what says whose it is, which other samples may equal
     before: bytes = b""  # how ledgers of version 2 knew it; empty if that was by its content
     source: bytes = b""  # the file that it lies in, if others may lie there later
+    given: bytes = b""  # what its file says, if another map of the site would make another of it
 
 
 @dataclass(frozen=True)

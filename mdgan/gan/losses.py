@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mdgan.errors import BadInput, users_code
+from mdgan.spelling import flag
 
 Term = Callable[[Tensor], Tensor]
 
@@ -102,10 +103,12 @@ GENERATOR_LOSSES: dict[str, Term] = {
 def check_losses(settings: Any) -> None:
     """Tries the terms that settings name on two logits; refuses what cannot be minimised."""
     both = DISCRIMINATOR_LOSSES[settings.discriminator_loss]
+    of_discriminator = flag("discriminator_loss", settings.discriminator_loss)
+    of_generator = flag("generator_loss", settings.generator_loss)
     named = (
-        (f"--generator-loss {settings.generator_loss}", GENERATOR_LOSSES[settings.generator_loss]),
-        (f"--discriminator-loss {settings.discriminator_loss}: real", both.real),
-        (f"--discriminator-loss {settings.discriminator_loss}: fake", both.fake),
+        (f"{of_generator}", GENERATOR_LOSSES[settings.generator_loss]),
+        (f"{of_discriminator}: real", both.real),
+        (f"{of_discriminator}: fake", both.fake),
     )
     for name, term in named:
         logits = torch.zeros(2, requires_grad=True)

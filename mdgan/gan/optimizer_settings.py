@@ -12,6 +12,7 @@ from mdgan.errors import BadInput, users_code
 from mdgan.settings.declare import ValueKind, number, one_of, shortest, suggest, whole
 from mdgan.settings.layers import joined, parts_of
 from mdgan.settings.names import Names
+from mdgan.spelling import flag
 
 OPTIMIZERS = ("adam", "radam", "adabelief", "lars", "lamb", "sgd")
 LOOKAHEAD = "lookahead:"
@@ -149,10 +150,10 @@ class OptimizerForm:
             self.name,
             values["lr"],
             (values["beta1"], values["beta2"]),
-            values.get("epsilon"),
-            values.get("weight_decay", 0.0),
-            values.get("clip_norm"),
-            schedule,
+            epsilon=values.get("epsilon"),
+            weight_decay=values.get("weight_decay", 0.0),
+            clip_norm=values.get("clip_norm"),
+            schedule=schedule,
         )
 
 
@@ -183,7 +184,7 @@ def rate_factor(rule: str, ratio: float) -> float:
     """What a rule of `SCALING_RULE_NAMES` multiplies rates by: 1, k, √k, or as the user's says."""
     if rule in _SCALING_RULES:
         return _SCALING_RULES[rule](ratio)
-    asked = f"--lr-scaling {rule}: for {ratio:.4g} times the samples it"
+    asked = f"{flag('lr_scaling', rule)}: for {ratio:.4g} times the samples it"
     with users_code(f"{asked} fails"):
         factor = float(SCALING_RULE_NAMES.registered[rule](ratio))
     if not (isfinite(factor) and factor > 0):

@@ -136,7 +136,7 @@ def kept_by_registered(policy: Policy) -> Kept:
         weights = [nn.Parameter(torch.ones(3, 2)), nn.Parameter(torch.ones(2))]
         optimizer = _make(policy, weights)
         if not isinstance(optimizer, torch.optim.Optimizer):
-            raise BadInput(f"optimizer {name}: gives {type(optimizer).__name__}, no Optimizer")
+            raise BadInput(f"optimizer {name}", f"gives {type(optimizer).__name__}, no Optimizer")
         before = _settings(optimizer)
         for _ in range(_STEPS):
             for weight in weights:
@@ -146,22 +146,21 @@ def kept_by_registered(policy: Policy) -> Kept:
     moved = sorted(key for key in after if after[key] != before.get(key))
     if moved:
         raise BadInput(
-            f"optimizer {name}: keeps {moved[0]!r} in param_groups, which does not move in a swap; "
+            f"optimizer {name}",
+            f"keeps {moved[0]!r} in param_groups, which does not move in a swap",
             f"keep it in `state` of each parameter as a tensor, or call it {COUNTS[0]!r} if it "
-            "counts steps"
+            "counts steps",
         )
     known = set(weights)
     if any(key not in known for key in optimizer.state):
-        raise BadInput(f"optimizer {name}: its state belongs to no parameter; keep it by those")
+        raise BadInput(f"optimizer {name}", "its state belongs to no parameter", "keep it by those")
     for weight in weights:
         for key, value in optimizer.state[weight].items():
             tensor = isinstance(value, torch.Tensor) and value.is_floating_point()
             if not tensor or value.shape not in ((), weight.shape):
-                raise BadInput(
-                    f"optimizer {name}: keeps {key!r} as {type(value).__name__}, which does not "
-                    "move in a swap; keep floating-point tensors, one number or of the "
-                    "parameter's shape"
-                )
+                why = f"keeps {key!r} as {type(value).__name__}, which does not move in a swap"
+                way_out = "keep floating-point tensors, one number or of the parameter's shape"
+                raise BadInput(f"optimizer {name}", why, way_out)
     shapes = [(key, value.shape) for key, value in optimizer.state[weights[0]].items()]
     return Kept(
         tuple(key for key, shape in shapes if shape != ()),

@@ -49,17 +49,18 @@ def draw_samples(
     generator: nn.Module, num_samples: int, z_dim: int, seed: int, labels: Tensor | None = None
 ) -> Tensor:
     """All samples of `sample_pieces` in one tensor, float32 [n, C, H, W] in [−1, 1], on the CPU."""
-    return torch.cat(list(sample_pieces(generator, num_samples, z_dim, seed, labels)))
+    return torch.cat(list(sample_pieces(generator, num_samples, z_dim, seed=seed, labels=labels)))
 
 
 @torch.no_grad()
 def refresh_buffers(
     generator: nn.Module,
     discriminator: nn.Module,
+    iteration: int,
+    *,
     z_dim: int,
     batch_size: int,
     seed: int,
-    iteration: int,
 ) -> None:
     """Passes some batches of noise through both models in training mode.
 

@@ -54,7 +54,7 @@ class ArithmeticSettings(declare.Settings, group="speed"):
     excludes = table(
         """
         precision=fp32 | exact_layers |
-            all layers compute in fp32; leave it out, or add --precision bf16
+            all layers compute in fp32; leave it out, or add {precision=bf16}
         """
     )
 

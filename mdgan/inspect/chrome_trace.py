@@ -42,7 +42,7 @@ def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
     run = RecordedRun.read(path)
     trace = chrome_trace(run)
     data = json.dumps(trace, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
-    write_output("-o", output, data)
+    write_output(output, data)
     return sum(event["ph"] == "X" for event in trace["traceEvents"]), run.damage
 
 
@@ -54,12 +54,12 @@ def chrome_trace(run: RecordedRun) -> dict[str, Any]:
     """
     traces = sorted((trace for trace in run.traces.values() if trace.spans), key=_order)
     if not traces:
-        raise BadInput(f"{run.path}: has no recorded spans; wait for its first iterations")
+        raise BadInput(run.path, "has no recorded spans", "wait for its first iterations")
     numbers = count(1)
     events: list[_Event] = []
     for trace in traces:
         process = next(numbers)
-        events += _named("process", trace.role, process, process, process)
+        events += _named("process", trace.role, process, thread=process, place=process)
         events += _spans(trace, process, numbers)
     events += _instants(run)
     timed = [event for event in events if "ts" in event]
@@ -103,7 +103,7 @@ def _spans(trace: Trace, process: int, numbers: Iterator[int]) -> Iterator[_Even
                 # A thread that has its process's number is that process's main thread.
                 thread = next(numbers) if worker or free_from else process
                 more = f" ({len(free_from) + 1})" if free_from else ""
-                yield from _named("thread", name + more, process, thread, worker)
+                yield from _named("thread", name + more, process, thread=thread, place=worker)
             begin = max(begin, free_from.get(thread, begin))
             free_from[thread] = max(begin, end)
             yield {

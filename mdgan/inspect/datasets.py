@@ -1,6 +1,7 @@
 """Lists dataset files, and draws samples of one and which worker would hold which classes."""
 
 import io
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,19 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mdgan import spelling
 from mdgan.data.dataset_file import DatasetFile, load, load_path
 from mdgan.data.find import find_all
 from mdgan.data.partition import partition
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.settings import DataSettings
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, printable
 from mdgan.gan.build import num_parameters
 from mdgan.models.check import check_models
 from mdgan.observe.text_table import text_table
 from mdgan.storage.whole_file import write_output
 
+_log = logging.getLogger(__name__)
+
 _HEADINGS = ("name", "samples", "shape", "G parameters", "D parameters", "about")
 _MOST_NUMBERS = 400
+_MOST_OF_NAME = 60
 _MOST_CLASSES_SEEN, _SEEN_OF_CLASS = 12, 12
 
 
@@ -58,18 +63,23 @@ def draw_partition(
     """Draws samples as the networks see them, and who would hold how many of which class."""
     data = DataSettings.read({"partition": scheme, "data_dir": data_dir})
     if not data.partition.divides:
-        raise BadInput("--partition none: divides nothing; name another scheme")
+        raise BadInput(spelling.flag("partition", "none"), "divides nothing", "name another scheme")
     if output.suffix.lower() not in (".png", ".svg"):
-        raise BadInput(f"-o {output}: must end in .png or .svg")
+        raise BadInput(spelling.output(output), "must end in .png or .svg")
     dataset = load(name, datasets_dir)
     if dataset.usual_size is not None:
-        data = data.but(image_size=dataset.usual_size(data.data_folder(name, 1)))
+        folder = data.data_folder(name, 1)
+        data = data.but(image_size=dataset.usual_size(folder))
+        bits, said = dataset.prepared(data).found_bits([folder], everywhere=True)
+        if bits is not None:
+            data = data.but(picture_bits=bits)
+            _log.info("%s: %s", folder, said)
     dataset = dataset.prepared(data)
-    dataset.check_folder("--data-dir", data_dir)
+    dataset.check_folder("data_dir", data_dir)
     if dataset.own_models is not None:
         check_models(dataset.own_models, dataset.num_classes)
     source = dataset.open(data.data_folder(name, 1))
-    parts = partition(source.labels, data.partition, num_workers, seed)
+    parts = partition(source.labels, data.partition, num_workers, seed=seed, groups=source.groups)
     num_classes = int(source.labels.max()) + 1
     counts = torch.stack(
         [torch.bincount(source.labels[part], minlength=num_classes) for part in parts]
@@ -78,9 +88,10 @@ def draw_partition(
     samples = f"{held:,}" if held == len(source) else f"{held:,} of {len(source):,}"
     title = f"{name}, {scheme}: {samples} samples over {num_workers} workers"
     names = source.class_names or [str(c) for c in range(num_classes)]
+    names = [printable(name, _MOST_OF_NAME) for name in names]
     seen = _seen(dataset, source, names) if dataset.kind.is_seen else None
-    picture = _picture(counts, names, title, seen, output.suffix[1:].lower())
-    write_output("-o", output, picture)
+    picture = _picture(counts, names, title, seen=seen, file_format=output.suffix[1:].lower())
+    write_output(output, picture)
 
 
 def _seen(
@@ -118,9 +129,8 @@ def _picture(
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise BadInput(
-            "pictures of partitions need matplotlib: pip install 'mdgan[plots]'"
-        ) from error
+        what = "pictures of partitions need matplotlib"
+        raise BadInput(what, "pip install 'mdgan[plots]'") from error
     num_workers, num_classes = counts.shape
     width, height = 2.5 + 0.55 * min(num_classes, 40), 1.6 + 0.32 * min(num_workers, 60)
     below = 0.0 if seen is None else 0.6 + 0.4 * len(seen[1])

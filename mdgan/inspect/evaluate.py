@@ -20,20 +20,23 @@ from mdgan.families import registry
 from mdgan.gan.randomness import generator_for
 from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch import machine
-from mdgan.launch.privacy import FEATURES, tells
 from mdgan.metrics import chosen
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_statistics import RealStatistics, describe_all, describe_held_out
 from mdgan.metrics.scores import judge_generator, judged_record, score_generator
 from mdgan.observe.text_table import text_table
+from mdgan.privacy.settings import FEATURES
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import ScoresRow, typed
 from mdgan.records.run_directory import AVERAGE_FILE, EXTRACTOR_FILE, REAL_FILE
 from mdgan.records.score_names import SCORE_NAMES
 from mdgan.records.values import said_left_out
+from mdgan.spelling import flag
 
 CHANGES = ("extractor", "inception_weights", "data_dir", "held_out", "device")
 """Settings of a run that its evaluation may replace."""
+
+_RARE_SHOWN = 20
 
 _log = logging.getLogger(__name__)
 
@@ -67,9 +70,9 @@ def evaluate_run(
     else:
         extractor = extractor_of(trained, settings, changes).to(device)
         held_out = None if source is None else chosen.features_of(source, extractor)
-        real = _real(trained, settings, changes, extractor, held_out)
+        real = _real(trained, settings, changes, extractor=extractor, held_out=held_out)
         generator = trained.generator.to(device)
-        found = score_generator(generator, extractor, real, held_out, **drawn).as_record()
+        found = score_generator(generator, extractor, real, held_out=held_out, **drawn).as_record()
     record = {
         "event": "scores",
         "iteration": trained.iteration,
@@ -78,6 +81,8 @@ def evaluate_run(
         "scoring_seconds": round(time.monotonic() - begin, 3),
         **found,
     }
+    if record.get("rare") and settings.privacy.covers_samples:
+        record["warnings"].append("rows that are expected of rare values are counted with noise")
     record["warnings"] += _unlike_training(path, record, raw=raw)
     try:
         trained.run.append_metrics(record)
@@ -124,7 +129,7 @@ def extractor_of(
         settings,
         trained.dataset,
         lambda: trained.dataset.open(folder),
-        lambda: chosen.open_held_out(settings, trained.dataset, folder),
+        held_out=lambda: chosen.open_held_out(settings, trained.dataset, folder),
     )
 
 
@@ -136,7 +141,7 @@ def _real(
     held_out: Features | None,
 ) -> RealStatistics:
     """The sums that training left, if they are by this extractor; else sums over the data here."""
-    if not tells(settings, FEATURES):
+    if not settings.privacy.discloses(FEATURES):
         return describe_held_out(held_out, extractor)
     if "data_dir" not in changes and (trained.run.path / REAL_FILE).exists():
         tensors, described = trained.run.read_tensors(REAL_FILE)
@@ -149,7 +154,8 @@ def _real(
         sources = [trained.dataset.open(folder) for folder in sorted(folders)]
     except BadInput as error:
         if held_out is None:
-            raise BadInput(f"{error}; or compare with --held-out DIR") from error
+            way_out = f"or compare with {flag('held_out', 'DIR')}"
+            raise BadInput(error.marked, way_out=way_out) from error
         return describe_held_out(held_out, extractor)
     shards = [Shard(source, torch.arange(len(source)), generator_for(0)) for source in sources]
     return describe_all(shards, extractor)
@@ -160,6 +166,18 @@ def scores_in_words(record: Mapping[str, Any]) -> str:
     of_rows = "extractor" not in record
     lines, rows = _of_rows(record) if of_rows else _of_features(record)
     lines.append(text_table(rows, right=(1,), indent=2))
+    for rule in record.get("rules", ()):
+        real = (
+            "" if rule["real"] is None else f", {rule['real']:,} of {record['n_held_out']:,} real"
+        )
+        lines.append(f"  {rule['rule']}: {rule['made']:,} of {record['n']:,} rows keep it{real}")
+    if rare := record.get("rare"):
+        heading = ("of less than 1 % of rows", "expected", "generated")
+        said = [
+            (f"{r['column']} = {r['value']}", f"{r['expected']:,.1f}", f"{r['generated']:,}")
+            for r in rare[:_RARE_SHOWN]
+        ]
+        lines.append(text_table(said, heading, right=(1, 2), indent=2))
     names = SCORE_NAMES if of_rows else None
     lines += [f"  {line}" for line in said_left_out(record["left_out"], names)]
     lines += [f"  warning: {warning}" for warning in record["warnings"]]

@@ -1,64 +1,48 @@
 """Drafts a schema from the rows of one site, and says what it tells of them."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from decimal import Decimal
-from math import ceil, floor, log10
 from pathlib import Path
-from typing import Literal, TypedDict
+from unicodedata import normalize
 
-import numpy as np
 from msgspec import UNSET
-from numpy.typing import NDArray
 
-from mdgan.errors import BadInput, printable
-from mdgan.inspect.table_facts import ColumnFacts, facts_of_table, formulas, num_equal_rows
+from mdgan.errors import BadInput
+from mdgan.inspect import dates
+from mdgan.inspect.identifying import refuse_identifying, together, words_of
+from mdgan.inspect.number_drafts import of_numbers, words_as_missing
+from mdgan.inspect.table_facts import (
+    FEW,
+    MANY,
+    ColumnFacts,
+    LeftOut,
+    facts_of_table,
+    formulas,
+    num_equal_rows,
+    rows_in_words,
+)
 from mdgan.samples.table import schema
+from mdgan.samples.table.numbers import is_number
 from mdgan.samples.table.schema import AnyColumn, Schema
-
-FEW = 10  # fewer rows than these could tell of the people in them
+from mdgan.samples.table.signs import strange_sign
+from mdgan.samples.table.texts import shown
 
 _YES_NO = (
     *(("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"), ("0", "1"), ("nein", "ja")),
     *(("non", "oui"), ("no", "si"), ("no", "sí"), ("nee", "ja"), ("nej", "ja")),
-)
-_ALWAYS_PERSONAL = frozenset(
-    {"address", "email", "fax", "guid", "iban", "mail", "mobile", "passport", "phone", "ssn"}
-    | {"street", "telephone", "uuid"}
-)
-_MAYBE_PERSONAL = frozenset(
-    {"comment", "comments", "firstname", "forename", "id", "ids", "key", "lastname", "mrn", "name"}
-    | {"names", "note", "notes", "remark", "remarks", "surname", "text"}
 )
 _PERSONS = frozenset(
     {"case", "mrn", "participant", "patient", "patienten", "person", "pid", "proband", "subject"}
 )
 _KEYS = frozenset({"guid", "id", "ids", "key", "ssn", "uuid"})
 _NUMBERS = frozenset({"code", "no", "nr", "num", "number"})
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_MARKUP = re.compile(r"</?\w+ ?/?>|&#?\w+;|^[\"'`´‘’“”]+|[\"'`´‘’“”]+$")
+_UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?")
+_DIGITS_AND_SIGNS = re.compile(r"(?=.*\d)\d*\W[\d\W]*")
+_OTHER_DIGITS = re.compile(r"(?=.*[^\D0-9])[\d\W]+")
 _LONG_TEXT = 60
-_FEW_VALUES = 10
-_SHARE_OF_COMMON = 0.01
-_ABOVE_AVERAGE = 4
-_LONG_TAIL = 20
-_GAP = 0.25
-_NUM_CELLS = 1024
-_USUAL_DECIMALS, _MOST_DECIMALS = 6, 12
-_EPOCH = datetime(1970, 1, 1)
-
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
-
-
-class _Scale(TypedDict):
-    """What columns of numbers, dates and times have alike."""
-
-    name: str
-    may_be_missing: bool
-    common: tuple[float, ...]
-    spacing: Literal["linear", "log"]
 
 
 @dataclass
@@ -67,30 +51,36 @@ class Draft:
 
     schema: Schema
     num_rows: int
-    # Which columns of the file it lacks, and why, a line each.
+    # Which columns of the file it ignores, and why, a line each.
     left_out: list[str] = field(default_factory=list)
     # What it tells of few rows, and what may be meant otherwise, a line each.
     warnings: list[str] = field(default_factory=list)
 
 
-class _LeftOut(Exception):
-    """Why a column cannot stand in a schema."""
+def draft(path: Path, *, no_header: bool = False) -> Draft:
+    """Drafts a schema from a file, or a folder of files.
 
+    Args:
+        no_header: whether the first line of files has values; columns are column_1, column_2, ….
 
-def draft(path: Path) -> Draft:
-    """Drafts a schema from a file, or a folder of files; BadInput if no column is left."""
+    Raises:
+        BadInput: no column is left, or the first line looks like those below it.
+    """
     columns: list[AnyColumn] = []
     left_out: list[str] = []
+    ignored: list[str] = []
     person, whose = "", list[str]()
     told_of: dict[str, list[str]] = {}
-    facts = facts_of_table(path)
+    facts, skipped = facts_of_table(path, no_header=no_header)
+    if not no_header:
+        _refuse_header(path, facts)
     for fact in facts:
         if not person and _names_persons(fact):
             person = fact.name
             whose.append(
-                f"{person}: {len(fact.texts):,} values in {_rows(fact.num_values)}, so rows are "
-                "not people: the draft names it as the person, whose rows are one unit of privacy "
-                'and stay with one worker; take out "person" if it is something else'
+                f"{person}: {len(fact.texts):,} values in {rows_in_words(fact.num_values)}, so "
+                "rows are not people: the draft names it as the person, whose rows are one unit of "
+                'privacy and stay with one worker; take out "person" if it is something else'
             )
             continue
         try:
@@ -98,52 +88,82 @@ def draft(path: Path) -> Draft:
             columns.append(column)
             for line in told:
                 told_of.setdefault(line, []).append(fact.name)
-        except _LeftOut as why:
-            left_out.append(f"{fact.name}: {why}")
+        except LeftOut as why:
+            left_out.append(f"{fact.name or 'the first column'}: {why}")
+            ignored.append(fact.name)
     if not columns:
-        raise BadInput(f"{path}: no column is left for a schema: {'; '.join(left_out)}")
-    drafted = Schema(columns=tuple(columns), person=person or UNSET)
+        way_out = "" if len(facts) > 1 else "part columns by , ; or tabs"
+        raise BadInput(path, f"no column is left for a schema: {'; '.join(left_out)}", way_out)
+    drafted = Schema(columns=tuple(columns), person=person or UNSET, ignore=tuple(ignored) or UNSET)
     for problem in schema.problems_of(drafted):  # such as too many columns
-        raise BadInput(f"{path}: no schema can hold it: {problem}")
+        raise BadInput(path, f"no schema can hold it: {problem}")
     num_rows = facts[0].num_values + facts[0].missing.total()
     warnings = [f"{', '.join(names)}: {line}" for line, names in told_of.items()]
     warnings += filter(None, map(formulas, columns))
-    if not person and (equal := num_equal_rows(path)):
+    if not person and (equal := num_equal_rows(path, drafted.names, no_header=no_header)):
         whose.append(
-            f"{_rows(equal)} equal others; with differential privacy equal rows count as one person"
-            ': say "rows_are_independent": true if they are of different people'
+            f"{rows_in_words(equal)} equal others; with differential privacy equal rows count as "
+            'one person: say "rows_are_independent": true if they are of different people'
         )
-    return Draft(drafted, num_rows, left_out, [*whose, *warnings])
+    whose += together(path, columns, person, no_header=no_header)
+    return Draft(drafted, num_rows, left_out, warnings=[*skipped, *whose, *warnings])
+
+
+def _refuse_header(path: Path, facts: list[ColumnFacts]) -> None:
+    """Refuses a first line that is more like the rows below it than like names of columns."""
+    names = [fact.name for fact in facts]
+    if path.suffix.lower() == ".parquet" or names == [str(n) for n in range(len(names))]:
+        return  # as pandas names columns without names
+    alike = unlike = 0
+    for fact in facts:
+        numbers, name = fact.as_numbers or fact, ColumnFacts("", path)
+        name.add(Counter([fact.name]))
+        many = fact.num_values / 2
+        if numbers.num_numbers + numbers.num_ends > many:
+            is_value = is_number(fact.name)
+        elif fact.num_moments > many:
+            is_value = bool(name.num_moments)
+        else:
+            is_value = fact.name in fact.texts or fact.name in fact.missing
+            if not is_value and len(fact.texts) > many:
+                continue  # every row has a text of its own, so any first one would differ
+        alike, unlike = alike + is_value, unlike + (not is_value)
+    if alike > unlike:
+        raise BadInput(
+            path,
+            f"its first line, {', '.join(map(shown, names[:5]))}, looks like the rows below it",
+            "let the first line name the columns; or --no-header names them column_1, column_2, …",
+        )
 
 
 def _column(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
-    _refuse_personal(facts)
+    if not facts.name or _UNNAMED.fullmatch(facts.name):
+        raise LeftOut("has no name, like an index that a program has written out")
+    refuse_identifying(facts)
     if not facts.num_values:
-        raise _LeftOut("has no value in any row")
+        raise LeftOut("has no value in any row")
     if len(facts.texts) == 1:
-        raise _LeftOut(f"says {_shown(next(iter(facts.texts)))!r} in every row")
+        why = f"says {shown(next(iter(facts.texts)))!r} in every row"
+        raise LeftOut("; ".join([why, *words_as_missing(facts)]))
     if (column := _yes_no(facts)) is not None:
-        return column, _words_as_missing(facts)
-    if facts.num_numbers == facts.num_values and not facts.is_coded:
-        return _of_numbers(facts)
+        return column, words_as_missing(facts)
+    if (found := dates.of_numbers(facts)) is not None:
+        return dates.column_of(facts, found)
+    if facts.why_undecided:
+        raise LeftOut(facts.why_undecided)
+    numbers = facts.as_numbers or facts
+    if numbers.num_numbers + numbers.num_ends == facts.num_values and not numbers.is_coded:
+        of_kind, told = of_numbers(numbers)
+        return of_kind, [*told, *dates.may_be_counted(numbers)]
     if facts.num_moments == facts.num_values:
-        return _of_moments(facts)
+        return dates.column_of(facts, dates.of_texts(facts))
+    dates.refuse_others(facts)
     return _of_texts(facts)
-
-
-def _refuse_personal(facts: ColumnFacts) -> None:
-    """Refuses what is called like something that names a person, or counts rows."""
-    words = {word.lower() for word in _WORDS.findall(facts.name)}
-    if found := words & _ALWAYS_PERSONAL:
-        raise _LeftOut(f"is called {min(found)}, which names a person")
-    many = facts.has_more_texts or len(facts.texts) > max(FEW, facts.num_values / 20)
-    if many and (found := words & _MAYBE_PERSONAL):
-        raise _LeftOut(f"is called {min(found)} and has many different values")
 
 
 def _names_persons(facts: ColumnFacts) -> bool:
     """Whether a column says whose rows these are: it is called so, and values come again."""
-    words = {word.lower() for word in _WORDS.findall(facts.name)}
+    words = set(words_of(facts.name))
     is_key = words & _PERSONS and words & (_KEYS | _NUMBERS)
     if not (is_key or (words and words <= _PERSONS | _KEYS)) or facts.missing:
         return False
@@ -165,180 +185,61 @@ def _yes_no(facts: ColumnFacts) -> schema.YesNoColumn | None:
     return None
 
 
-# Numbers, dates and times.
-
-
-def _of_numbers(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
-    values, counts = facts.numbers.together()
-    if max(abs(values[0]), abs(values[-1])) > schema.LARGEST_WHOLE:
-        raise _LeftOut("has numbers so large that digits are lost, like a key")
-    is_whole = facts.decimals <= 0
-    decimals = 0 if is_whole else _decimals(facts.decimals, float(values[-1] - values[0]))
-    values = np.array([round(value, decimals) for value in values.tolist()])
-    if values[0] == values[-1]:
-        raise _LeftOut(f"says {values[0]:g} in every row, but for the last decimals")
-    num_rows = facts.num_values
-    all_differ = len(values) == num_rows
-    if is_whole and num_rows >= FEW and all_differ and values[-1] - values[0] == num_rows - 1:
-        raise _LeftOut("numbers the rows one after the other, like a key")
-    told = _words_as_missing(facts)
-    if is_whole and num_rows >= 10 * FEW and all_differ:
-        told.append("every row has a number of its own; leave it out if it is a key")
-    has_few = len(values) <= _FEW_VALUES
-    if is_whole and has_few:
-        low, high = float(values[0]), float(values[-1])
-        told.append("few whole numbers; write the kind category where they stand for words")
-    else:
-        low, high = _round_bounds(float(values[0]), float(values[-1]), decimals)
-    told += _gaps(values, counts, low, high)
-    scale = _scale(facts, values, counts, (low, high), is_exact=is_whole)
-    if is_whole:
-        return schema.WholeColumn(low=int(low), high=int(high), **scale), told
-    return schema.NumberColumn(low=low, high=high, decimals=decimals, **scale), told
-
-
-def _of_moments(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
-    if any(text.endswith("Z") or re.search(r"\d[+-]\d\d:?\d\d$", text) for text in facts.texts):
-        raise _LeftOut("has moments with a time zone; write all in the same, and leave it out")
-    seconds, counts = facts.moments.together()
-    days = seconds / 86_400
-    if seconds[0] == seconds[-1]:
-        raise _LeftOut("has the same moment in every row")
-    first, last = (_EPOCH + timedelta(seconds=float(seconds[place])) for place in (0, -1))
-    low = datetime(first.year, 1, 1)
-    high = datetime(last.year, 12, 31, 23, 59, 59)
-    told = [*_words_as_missing(facts), *_early_or_late(days, counts)]
-    values = seconds - (low - _EPOCH).total_seconds()
-    if facts.has_times:
-        bounds = (0.0, (high - low).total_seconds())
-        scale = _scale(facts, values, counts, bounds, is_exact=True)
-        return schema.TimeColumn(low=low.isoformat(), high=high.isoformat(), **scale), told
-    values, bounds = values / 86_400, (0.0, float((high - low).days))
-    scale = _scale(facts, values, counts, bounds, is_exact=True)
-    return schema.DateColumn(low=f"{low:%Y-%m-%d}", high=f"{high:%Y-%m-%d}", **scale), told
-
-
-def _scale(
-    facts: ColumnFacts, values: Floats, counts: Counts, bounds: tuple[float, float], is_exact: bool
-) -> _Scale:
-    """What is common, and how cells are spaced; `is_exact`: a cell for each of few values."""
-    has_cells = is_exact and bounds[1] - bounds[0] < _NUM_CELLS
-    common = _common(values, counts, has_cells=has_cells)
-    others = ~np.isin(values, common)
-    is_long = False
-    if others.any() and not has_cells:
-        rows = np.cumsum(counts[others])
-        median = values[others][np.searchsorted(rows, rows[-1] / 2)] - bounds[0]
-        is_long = 0 < median < (bounds[1] - bounds[0]) / _LONG_TAIL
-    return {
-        "name": facts.name,
-        "may_be_missing": bool(facts.missing),
-        "common": common,
-        "spacing": "log" if is_long else "linear",
-    }
-
-
-def _common(values: Floats, counts: Counts, *, has_cells: bool) -> tuple[float, ...]:
-    """The values that so many rows share that a histogram would blur them.
-
-    Args:
-        has_cells: whether each value has a cell of its own; then only what stands out is common.
-    """
-    total = counts.sum()
-    least = max(FEW, _SHARE_OF_COMMON * total)
-    if has_cells and len(values) > _FEW_VALUES:
-        least = max(least, _ABOVE_AVERAGE * total / len(values))
-    places = np.flatnonzero(counts >= least)
-    most = places[np.argsort(-counts[places], kind="stable")][: schema.MOST_COMMON]
-    return tuple(sorted(set(values[most].tolist())))
-
-
-def _decimals(found: int, span: float) -> int:
-    """As many as were found, but none that tell nothing beside the span."""
-    useful = _USUAL_DECIMALS - floor(log10(span)) if span > 0 else _MOST_DECIMALS
-    return min(found, max(_USUAL_DECIMALS, useful), _MOST_DECIMALS)
-
-
-def _round_bounds(low: float, high: float, decimals: int) -> tuple[float, float]:
-    """Wider bounds of one digit, so that they tell of no row."""
-    step = Decimal(10) ** max(floor(log10(high - low)), -decimals)
-    least = floor(Decimal(low) / step) * step
-    most = ceil(Decimal(high) / step) * step
-    return max(float(least), -schema.LARGEST_WHOLE), min(float(most), schema.LARGEST_WHOLE)
-
-
-def _gaps(values: Floats, counts: Counts, low: float, high: float) -> Iterable[str]:
-    """What the bounds tell of a single extreme row."""
-    words = {-1: (f"upper bound {high:.12g}", "above"), 0: (f"lower bound {low:.12g}", "below")}
-    for place, beside in _far_ends(values, counts, _GAP * (high - low)):
-        bound, where = words[place]
-        yield (
-            f"the {bound} tells of {_rows(int(counts[place]))}, far {where} the others "
-            f"({values[beside]:.12g}); write the bound that your protocol has"
-        )
-
-
-def _early_or_late(days: Floats, counts: Counts) -> Iterable[str]:
-    """What the years of bounds tell of a single row that is far from the others."""
-    for place, _ in _far_ends(days, counts, _GAP * (days[-1] - days[0])):
-        year = (_EPOCH + timedelta(days=float(days[place]))).year
-        yield (
-            f"the {'first' if place == 0 else 'last'} year, {year}, tells of "
-            f"{_rows(int(counts[place]))}, far from the others; write the bound that your "
-            "protocol has"
-        )
-
-
-def _far_ends(values: Floats, counts: Counts, room: float) -> Iterable[tuple[int, int]]:
-    """The places of the last and first value if few rows have it, and of the one beside it."""
-    for place, beside in ((-1, -2), (0, 1)):
-        if len(values) > 2 and counts[place] < FEW and abs(values[place] - values[beside]) > room:
-            yield place, beside
-
-
 # Texts.
 
 
 def _of_texts(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
     num_rows, num_texts = facts.num_values, len(facts.texts)
     if facts.has_more_texts or num_texts > schema.MOST_CATEGORIES:
-        raise _LeftOut(
+        raise LeftOut(
             f"has more than {schema.MOST_CATEGORIES:,} different texts: names, keys or prose"
         )
-    for what, count in (("numbers", facts.num_numbers), ("dates", facts.num_moments)):
-        if num_texts > 5 * FEW and count >= 0.9 * num_rows and not facts.is_coded:
-            raise _LeftOut(
-                f"has {what}, but in {_rows(num_rows - count)} others, such as "
-                f"{_shown(facts.example)!r}; correct or empty those"
-            )
-    if num_texts > 1 and all(re.fullmatch(r"\d\d?[/-]\d\d?[/-]\d+.*", t) for t in facts.texts):
-        example = _shown(next(iter(facts.texts)))
-        raise _LeftOut(
-            f"has dates like {example!r}, where day and month may be taken for each other; write "
-            "2024-12-31"
+    foreign = [text for text in facts.texts if _OTHER_DIGITS.fullmatch(text)]
+    if 2 * len(foreign) > num_texts:
+        where = facts.with_row(foreign[0])
+        raise LeftOut(f"has digits of another script, such as {where}; write 0 to 9")
+    numbers = facts.as_numbers or facts
+    num_numbers = numbers.num_numbers + numbers.num_ends
+    others = ""
+    if 2 * num_numbers >= num_rows and not numbers.is_coded:
+        others = ", ".join(map(facts.with_row, numbers.others))
+    if num_texts > MANY and others:
+        count = rows_in_words(num_rows - num_numbers)
+        raise LeftOut(
+            f"has numbers, but in {count} others, such as {others}; correct or empty those"
         )
     if num_texts > max(FEW, num_rows / 2):
-        raise _LeftOut("has another text in nearly every row: names, keys or prose")
+        hint = ""
+        if all(map(_DIGITS_AND_SIGNS.fullmatch, facts.texts)):
+            hint = f"; {facts.with_row(next(iter(facts.texts)))} is no number or date that is known"
+        raise LeftOut(f"has another text in nearly every row: names, keys or prose{hint}")
     if sum(map(len, facts.texts)) > _LONG_TEXT * num_texts:
-        raise _LeftOut("has long texts: prose")
+        raise LeftOut("has long texts: prose")
     if strange := [text for text in facts.texts if not text.isprintable()]:
-        raise _LeftOut(f"has characters that cannot be printed, in {_shown(strange[0])!r}")
+        where, sign = facts.with_row(strange[0]), strange_sign(strange[0])
+        raise LeftOut(f"has characters that cannot be printed, in {where}{sign}")
     if alike := schema.written_alike(sorted(facts.texts)):
-        raise _LeftOut(f"has {_shown(alike)}, which would be written alike as CSV")
+        raise LeftOut(f"has {shown(alike)}, which would be written alike as CSV")
     column = schema.CategoryColumn(
         name=facts.name, may_be_missing=bool(facts.missing), categories=tuple(sorted(facts.texts))
     )
-    return column, [*_rare(facts), *_spellings(facts), *_words_as_missing(facts)]
+    told = [*_rare(facts), *_spellings(facts), *_markup(facts), *words_as_missing(facts)]
+    if 2 * num_numbers > num_rows and others:
+        told.append(
+            f"taken as categories, since besides numbers in {rows_in_words(num_numbers)} there are "
+            f'{others}; empty those, or list them as "missing", if it is a column of numbers'
+        )
+    return column, told
 
 
 def _rare(facts: ColumnFacts) -> Iterable[str]:
     rare = sorted(text for text, count in facts.texts.items() if count < FEW)
     if rare:
-        shown = ", ".join(repr(_shown(text)) for text in rare[:3])
+        some = ", ".join(repr(shown(text)) for text in rare[:3])
         more = f" and {len(rare) - 3:,} more" if len(rare) > 3 else ""
         noun = "category" if len(rare) == 1 else "categories"
         yield (
-            f"{noun} {shown}{more} with fewer than {FEW} rows; join rare ones, here and in the "
+            f"{noun} {some}{more} with fewer than {FEW} rows; join rare ones, here and in the "
             "files, or write all that your protocol has"
         )
 
@@ -346,24 +247,16 @@ def _rare(facts: ColumnFacts) -> Iterable[str]:
 def _spellings(facts: ColumnFacts) -> Iterable[str]:
     seen: dict[str, str] = {}
     for text in facts.texts:
-        other = seen.setdefault(" ".join(text.casefold().split()), text)
+        plain = _MARKUP.sub(" ", normalize("NFKC", text).casefold())
+        other = seen.setdefault(" ".join(plain.split()), text)
         if other != text:
-            yield f"{_shown(other)!r} and {_shown(text)!r} may be the same category"
+            yield f"{shown(other)!r} and {shown(text)!r} may be the same category"
             return
 
 
-def _words_as_missing(facts: ColumnFacts) -> list[str]:
-    """What is taken for a missing value, though it may be one."""
-    return [
-        f"{text!r} in {_rows(count)} is taken as missing; add it to the categories if it is one"
-        for text, count in facts.missing.items()
-        if text in ("None", "?", "NA") and facts.num_others
-    ]
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'' if count == 1 else 's'}"
-
-
-def _shown(text: str) -> str:
-    return printable(text, 40)
+def _markup(facts: ColumnFacts) -> Iterable[str]:
+    """Quotes and tags that programs leave in texts, which stay as they are."""
+    for text in (facts.name, *facts.texts):
+        if found := _MARKUP.search(text):
+            yield f"{shown(text)!r} has {found[0]!r} in it; take it out if it is not meant"
+            return

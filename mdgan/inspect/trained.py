@@ -23,7 +23,6 @@ from mdgan.launch.settings import LaunchSettings
 from mdgan.metrics.chosen import judging, open_held_out
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.declare import flag
 from mdgan.storage.foreign_file import read_whole
 
 _log = logging.getLogger(__name__)
@@ -53,10 +52,8 @@ class TrainedRun:
         num_classes = num_classes_of(self.generator)
         if num_classes is None:
             if label is not None:
-                raise BadInput(
-                    f"{what} {label}: the generator of {self.run.path} is not conditional; leave "
-                    "it out"
-                )
+                why = f"the generator of {self.run.path} is not conditional"
+                raise BadInput(f"{what} {label}", why, "leave it out")
             return None
         if label is None:
             as_data = self.settings()[0].training.label_prior == "data"
@@ -64,7 +61,7 @@ class TrainedRun:
                 label_counts(num_classes, self.held() if as_data else ()), num_samples
             )
         if not 0 <= label < num_classes:
-            raise BadInput(f"{what} {label}: must be one of 0-{num_classes - 1}")
+            raise BadInput(f"{what} {label}", f"must be one of 0-{num_classes - 1}")
         return torch.full((num_samples,), label)
 
     def held(self) -> list[list[int]]:
@@ -84,7 +81,7 @@ class TrainedRun:
     def changed(self, changes: Mapping[str, Any]) -> RunSettings:
         """The settings of the run with others in their place, such as folders of this machine."""
         for name in ("data_dir", "held_out"):
-            self.dataset.check_folder(flag(name), changes.get(name))
+            self.dataset.check_folder(name, changes.get(name))
         return self.settings()[0].but(**changes)
 
     def held_out(self, settings: RunSettings) -> Partitioner | None:
@@ -100,7 +97,7 @@ def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
     state, iteration = run.read_generator(raw=raw)
     source = path / status.get("dataset_file", "")
     if not source.is_file():
-        raise BadInput(f"{path}: its dataset file {source} is gone; put it back")
+        raise BadInput(path, f"its dataset file {source} is gone", "put it back")
     if hashlib.sha256(read_whole(source)).hexdigest() != status.get("dataset_sha256"):
         _log.warning("warning: %s has changed since the run began", source)
     settings = registry.read_settings([run.read_config()])
@@ -114,5 +111,6 @@ def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
     try:
         generator.load_state_dict(state)
     except RuntimeError as error:
-        raise BadInput(f"{path}: its generator no longer fits {models.source}") from error
-    return TrainedRun(run, dataset, models, generator, iteration)
+        raise BadInput(path, f"its generator no longer fits {models.source}") from error
+    dataset.kind.calibrate(generator)
+    return TrainedRun(run, dataset, models, generator=generator, iteration=iteration)

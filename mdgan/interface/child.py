@@ -1,34 +1,31 @@
-"""Runs a command of mdgan for a Python program, shows what it says, and passes Ctrl-C on."""
+"""Trains in a child process for a Python program, tells of events, and passes Ctrl-C on."""
 
 import contextlib
+import fcntl
 import itertools
-import json
 import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from mdgan.data.handed import HANDED, write_ahead
-from mdgan.errors import BadInput
-from mdgan.interface.wording import in_python
-from mdgan.launch.minder import ENDS_WITH_INPUT
-from mdgan.launch.private_folders import make_private_folder
-from mdgan.launch.resolve import combined, known_settings
-from mdgan.settings.config_file import read_config_file
-from mdgan.settings.declare import suggest
-from mdgan.settings.retired import answer
+from msgspec import msgpack
+
+from mdgan.data.handed import write_ahead
+from mdgan.errors import BadInput, cannot_write
+from mdgan.interface import messages
+from mdgan.interface.messages import ChildEvent, LineLogged
+from mdgan.observe.events import ProgressEvent
+from mdgan.spelling import flag
 
 _BAD_INPUT = 2
-_LOOK_SECONDS = 0.2
-_MARK = "mdgan: "  # begins the lines that warn or refuse
+_LOOK_SECONDS = 0.1
+_LAST_SECONDS = 1.0  # in which the last lines come after the last event
 
 
 class RunFailed(RuntimeError):
@@ -39,162 +36,138 @@ class RunFailed(RuntimeError):
         return [f"RunFailed: {self}"]
 
 
-@dataclass
-class Audience:
-    """Who sees what a command says, and who looks on meanwhile."""
-
-    quiet: bool = False  # nothing is shown
-    # Shows a line; progress bars have one of their own.
-    write: Callable[[str], object] = lambda text: sys.stdout.write(text)
-    # Called every moment while the command runs, and once after it; True stops it.
-    look: Callable[[], bool] = lambda: False
-    own: str = ""  # with what `Run.open` is called to go on; see `mdgan.interface.wording`
-
-
-def command(*arguments: str, shown: Audience, handed: bytes = b"") -> None:
-    """Runs `mdgan` with arguments to its end; Ctrl-C stops it as on the command line.
+def run_child(
+    request: messages.ChildRequest,
+    handed: bytes = b"",
+    *,
+    show: Callable[[LineLogged | str], object],
+    follow: Callable[[ProgressEvent], bool] = lambda _: False,
+    stop: threading.Event | None = None,
+) -> None:
+    """Does what is asked for in a process of its own; Ctrl-C stops it as on the command line.
 
     Args:
         handed: models for `mdgan.data.handed`.
+        show: called with lines of mdgan, and with those that the user's own code prints there.
+        follow: called with news of the run; True stops it.
+        stop: stops it, too.
 
     Raises:
         BadInput: it says so.
         RunFailed: it failed.
         KeyboardInterrupt: the user stopped it; it has saved the run.
-        Exception: what `look` has raised; the run is saved.
+        Exception: what one of the functions has raised; the run is saved.
     """
-    warnings: deque[str] = deque(maxlen=1)
+    refusal: BadInput | None = None
     stopped: BaseException | None = None
-    is_over = asked = False
-    with _started(arguments, handed) as process:
-        lines = _lines_of(process)
-        while not is_over:
+    said, is_asked = "", False
+    with _started(msgpack.encode(request), handed) as child:
+        while not child.is_over:
             try:
-                if stopped is None and shown.look() and not asked:
-                    asked = True
-                    process.terminate()
-                for line in _new_lines(lines):
-                    if line is None:
-                        is_over = True
-                        break
-                    said = in_python(line, shown.own)
-                    if _MARK in said:
-                        warnings.append(said.partition(_MARK)[2].strip())
-                    if not shown.quiet:
-                        shown.write(said)
-                        sys.stdout.flush()
-            except (KeyboardInterrupt, Exception) as error:
-                stopped = error
-                process.terminate()  # it saves the run; asked a second time, it ends at once
-        status = process.wait()
+                event = child.next_event()
+                wants_stop = stop is not None and stop.is_set()
+                if isinstance(event, messages.InputRefused):
+                    refusal = event.as_error()
+                    event = LineLogged(str(refusal), is_warning=True)
+                if isinstance(event, LineLogged) and event.is_warning:
+                    said = event.text.partition("\n")[0]
+                if isinstance(event, LineLogged | str):
+                    show(event)
+                elif event is not None and stopped is None:
+                    wants_stop |= follow(event)
+                if wants_stop and not (is_asked or stopped):
+                    is_asked = True
+                    child.process.terminate()
+            except BaseException as error:
+                if stopped is None or isinstance(error, KeyboardInterrupt):
+                    child.process.terminate()  # saves the run; asked again, it ends at once
+                if stopped is not None:  # the wait may be for a screen that takes no more lines
+                    show = _show_nothing
+                stopped = stopped or error
+        status = child.process.wait()
     if stopped is not None:
         raise stopped
-    shown.look()
-    said = "".join(warnings)
     if status == _BAD_INPUT:
-        raise BadInput(said)
-    if status and not asked:
-        raise RunFailed(f"ended with status {status}{f': {said}' if said else ''}")
+        raise refusal or BadInput(said)
+    if status and not is_asked:
+        raise RunFailed(f"ended with status {status}{said and f': {said}'}")
 
 
-def say(*lines: str) -> None:
-    """Shows lines to the user."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
+def _show_nothing(_line: LineLogged | str) -> None:
+    pass
 
 
-def _lines_of(process: "subprocess.Popen[str]") -> "queue.SimpleQueue[str | None]":
-    """What a process prints, line by line; None is its end."""
-    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    output = process.stdout
-    assert output is not None
+class _Child:
+    """A child process, what it prints, line by line, and its events."""
 
-    def read() -> None:
-        with contextlib.suppress(ValueError, OSError):  # closed, as the process was killed
-            for line in output:
-                lines.put(line)
-        lines.put(None)
+    def __init__(self, process: "subprocess.Popen[str]", events: int) -> None:
+        assert process.stdout is not None
+        self.process = process
+        self._news: queue.SimpleQueue[ChildEvent | str] = queue.SimpleQueue()
+        streams = (process.stdout, os.fdopen(events, "rb"))
+        self._lines, self._events = (
+            threading.Thread(target=self._read, args=(stream, news), daemon=True)
+            for stream, news in zip(streams, (iter, messages.receive_events), strict=True)
+        )
+        self._lines.start()
+        self._events.start()
+        self._last_seconds = _LAST_SECONDS
 
-    threading.Thread(target=read, daemon=True).start()
-    return lines
+    def _read(self, stream: IO[Any], news_in: Callable[[IO[Any]], Iterable[Any]]) -> None:
+        with stream, contextlib.suppress(ValueError, OSError):  # closed, as the process was killed
+            for each in news_in(stream):
+                self._news.put(each)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended with all processes of mdgan, and has told all.
 
-def _new_lines(lines: "queue.SimpleQueue[str | None]") -> Iterator[str | None]:
-    """The lines that have come; waits a moment for the first."""
-    with contextlib.suppress(queue.Empty):
-        yield lines.get(timeout=_LOOK_SECONDS)
-        while True:
-            yield lines.get_nowait()
+        What the user's own code has started may go on, and hold the output open.
+        """
+        if self._events.is_alive():
+            return False
+        self._lines.join(self._last_seconds)
+        self._last_seconds = 0.0
+        return self._news.empty()
+
+    def next_event(self) -> ChildEvent | str | None:
+        """What has come next, or comes in a moment."""
+        with contextlib.suppress(queue.Empty):
+            return self._news.get(timeout=_LOOK_SECONDS)
+        return None
 
 
 @contextlib.contextmanager
-def _started(arguments: tuple[str, ...], handed: bytes) -> Iterator["subprocess.Popen[str]"]:
-    """A process with a session of its own; neither it nor its children outlive the block."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mdgan", *arguments],
-        stdin=subprocess.PIPE,  # closed when this process ends, and then so does mdgan
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        env={**os.environ, ENDS_WITH_INPUT: "1", HANDED: str(len(handed) or "")},
-    )
+def _started(request: bytes, handed: bytes) -> Iterator[_Child]:
+    """A process with a session of its own; neither it nor its ranks outlive the block."""
+    events, low = os.pipe()
+    sends = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)  # closed streams leave their numbers free
+    os.close(low)
+    numbers = (sends, len(request), len(handed))
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mdgan.cli.serve", *map(str, numbers)],
+            stdin=subprocess.PIPE,  # closed when this process ends, and then so does the child
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            pass_fds=(sends,),
+        )
+    finally:
+        os.close(sends)
     assert process.stdin is not None
     assert process.stdout is not None
-    if handed:
-        write_ahead(process, handed, closes=False)
     try:
-        yield process
+        write_ahead(process, request + handed, closes=False)
+        yield _Child(process, events)
     finally:
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdin.close()
-        process.stdout.close()
-
-
-def plain(
-    settings: Mapping[str, Any],
-    config: "str | os.PathLike[str] | None" = None,
-    *,
-    paper_scale: bool = False,
-) -> dict[str, Any]:
-    """Settings by name as `--config` has them, from paths, lists and NumPy's numbers, too.
-
-    Those of a file stand below them, with its `faults`.
-    """
-    found: dict[str, Any] = {}
-    known = known_settings()
-    for name, value in settings.items():
-        if name not in known:
-            raise BadInput(answer(name, value) or f"{name}: is no setting{suggest(name, known)}")
-        if isinstance(value, list | tuple):
-            value = ",".join(map(str, value))
-        elif isinstance(value, os.PathLike):
-            value = os.fspath(value)
-        elif not isinstance(value, str | bytes) and hasattr(value, "item"):
-            value = value.item()
-        if not isinstance(value, str | bool | int | float | None):
-            raise BadInput(f"{name}: {type(value).__name__} is no value of a setting")
-        found[name] = value
-    path = None if config is None else Path(config)
-    file, faults = read_config_file(path, known, paper_scale=paper_scale)
-    return {**combined([found, file]), **({"faults": faults} if faults else {})}
-
-
-@contextlib.contextmanager
-def scratch() -> Iterator[Path]:
-    """A folder that goes with the block."""
-    with make_private_folder() as made:
-        yield Path(made)
-
-
-def write_settings(path: Path, settings: Mapping[str, Any]) -> str:
-    """Writes a file for `--config`, and returns its path."""
-    path.write_text(json.dumps(settings), encoding="utf-8")
-    return str(path)
 
 
 @contextlib.contextmanager
@@ -206,9 +179,12 @@ def output_folder(given: str | None, name: str) -> Iterator[Path]:
     began = f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}"
     for number in itertools.count(1):
         path = Path(began if number == 1 else f"{began}-{number}")
-        with contextlib.suppress(FileExistsError):
+        try:
             path.mkdir(parents=True)
             break
+        except OSError as error:
+            if not path.exists():  # else it is another run's
+                raise cannot_write(flag("out", path), error) from error
     try:
         yield path
     finally:

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from mdgan.data.arrays import file_names
 from mdgan.errors import BadInput, reason_of
 from mdgan.samples.contract import Shape
 
+if TYPE_CHECKING:
+    from mdgan.interface.frames import Frames
+
 Model = Callable[[], nn.Module]  # a class, or a function without arguments, that makes a model
 
 
@@ -31,53 +34,6 @@ _FEW = 8  # sides of volumes are at least as long
 def is_frame(part: object) -> bool:
     """Whether something is a pandas DataFrame, or writes itself like one."""
     return hasattr(part, "columns") and hasattr(part, "to_csv")
-
-
-class Frames:
-    """Rows of tables that lie in a folder, as `--dataset table` reads them.
-
-    Args:
-        parts: `train`, and `held_out` if there is one.
-        target: the column that rows are asked for by, if the frames have it.
-
-    Raises:
-        BadInput: no column is left for a schema, or the frames differ in their columns.
-    """
-
-    def __init__(self, parts: Mapping[str, Any], target: str, folder: Path) -> None:
-        from mdgan.inspect.schema_draft import draft
-        from mdgan.samples.table.schema import schema_text
-
-        train = parts["train"]
-        for what, part in parts.items():
-            if not is_frame(part) or list(part.columns) != list(train.columns):
-                raise BadInput(f"{what}: must be a DataFrame with the columns of train")
-        self.target = target if target in train.columns else None
-        self._files = {what: folder / f"{what}.csv" for what in parts}
-        train.to_csv(self._files["train"], index=False)
-        found = draft(self._files["train"])
-        self.schema = folder / "schema.json"
-        self.schema.write_text(schema_text(found.schema), encoding="utf-8")
-        names = [*found.schema.names, *([found.schema.person] if found.schema.person else [])]
-        for what, part in parts.items():
-            part[names].to_csv(self._files[what], index=False)
-        left_out = [line.partition(":")[0] for line in found.left_out]
-        rows = " and ".join(f"{len(part):,}" for part in parts.values())
-        self.about = f"{rows} rows of a table with {len(names)} columns"
-        self.about += f", {self.target} to be predicted" if self.target else ""
-        self.about += f"; left out: {', '.join(left_out)}" if left_out else ""
-
-    @property
-    def places(self) -> dict[str, Any]:
-        """The settings that say where the rows lie."""
-        flags = {"train": "data_dir", "held_out": "held_out"}
-        return {flags[what]: str(file) for what, file in self._files.items()}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings with which a run trains on the rows."""
-        told = {} if self.target is None else {"target": self.target}
-        return {"dataset": "table", "schema": str(self.schema), **told, **self.places}
 
 
 class Data:
@@ -116,7 +72,7 @@ class Data:
         name: str = "own",
     ) -> None:
         if not name.isidentifier():
-            raise BadInput(f"name={name!r}: must be a word of letters, digits and _")
+            raise BadInput(f"name={name!r}", "must be a word of letters, digits and _")
         given = {"train": train, "held_out": held_out}
         self.name = name
         self.parts = {what: _with_classes(part) for what, part in given.items() if part is not None}
@@ -137,10 +93,12 @@ class Data:
         return self._shape
 
     @cached_property
-    def frames(self) -> Frames | None:
+    def frames(self) -> "Frames | None":
         """The rows of a table, if that is what the samples are."""
         if not is_frame(self.parts["train"]):
             return None
+        from mdgan.interface.frames import Frames
+
         return Frames(self.parts, self._label, Path(self._made))
 
     @cached_property
@@ -182,7 +140,7 @@ class Data:
             BadInput: a sample cannot be read, or is not like the others.
         """
         if self.frames is not None:
-            raise BadInput("save: rows of a DataFrame are saved by its own to_csv")
+            raise BadInput("save", "rows of a DataFrame are saved by its own to_csv")
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256()
@@ -235,16 +193,16 @@ class Data:
             labels[index] = 0 if label is None else label
             self._labelled |= label is not None
             if tuple(image.shape) != self.shape or image.numpy().dtype != dtype:
-                raise BadInput(
-                    f"{what}[{index}]: is {image.dtype} {list(image.shape)}, must be {dtype} "
-                    f"{list(self.shape)} as the others; bring all to one size and type"
-                )
+                why = f"is {image.dtype} {list(image.shape)}, must be {dtype} {list(self.shape)}"
+                way_out = "bring all to one size and type"
+                raise BadInput(f"{what}[{index}]", f"{why} as the others", way_out)
             low, high = float(image.min()), float(image.max())
             if dtype != np.uint8 and not -1 <= low <= high <= 1:
-                raise BadInput(
-                    f"{what}[{index}]: has values from {low:g} to {high:g}; scale them to [-1, 1], "
-                    "or give uint8"
+                why, way_out = (
+                    f"has values from {low:g} to {high:g}",
+                    "scale them to [-1, 1], or give uint8",
                 )
+                raise BadInput(f"{what}[{index}]", why, way_out)
             lowest = min(lowest, low)
             images[index] = image.numpy()
         if dtype != np.uint8 and lowest >= 0:
@@ -279,7 +237,7 @@ class Data:
                 image, label, *_ = [*parts, None]
             return _tensor(image), _class(label)
         except Exception as error:  # the user's own code may raise anything
-            raise BadInput(f"{what}[{index}]: cannot be read: {reason_of(error)}") from error
+            raise BadInput(f"{what}[{index}]", f"cannot be read: {reason_of(error)}") from error
 
 
 def _with_classes(part: Any) -> Any:
@@ -298,11 +256,12 @@ def _size(what: str, part: Any) -> int:
         size = len(part)
     except Exception as error:
         raise BadInput(
-            f"{what}: {type(part).__name__} has no length; give a data set that tells its len() "
-            "and gives samples by number, such as list(…)"
+            what,
+            f"{type(part).__name__} has no length",
+            "give a data set that tells its len() and gives samples by number, such as list(…)",
         ) from error
     if not size:
-        raise BadInput(f"{what}: {type(part).__name__} has no sample")
+        raise BadInput(what, f"{type(part).__name__} has no sample")
     return size
 
 

@@ -57,6 +57,7 @@ class Keywords(TypedDict, total=False):
     extractor: Text
     feature_network: Text | None
     feature_side: int
+    features: Literal["auto", "pairs", "random"]
     file_memory: int | None
     generator_batch_size: int | None
     generator_loss: Text
@@ -82,6 +83,7 @@ class Keywords(TypedDict, total=False):
     log_interval: int
     longest_answer: float
     lr_scaling: Text
+    map: Text | None
     master_addr: Text
     master_port: int | None
     max_world_size: int | None
@@ -95,6 +97,7 @@ class Keywords(TypedDict, total=False):
     participation: float
     partition: Text
     patience: float
+    picture_bits: int | None
     placement: Literal["rr", "bb", "lb", "pull"]
     precision: Literal["fp32", "bf16", "fp16"]
     profile: Text | None

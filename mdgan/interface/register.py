@@ -39,10 +39,8 @@ def discriminator_loss(name: str) -> Callable[[Made], Made]:
         for which in ("real", "fake"):
             found[which] = getattr(terms, which, None)  # type: ignore[assignment] # checked next
             if not callable(found[which]):
-                raise BadInput(
-                    f"discriminator loss {name!r}: has no term {which!r}; give a class with the "
-                    "static methods real(logits) and fake(logits)"
-                )
+                way_out = "give a class with the static methods real(logits) and fake(logits)"
+                raise BadInput(f"discriminator loss {name!r}", f"has no term {which!r}", way_out)
         _add(DISCRIMINATOR_LOSS_NAMES, name, terms)
         DISCRIMINATOR_LOSSES[name] = DiscriminatorLoss(**found)
         return terms
@@ -78,7 +76,7 @@ def architecture(
     def register(make: Made) -> Made:
         _add(ARCHITECTURE_NAMES, name, make)
         suited = modern(defaults or {}, f"architecture {name!r}")
-        registry.register(Architecture(name, make, width, suited, conditional))
+        registry.register(Architecture(name, make, width, defaults=suited, conditional=conditional))
         return make
 
     return register
@@ -117,6 +115,6 @@ ALL_NAMES = {
 
 def _add(names: Names, name: str, thing: Made) -> Made:
     if not callable(thing):
-        raise BadInput(f"{names.kind} {name!r}: {type(thing).__name__} cannot be called")
+        raise BadInput(f"{names.kind} {name!r}", f"{type(thing).__name__} cannot be called")
     names.add(name, thing)
     return thing

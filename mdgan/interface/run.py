@@ -1,7 +1,7 @@
 """`mdgan.Run`: what a Python program asks of a run; `mdgan.evaluate`."""
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import nan
@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdgan.errors import BadInput
-from mdgan.interface.child import command, plain, scratch, write_settings
-from mdgan.interface.wording import refusals_in_python
+from mdgan.interface.messages import TrainingRequest
+from mdgan.interface.settings import plain, refuses_in_python
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Losses, ScoresRow
 from mdgan.records.run_directory import RunDirectory
 from mdgan.report.figures.samples import read_picture
+from mdgan.spelling import flag
 
 OWN_SCORES = "own_scores"  # the event that holds scores by functions of the user
 
@@ -39,6 +40,7 @@ class Run:
     data: "Data | None" = None
 
     @classmethod
+    @refuses_in_python()
     def open(
         cls,
         path: str | Path,
@@ -70,7 +72,7 @@ class Run:
         return RunDirectory(self.path).dataset_file(name)
 
     def own(self, *, has_handed: bool) -> str:
-        """With what `open` is called in another program; see `mdgan.interface.wording`."""
+        """With what `open` is called in another program; see `mdgan.spelling.spelled`."""
         models = ["generator=…, discriminator=…"] * has_handed
         return ", ".join(["data=…"] * (self.data is not None) + models)
 
@@ -99,8 +101,7 @@ class Run:
         NaN.
         """
         rows = RecordedRun.read(self.path).of(Losses) if self.has_begun else ()
-        found = ((row.iteration, row.generator_loss, row.discriminator_loss) for row in rows)
-        return _table(("generator", "discriminator"), found)
+        return _table([(row.iteration, row.both) for row in rows], "generator", "discriminator")
 
     @property
     def scores(self) -> NDArray[Any]:
@@ -109,11 +110,8 @@ class Run:
         Its fields are `iteration` and the names of scores, such as `fid`; a score that could not be
         computed is NaN.
         """
-        recorded = RecordedRun.read(self.path).of(ScoresRow) if self.has_begun else ()
-        rows = [row for row in recorded if row.by is None]
-        names = list(dict.fromkeys(name for row in rows for name in row.scores))
-        found = ((row.iteration, *(row.scores.get(name) for name in names)) for row in rows)
-        return _table(names, found)
+        rows = RecordedRun.read(self.path).of(ScoresRow) if self.has_begun else ()
+        return _table([(row.iteration, row.scores) for row in rows if row.by is None])
 
     @property
     def own_scores(self) -> NDArray[Any]:
@@ -122,17 +120,17 @@ class Run:
         Its fields are `iteration`, that of the generator whose samples were scored, and the names.
         """
         rows = RecordedRun.read(self.path).named(OWN_SCORES)
-        names = list(dict.fromkeys(name for row in rows for name in row["scores"]))
-        found = ((row["iteration"], *(row["scores"].get(name) for name in names)) for row in rows)
-        return _table(names, found)
+        return _table([(row["iteration"], row["scores"]) for row in rows])
 
     @property
+    @refuses_in_python()
     def generator(self) -> "nn.Module":
         """The newest generator, averaged if the run averages it; on the CPU, in evaluation mode."""
         from mdgan.inspect.trained import load_trained
 
         return load_trained(self.path).generator.eval()
 
+    @refuses_in_python()
     def sample(
         self, n: int = 64, seed: int = 0, *, label: int | None = None, raw: bool = False
     ) -> "Tensor":
@@ -150,10 +148,10 @@ class Run:
         from mdgan.inspect.trained import load_trained
 
         if n < 1:
-            raise BadInput(f"n={n}: must be at least 1")
+            raise BadInput(f"n={n}", "must be at least 1")
         trained = load_trained(self.path, raw=raw)
         labels = trained.labels(n, label, "label")
-        return draw_samples(trained.generator, n, trained.models.z_dim, seed, labels)
+        return draw_samples(trained.generator, n, trained.models.z_dim, seed=seed, labels=labels)
 
     def evaluate(
         self, n: int = 10_000, seed: int | None = None, *, raw: bool = False, **changes: Any
@@ -161,7 +159,7 @@ class Run:
         """Scores the newest generator as `mdgan evaluate` does; see `mdgan.evaluate`."""
         return evaluate(self, n, seed, raw=raw, **changes)
 
-    @refusals_in_python()
+    @refuses_in_python()
     def audit(
         self, n: int = 10_000, seed: int | None = None, *, steps: int = 400, **changes: Any
     ) -> dict[str, Any]:
@@ -182,17 +180,16 @@ class Run:
         from mdgan.audit.run import audit_run
         from mdgan.audit.target import CHANGES
 
-        given = plain(changes)
-        for name in given:
-            if name not in CHANGES:
-                raise BadInput(f"{name}: no attack depends on it; {' and '.join(CHANGES)} may")
+        given = plain(changes, CHANGES, "no attack depends on it")
         if self.data is not None:
             given = {**self.data.places, **given}
         with _own_threads():
-            found: dict[str, Any] = to_builtins(audit_run(self.path, n, seed, steps, given))
+            found: dict[str, Any] = to_builtins(
+                audit_run(self.path, n, seed, steps=steps, changes=given)
+            )
         return found
 
-    @refusals_in_python()
+    @refuses_in_python()
     def release(
         self,
         output: str | Path,
@@ -225,17 +222,18 @@ class Run:
         if self.data is not None:
             given = {**self.data.places, **given}
         rules = None if policy is None else Path(policy)
-        wanted = Wanted(samples, generator, rules, purpose, given)
+        wanted = Wanted(samples, generator, rules, purpose=purpose, changes=given)
         with _own_threads():
-            return release_run(self.path, Path(output), wanted, links, dry_run=dry_run)
+            return release_run(self.path, Path(output), wanted, links=links, dry_run=dry_run)
 
+    @refuses_in_python()
     def report(self, output: str | Path | None = None) -> Path:
         """Writes the page with all figures."""
         from mdgan.report.build import write_report
 
         return write_report([self.path], None if output is None else Path(output)).path
 
-    @refusals_in_python()
+    @refuses_in_python()
     def resume(
         self,
         *,
@@ -256,24 +254,22 @@ class Run:
             BadInput, RunFailed, KeyboardInterrupt: as `mdgan.train`; or the samples are others.
         """
         from mdgan.interface.dataset_text import handed_again
-        from mdgan.interface.follow import Follower, shown_to_user
+        from mdgan.interface.follow import Follower, Screen
 
         if not self.has_begun:
-            raise BadInput(f"{self.path}: has not begun; train it anew")
-        given, data = plain(settings), dataset or self.data
+            raise BadInput(self.path, "has not begun", "train it anew")
+        given = plain(settings)
+        data = dataset or self.data
         if given.get("out") is not None:
-            raise BadInput(f"out={given['out']}: the run goes on in its folder {self.path}")
+            raise BadInput(flag("out", given["out"]), f"the run goes on in its folder {self.path}")
         if data is not None:
             self._check_same(data)
             given |= data.places
         run = Run(self.path, data)
         handed = handed_again(self.dataset_file)
-        with scratch() as folder:
-            file = write_settings(folder / "settings.json", given)
-            arguments = ("--launcher", "processes", "--config", file, "--resume", str(self.path))
-            follower = Follower(run, callbacks, scores, begin=self.iteration)
-            with shown_to_user(quiet, follower, run.own(has_handed=bool(handed))) as shown:
-                command("train", *arguments, shown=shown, handed=handed)
+        objects = run.own(has_handed=bool(handed))
+        request = TrainingRequest(given, resumes=str(self.path), objects=objects)
+        Follower(run, Screen(quiet=quiet), callbacks, scores=scores).train(request, handed)
         return Run.open(self.path, data)
 
     def _check_same(self, data: "Data") -> None:
@@ -284,7 +280,7 @@ class Run:
         text = kept.read_text(encoding="utf-8") if kept.is_file() else ""
         known = (data.known_as(privately=privately) for privately in (False, True))
         if not any(f'SAMPLES = "{name}"' in text for name in known):
-            raise BadInput(f"dataset: {self.path} was trained on other samples; give those")
+            raise BadInput("dataset", f"{self.path} was trained on other samples", "give those")
 
     def __repr__(self) -> str:
         """How far the run is."""
@@ -302,13 +298,17 @@ class Run:
         return f'{said}<img alt="samples" src="data:image/png;base64,{png}">'
 
 
-def _table(names: Sequence[str], rows: Iterable[tuple[float | None, ...]]) -> NDArray[Any]:
-    kinds = [("iteration", np.int64), *((name, np.float64) for name in names)]
-    filled = [(row[0], *(nan if value is None else value for value in row[1:])) for row in rows]
-    return np.array(filled, dtype=kinds)
+def _table(rows: Sequence[tuple[int, Mapping[str, float | None]]], *names: str) -> NDArray[Any]:
+    """A field for each name that stands in a row; NaN where it has no value."""
+    names = names or tuple(dict.fromkeys(name for _, values in rows for name in values))
+    filled = []
+    for iteration, values in rows:
+        found = (values.get(name) for name in names)
+        filled.append((iteration, *(nan if value is None else value for value in found)))
+    return np.array(filled, dtype=[("iteration", np.int64), *((n, np.float64) for n in names)])
 
 
-@refusals_in_python()
+@refuses_in_python()
 def evaluate(
     run: Run | str | Path,
     n: int = 10_000,
@@ -333,13 +333,10 @@ def evaluate(
     """
     from mdgan.inspect.evaluate import CHANGES, evaluate_run
 
-    given = plain(changes)
-    for name in given:
-        if name not in CHANGES:
-            raise BadInput(f"{name}: scores do not depend on it; one of {', '.join(CHANGES)} may")
+    given = plain(changes, CHANGES, "scores do not depend on it")
     path = run.path if isinstance(run, Run) else Path(run)
     with _own_threads():
-        return evaluate_run(path, n, seed, given, raw=raw)
+        return evaluate_run(path, n, seed, changes=given, raw=raw)
 
 
 @contextmanager

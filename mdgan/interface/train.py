@@ -1,22 +1,25 @@
-"""`mdgan.train`, `mdgan.compare`, and ParaGAN's Listing 1: `ScalingManager` and `Estimator`."""
+"""`mdgan.train`, `start`, `compare`, and ParaGAN's Listing 1: `ScalingManager` and `Estimator`."""
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.interface import child
-from mdgan.interface.background import Background
-from mdgan.interface.child import Audience
-from mdgan.interface.follow import Callback, Follower, shown_to_user
-from mdgan.interface.place import GivenObjects, naming_z_dim, place
+from mdgan.interface.child import output_folder, run_child
+from mdgan.interface.follow import Callback, Follower, Reached, Screen
+from mdgan.interface.messages import ComparisonRequest, TrainingRequest
+from mdgan.interface.place import GivenObjects, placed_objects
 from mdgan.interface.run import Run
-from mdgan.interface.wording import refusals_in_python
-from mdgan.launch.resolve import resolve
+from mdgan.interface.settings import check, check_functions, plain, refuses_in_python, with_file
+from mdgan.settings.config_file import ConfigFile
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from mdgan.interface.keywords import Keywords
 
 
-@refusals_in_python()
+@refuses_in_python()
 def train(
     dataset: "str | Data | Any" = None,
     *,
@@ -65,13 +68,89 @@ def train(
         RunFailed: training failed.
         KeyboardInterrupt: the user stopped it; the run is saved.
     """
-    given = child.plain(settings, config, paper_scale=paper_scale)
-    name = given.pop("dataset", "digits")
-    trained = GivenObjects(name if dataset is None else dataset, generator, discriminator, z_dim)
-    return _train(trained, given, quiet, callbacks, scores)
+    given = with_file(settings, config, paper_scale=paper_scale)
+    trained = GivenObjects(dataset, generator, discriminator, z_dim=z_dim)
+    return _train(trained, given, quiet=quiet, callbacks=callbacks, scores=scores)
 
 
-@refusals_in_python()
+class Background:
+    """A run in the background, which a thread follows; `reached` is None before it logs."""
+
+    def __init__(self, train: Callable[[Callback, threading.Event], Run]) -> None:
+        self.reached: Reached | None = None
+        self._stop = threading.Event()
+        self._run: Run | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._follow, args=(train,), daemon=True)
+        self._thread.start()
+
+    def _follow(self, train: Callable[[Callback, threading.Event], Run]) -> None:
+        try:
+            self._run = train(self._look, self._stop)
+        except BaseException as error:  # it is raised where the program waits
+            self._error = error
+
+    def _look(self, reached: Reached) -> None:
+        self.reached = reached
+
+    @property
+    def done(self) -> bool:
+        """Whether it is over, however it ended; `wait` tells how."""
+        return not self._thread.is_alive()
+
+    @property
+    def run(self) -> Run | None:
+        """The run; None before its first logged iteration."""
+        return self._run if self._run or self.reached is None else self.reached.run
+
+    @property
+    def path(self) -> Path | None:
+        """The run's folder; None before its first logged iteration."""
+        return None if self.run is None else self.run.path
+
+    @property
+    def losses(self) -> NDArray[Any]:
+        """Those of `Run.losses` so far."""
+        return np.empty(0) if self.run is None else self.run.losses
+
+    @property
+    def scores(self) -> NDArray[Any]:
+        """Those of `Run.scores` so far."""
+        return np.empty(0) if self.run is None else self.run.scores
+
+    def wait(self, seconds: float | None = None) -> Run:
+        """Waits until it is over.
+
+        Raises:
+            TimeoutError: it is not over after that many seconds; it goes on.
+            BadInput, RunFailed: as `train`.
+        """
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the run goes on after {seconds:g} s; stop() ends it")
+        if self._error is not None:
+            raise self._error
+        assert self._run is not None
+        return self._run
+
+    def stop(self) -> Run:
+        """Stops it as Ctrl-C does, and waits until it is saved; `Run.resume` goes on.
+
+        Of a run that has not begun, the `state` is `stopped` and the `iteration` 0.
+        """
+        self._stop.set()
+        return self.wait()
+
+    def __repr__(self) -> str:
+        if self.reached is None:
+            if self._run is not None:
+                return f"<{self._run.path}: {self._run.state} before its first logged iteration>"
+            return "<a run that could not begin>" if self.done else "<a run that is starting>"
+        at = f"iteration {self.reached.iteration} of {self.reached.iterations}"
+        return f"<{self.reached.run.path}: {at}{', over' if self.done else ''}>"
+
+
+@refuses_in_python()
 def start(
     dataset: "str | Data | Any" = None,
     *,
@@ -89,40 +168,42 @@ def start(
     Returns:
         A handle, once the run's processes are being started. Callbacks are called in its thread.
     """
-    given = child.plain(settings, config, paper_scale=paper_scale)
-    resolve([given])  # what is plainly wrong is said here
-    name = given.pop("dataset", "digits")
-    trained = GivenObjects(name if dataset is None else dataset, generator, discriminator, z_dim)
+    given = with_file(settings, config, paper_scale=paper_scale)
+    check(given.settings)  # what is plainly wrong is said here
+    check_functions(callbacks, scores)
+    trained = GivenObjects(dataset, generator, discriminator, z_dim=z_dim)
 
-    def follow(own: Callback, stop: Event) -> Run:
-        return _train(trained, given, True, [*callbacks, own], scores, stop)
+    def follow(own: Callback, stop: threading.Event) -> Run:
+        each = [own, *callbacks]  # what these raise is of a run that the handle knows
+        return _train(trained, given, quiet=True, callbacks=each, scores=scores, stop=stop)
 
     return Background(follow)
 
 
-@refusals_in_python()
+@refuses_in_python()
 def _train(
     trained: GivenObjects,
-    given: dict[str, Any],
+    given: ConfigFile,
+    *,
     quiet: bool,
     callbacks: Sequence[Callback],
     scores: "Mapping[str, Callable[[Tensor], float]] | None",
-    stop: Event | None = None,
+    stop: threading.Event | None = None,
 ) -> Run:
-    with child.scratch() as folder:
-        placed = place(folder, given, trained)
-        given = given | placed.settings
-        resolve([given])
-        if not quiet:
-            child.say(*placed.about)
-        with child.output_folder(given.get("out"), given["dataset"]) as out:
-            file = child.write_settings(folder / "settings.json", {**given, "out": str(out)})
+    named = given.settings.pop("dataset", "digits")
+    if trained.dataset is None:
+        trained = trained._replace(dataset=named)
+    with placed_objects(given.settings, trained) as placed:
+        settings = given.settings | placed.settings
+        check(settings)
+        screen = Screen(placed.about, quiet=quiet)
+        with output_folder(settings.get("out"), settings["dataset"]) as out:
             run = Run(out, placed.data)
-            follower = Follower(run, callbacks, scores, stop)
-            own = run.own(has_handed=bool(placed.handed))
-            with shown_to_user(quiet, follower, own) as shown, naming_z_dim(trained):
-                arguments = ("train", "--launcher", "processes", "--config", file)
-                child.command(*arguments, shown=shown, handed=placed.handed)
+            objects = run.own(has_handed=bool(placed.handed))
+            request = TrainingRequest(
+                {**settings, "out": str(out)}, faults=given.faults, objects=objects
+            )
+            Follower(run, screen, callbacks, scores=scores).train(request, placed.handed, stop)
             if stop is not None and stop.is_set() and not run.has_begun:
                 return run
             return Run.open(out, placed.data)
@@ -138,7 +219,7 @@ class Comparison:
     runs: dict[str, list[Run]]  # of each configuration a run a seed
 
 
-@refusals_in_python()
+@refuses_in_python()
 def compare(
     configurations: Mapping[str, Mapping[str, Any]],
     *,
@@ -148,6 +229,7 @@ def compare(
     discriminator: "Model | None" = None,
     z_dim: int | None = None,
     jobs: int = 1,
+    resume: bool = False,
     quiet: bool = False,
     **settings: "Unpack[Keywords]",
 ) -> Comparison:
@@ -157,44 +239,53 @@ def compare(
         configurations: of each name the settings that it alone has.
         seeds: every configuration is trained once with each.
         dataset, generator, discriminator, z_dim, quiet: as for `train`.
+        resume: goes on with the comparison in `out`, of a named data set and its models.
         settings: that hold for all; those of a configuration win.
 
     Raises:
         BadInput, RunFailed, KeyboardInterrupt: as `train`; every run is saved.
     """
-    shared = child.plain(settings)
+    shared = plain(settings)
     out = shared.pop("out", None)
-    for name in configurations:
-        if not name or Path(name).name != name:
-            raise BadInput(f"{name!r}: a configuration's name becomes that of a folder")
-    with child.scratch() as folder:
-        others = [child.plain(own) for own in configurations.values()]
-        trained = GivenObjects(dataset, generator, discriminator, z_dim)
-        placed = place(folder, shared, trained, others)
-        shared |= placed.settings
-        if not quiet:
-            child.say(*placed.about)
-        configs = folder / "configs"
-        configs.mkdir()
-        files = [
-            child.write_settings(configs / f"{name}.json", {**shared, **child.plain(own)})
-            for name, own in configurations.items()
-        ]
-        with child.output_folder(out, "compare") as path:
-            said = ("--seeds", ",".join(map(str, seeds)), "--out", str(path), "--jobs", str(jobs))
-            try:
-                with naming_z_dim(trained):
-                    child.command(
-                        "compare", *said, *files, shown=Audience(quiet), handed=placed.handed
-                    )
-            except BadInput as error:
-                raise BadInput(str(error).replace(f"{configs}/", "")) from error
+    check({"out": out})
+    if not isinstance(configurations, Mapping) or not configurations:
+        why = "must have settings by name"
+        raise BadInput("configurations", why, 'such as {"few": {"batch_size": 4}}')
+    own = {name: _own_settings(name, each) for name, each in configurations.items()}
+    seeds = [plain({"seed": seed})["seed"] for seed in seeds]
+    for seed in seeds:
+        check({"seed": seed})
+    if not seeds:
+        raise BadInput("seeds", "has none", "give one or more")
+    if not isinstance(jobs, Integral) or jobs < 1:
+        raise BadInput(f"jobs={jobs!r}", "must be a whole number, at least 1")
+    trained = GivenObjects(dataset, generator, discriminator, z_dim=z_dim)
+    with (
+        placed_objects(shared, trained, list(own.values())) as placed,
+        output_folder(out, "compare") as path,
+    ):
+        each = {name: {**shared, **placed.settings, **those} for name, those in own.items()}
+        request = ComparisonRequest(each, seeds, out=str(path), jobs=int(jobs), resume=resume)
+        run_child(request, placed.handed, show=Screen(placed.about, quiet=quiet).show)
     table = json.loads((path / "comparison.json").read_bytes())["configurations"]
     runs = {
         name: [Run.open(path / f"{name}-seed{seed}", placed.data) for seed in dict.fromkeys(seeds)]
         for name in configurations
     }
-    return Comparison(path, path / "report.html", table, runs)
+    return Comparison(path, path / "report.html", table, runs=runs)
+
+
+_MOST_OF_A_NAME = 200  # bytes; file systems take a few more
+
+
+def _own_settings(name: object, settings: object) -> dict[str, Any]:
+    """Those of one configuration."""
+    known = name if isinstance(name, str) and name.isprintable() else ""
+    if not known or Path(known).name != known or len(known.encode()) > _MOST_OF_A_NAME:
+        raise BadInput(f"{name!r:.99}", "a configuration's name becomes that of a folder")
+    if not isinstance(settings, Mapping):
+        raise BadInput(known, f"{type(settings).__name__} holds no settings", "give a dict")
+    return plain(settings)
 
 
 _GLOBAL = "global_batch_size"
@@ -224,7 +315,8 @@ class ScalingManager:
     def __init__(self, config: Mapping[str, Any], batch_size: int, num_workers: int) -> None:
         own = {_GLOBAL: batch_size, "world_size": num_workers + 1}
         for name in own.keys() & config.keys():
-            raise BadInput(f"config: {name} is what batch_size and num_workers say; leave it out")
+            why = f"{name} is what batch_size and num_workers say"
+            raise BadInput("config", why, "leave it out")
         (algorithm,) = registry.with_setting(_GLOBAL)
         self._settings = {"algorithm": algorithm, "lr_scaling": "linear", **config, **own}
         self.run: Run | None = None  # that was trained last; None before `train`
@@ -267,8 +359,9 @@ class ScalingManager:
             BadInput: nothing was trained, or the run has no score of that name.
         """
         if self.run is None:
-            raise BadInput("eval: nothing was trained; call train first")
+            raise BadInput("eval", "nothing was trained", "call train first")
         scores: dict[str, float] = self.run.evaluate(n)["scores"]
         if metric not in scores:
-            raise BadInput(f"metric={metric}: is no score of this run; one of {', '.join(scores)}")
+            way_out = f"one of {', '.join(scores)}"
+            raise BadInput(f"metric={metric}", "is no score of this run", way_out)
         return scores[metric]

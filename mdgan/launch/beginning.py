@@ -17,6 +17,7 @@ from mdgan.gan.build import Models
 from mdgan.records.run_directory import GENERATOR_FILE, RunDirectory
 from mdgan.settings.machine import path_of
 from mdgan.settings.retired import modern
+from mdgan.spelling import flag
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.manifest import SERVER, Manifest
 from mdgan.storage.state_file import Damaged, load_tensors, read_state
@@ -43,10 +44,9 @@ class Continuation:
         try:
             load(read_state(folder, self.manifest.files[SERVER]))
         except (Damaged, KeyError, RuntimeError) as error:
-            raise BadInput(
-                f"--resume {self.run.path}: its checkpoint does not fit the models of "
-                f"{self.settings['dataset']} ({error}); use the dataset file of that run"
-            ) from error
+            why = f"its checkpoint does not fit the models of {self.settings['dataset']} ({error})"
+            way_out = "use the dataset file of that run"
+            raise BadInput(flag("resume", self.run.path), why, way_out) from error
 
     @property
     def changed(self) -> set[str]:
@@ -59,23 +59,23 @@ def continuation(
     run: RunDirectory, settings: Mapping[str, Any], *, taking_over: bool = False
 ) -> Continuation:
     """Finds the newest whole checkpoint of a run, on which nothing works unless it takes over."""
+    resume = flag("resume", run.path)
     if not taking_over:
         check_not_running(run)
     manifest, passed_over = Checkpoints(run.checkpoints, keep=1).newest()
     if manifest is None:
         why = "; ".join(passed_over) or "none was made"
-        raise BadInput(f"--resume {run.path}: has no whole checkpoint ({why}); start a new run")
+        raise BadInput(resume, f"has no whole checkpoint ({why})", "start a new run")
     algorithm = manifest.settings.get("algorithm")
     if algorithm != settings["algorithm"]:
         is_baseline = algorithm == registry.BASELINE
-        command = str(algorithm) if is_baseline else f"train --algorithm {algorithm}"
-        raise BadInput(f"--resume {run.path}: was trained with {algorithm}; use `mdgan {command}`")
+        command = algorithm if is_baseline else f"train {flag('algorithm', algorithm)}"
+        raise BadInput(resume, f"was trained with {algorithm}", f"use `mdgan {command}`")
     iterations = int(settings["iterations"])
     if manifest.iteration >= iterations:
-        raise BadInput(
-            f"--resume {run.path}: all {manifest.iteration} iterations are done; to go on, give "
-            f"more, such as --iterations {2 * manifest.iteration}"
-        )
+        more = flag("iterations", 2 * manifest.iteration)
+        why = f"all {manifest.iteration} iterations are done"
+        raise BadInput(resume, why, f"to go on, give more, such as {more}")
     before = _settings_before(manifest, run)
     changed = [
         f"{name} was {before[name]}, is {value}"
@@ -89,7 +89,7 @@ def continuation(
 def _settings_before(manifest: Manifest, run: RunDirectory) -> dict[str, Any]:
     """Those of a checkpoint, as this version would write them."""
     declared = registry.declared_settings()
-    before = modern(manifest.settings, f"--resume {run.path}")
+    before = modern(manifest.settings, f"{flag('resume', run.path)}")
     keyed = {name for name in before.keys() & declared.keys() if declared[name].kind.is_keyed}
     return before | {name: str(declared[name].read(before[name])) for name in keyed}
 
@@ -98,9 +98,8 @@ def check_not_running(run: RunDirectory) -> None:
     """Checks that no process on this machine works on a run."""
     if is_running(run):
         process = run.read_status()["process"]
-        raise BadInput(
-            f"--resume {run.path}: still running (process {process}); stop it first, with Ctrl-C"
-        )
+        why = f"still running (process {process})"
+        raise BadInput(flag("resume", run.path), why, "stop it first, with Ctrl-C")
 
 
 def is_running(run: RunDirectory) -> bool:
@@ -153,12 +152,12 @@ def read_beginning(given: str, models: Models) -> Beginning:
         file = RunDirectory.open(path).path / GENERATOR_FILE if is_run else path
         generator = _read(file, 2 * sum(tensor.nbytes for tensor in model.state_dict().values()))
     except BadInput as error:
-        raise BadInput(f"--init-from {given}: {error}; name a run or a generator's file") from error
+        way_out = "name a run or a generator's file"
+        raise BadInput(flag("init_from", given), error.marked, way_out) from error
     misfit = _misfit(generator, model)
     if misfit is not None:
-        raise BadInput(
-            f"--init-from {given}: does not fit the generator of {models.source}: {misfit}"
-        )
+        why = f"does not fit the generator of {models.source}: {misfit}"
+        raise BadInput(flag("init_from", given), why)
     discriminators = _discriminators(path, models.discriminator()) if is_run else {}
     beside = "its discriminators" if discriminators else "new discriminators"
     _log.info("beginning with the generator of %s and %s", path, beside)
@@ -180,20 +179,11 @@ def _read(path: Path, most_bytes: int) -> State:
 
 def _discriminators(run: Path, model: nn.Module) -> dict[int, State]:
     """Those of a run's newest checkpoint that are on this machine and fit, by their workers."""
-    manifest, _ = Checkpoints(run / "checkpoints", keep=1).newest()
-    if manifest is None:
-        return {}
-    folder, fitting = run / "checkpoints" / f"{manifest.iteration:07d}", dict[int, State]()
-    for owner in sorted(manifest.files, key=lambda name: (name != SERVER, len(name), name)):
-        if 0 in fitting or not (folder / manifest.files[owner].name).exists():
-            continue
-        try:
-            state = read_state(folder, manifest.files[owner])
-        except Damaged:
-            continue
-        weights = discriminator_in(state, model)
-        if weights is not None:
-            fitting[0 if owner == SERVER else int(owner)] = weights
+    store, fitting = Checkpoints(run / "checkpoints", keep=1), dict[int, State]()
+    manifest, _ = store.newest()
+    for worker, state in () if manifest is None else store.states_of(manifest):
+        if 0 not in fitting and (weights := discriminator_in(state, model)) is not None:
+            fitting[worker] = weights
     return fitting
 
 

@@ -1,15 +1,22 @@
-"""The run's folder becomes this server's: a new one, or one that goes on."""
+"""The folder of a run: the server's, a new one or one that goes on, and that of a host elsewhere.
 
+The server names its run, and two servers may choose one name. So each run has a random id too, and
+a host writes only to a folder that bears it, or to the one that its user has named.
+"""
+
+import json
 import logging
 import os
 import platform
 import secrets
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from glob import escape
+from hashlib import sha256
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -18,32 +25,38 @@ import psutil
 import torch
 from torch import nn
 
-from mdgan.errors import BadInput, cannot_write, writing
+from mdgan.credentials.identity import Identity
+from mdgan.engine.settings import RunSettings
+from mdgan.errors import BadInput, cannot_write, printable, writing
 from mdgan.families import registry
 from mdgan.launch import beginning
 from mdgan.launch.beginning import Continuation, continuation
+from mdgan.launch.checked import Checked
 from mdgan.launch.faults import SERVER
-from mdgan.launch.host_folder import run_key
 from mdgan.launch.machine import resolve_device
-from mdgan.launch.models import default_settings
-from mdgan.launch.prepare import Prepared
-from mdgan.launch.privacy import check_covered
+from mdgan.launch.same_samples import compare_samples
+from mdgan.launch.site_maps import log_maps
 from mdgan.observe.profiler import Profiler
 from mdgan.observe.record_writer import RecordWriter
 from mdgan.observe.run_observer import Launched, Rhythm, RunObserver
 from mdgan.observe.snapshots import Sampled
 from mdgan.observe.tracer import Tracer
 from mdgan.observe.trackers import Trackers
-from mdgan.records.run_directory import RunDirectory
+from mdgan.privacy.canaries import CANARIES
+from mdgan.records.run_directory import RunDirectory, Status
 from mdgan.settings.machine import num_cores, processor_name
-from mdgan.storage.checkpoints import Checkpoints
+from mdgan.spelling import flag
+from mdgan.storage.checkpoints import Checkpoints, worker_file
 from mdgan.storage.fence import Fence, Fenced
+from mdgan.storage.state_file import Damaged, StoredFile, check_file
+from mdgan.storage.whole_file import copy_private, make_private_folder
 from mdgan.version import __version__
 
 _log = logging.getLogger(__name__)
 
 STOPPED_BY = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 """Exit statuses of processes that were asked to stop, as shells give them."""
+_DIGITS = 16  # of the hash at the end of a host's folder's name
 
 
 @dataclass(frozen=True)
@@ -108,35 +121,46 @@ class Claim:
 
     def take_records(self) -> None:
         """Cuts off what training is about to repeat, once nothing can keep it from its begin."""
-        with writing(f"--resume {self.run.path}"):
+        with writing(flag("resume", self.run.path)):
             self.run.cut_after(self.iteration)
             self.run.sweep()
 
 
 def claim(
-    prepared: Prepared, listens: str = "", socket: str = "", *, taking_over: bool = False
+    checked: Checked, listens: str = "", socket: str = "", *, taking_over: bool = False
 ) -> Claim:
     """Makes the folder of a new run, or takes that of a run that goes on; see `Claim`."""
-    run, goes_on, is_new = _find_run(prepared, taking_over=taking_over)
-    place = f"--out {run.path}" if goes_on is None else f"--resume {run.path}"
+    run, goes_on, is_new = _find_run(checked, taking_over=taking_over)
+    place = flag("out" if goes_on is None else "resume", run.path)
     try:
-        before = {} if is_new else run.contents(prepared.dataset.name)
+        before = {} if is_new else run.contents(checked.dataset.name)
         fence = Fence.claim(run.path)
     except OSError as error:
         if is_new:  # the folder was empty; the same command can be given again
             shutil.rmtree(run.path, ignore_errors=True)
-        raise BadInput(cannot_write(place, error)) from error
+        raise cannot_write(place, error) from error
     run_id = "" if is_new else run.read_status().get("run_id", "")
     run_id = run_id or secrets.token_hex(16)
-    claimed = Claim(run, fence, goes_on, taking_over, listens, socket, run_id, before)
+    claimed = Claim(
+        run,
+        fence=fence,
+        goes_on=goes_on,
+        takes_over=taking_over,
+        listens=listens,
+        socket=socket,
+        run_id=run_id,
+        before=before,
+    )
     try:
-        run.write_config(prepared.config)
-        if prepared.dataset.kept:
-            run.keep_dataset_file(prepared.dataset.path)
-        for name, content in prepared.dataset.keeps.items():
-            run.keep(name, content)
+        run.write_config(checked.config)
+        if checked.dataset.kept:
+            run.keep_dataset_file(checked.dataset.path)
+        for name, content in checked.dataset.keeps.items():
+            if goes_on is None or not run.kept(name).exists():
+                run.keep(name, content)
+        log_maps(checked.settings.data, run.path, checked.holdings, claimed.iteration)
         status = {"state": "starting", "iteration": claimed.iteration, "seconds": claimed.seconds}
-        run.write_status({**about(prepared, claimed), **status})
+        run.write_status({**about(checked, claimed), **status})
     except BaseException as error:
         if is_new:
             shutil.rmtree(run.path, ignore_errors=True)
@@ -144,27 +168,29 @@ def claim(
             with suppress(OSError):
                 claimed.give_back()
         if isinstance(error, OSError):
-            raise BadInput(cannot_write(place, error)) from error
+            raise cannot_write(place, error) from error
         raise
     if goes_on is not None:
         _log.info("going on with %s from iteration %d", run.path, claimed.iteration)
         for note in goes_on.notes:
             _log.info("  %s", note)
+    elif not checked.is_rehearsed:
+        compare_samples(checked, run.path, checked.holdings, goes_on=False)
     return claimed
 
 
 def _find_run(
-    prepared: Prepared, *, taking_over: bool
+    checked: Checked, *, taking_over: bool
 ) -> tuple[RunDirectory, Continuation | None, bool]:
     """The run's folder; where training goes on; and whether the folder was empty."""
-    if prepared.continues is not None:
-        run = RunDirectory.open(prepared.continues)
-        goes_on = continuation(run, prepared.config, taking_over=taking_over)
-        check_covered(run.path, prepared.settings, goes_on.manifest.settings)
+    if checked.continues is not None:
+        run = RunDirectory.open(checked.continues)
+        goes_on = continuation(run, checked.config, taking_over=taking_over)
+        _check_covered(run.path, checked.settings, goes_on.manifest.settings)
         return run, goes_on, False
-    name = f"{prepared.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    path = Path(prepared.launch.out or f"runs/{name}")
-    if not (prepared.resumes_or_starts and (path / "run.json").is_file()):
+    name = f"{checked.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    path = Path(checked.launch.out or f"runs/{name}")
+    if not (checked.resumes_or_starts and (path / "run.json").is_file()):
         return RunDirectory.claim(path), None, True
     run = RunDirectory.open(path)
     beginning.check_not_running(run)
@@ -172,100 +198,178 @@ def _find_run(
     return run, None, False
 
 
-def resumed_or_started(prepared: Prepared) -> Prepared | None:
+def _check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) -> None:
+    """Checks that a run that goes on has learnt under the same protection from its start."""
+    privacy = settings.privacy
+    if not privacy.keeps_ledger:
+        return
+    has_noise = before.get("dp_noise") or before.get("dp_epsilon") is not None
+    is_alike = (before.get("dp_unit") == "client") == privacy.hides_clients
+    if not has_noise or before.get("dp_repeatable") or not is_alike:
+        raise BadInput(
+            flag("resume", path),
+            f"{privacy.dp_flag} covers the steps from here on alone, and the run has already "
+            "learnt from these samples without privacy",
+            "start a new run",
+        )
+
+
+def resumed_or_started(checked: Checked) -> Checked | None:
     """What `--resume-or-start` makes of a run, by its `--out`; None if it is finished."""
-    path = Path(prepared.launch.out or "")
+    path = Path(checked.launch.out or "")
     if not (path / "run.json").is_file():
-        return prepared
+        return checked
     run = RunDirectory.open(path)
     status = run.read_status()
     iterations = status.get("iteration", 0)
-    if status.get("state") == "finished" and iterations >= prepared.settings.training.iterations:
+    if status.get("state") == "finished" and iterations >= checked.settings.training.iterations:
         _log.info("%s is finished: %d iterations", path, iterations)
         return None
     if Checkpoints(run.checkpoints, keep=1).exist():
-        return replace(prepared, continues=path, beginning=None)
-    return prepared
+        return replace(checked, continues=path, beginning=None)
+    return checked
 
 
-def about(prepared: Prepared, claimed: Claim) -> dict[str, Any]:
+def about(checked: Checked, claimed: Claim) -> dict[str, Any]:
     """What `run.json` says of the run from its start."""
-    run, dataset = claimed.run, prepared.dataset
+    run, dataset = claimed.run, checked.dataset
     file = dataset.path.resolve()
     if dataset.kept:  # from the run's folder, so that the folder can be moved
         file = run.dataset_file(dataset.name).relative_to(run.path)
     return {
         "version": __version__,
         "dataset_file": str(file),
-        "dataset_sha256": prepared.dataset.sha256,
-        **({"paper_scale": prepared.scaled_from} if prepared.scaled_from else {}),
+        "dataset_sha256": checked.dataset.sha256,
+        **({"paper_scale": checked.scaled_from} if checked.scaled_from else {}),
         "machine": gethostname(),
         "system": {  # two runs must share it to be timed against each other
             "processor": f"{processor_name()}, {num_cores()} cores for this process",
             "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
-            "device": str(resolve_device(prepared.launch.device, 0)),
+            "device": str(resolve_device(checked.launch.device, 0)),
             "system": platform.platform(),
             "python": platform.python_version(),
             "torch": torch.__version__,
             "mdgan": __version__,
         },
-        "other_defaults": _other_defaults(prepared),
+        "other_defaults": checked.other_defaults,
         "process": os.getpid(),
         "process_began": beginning.seconds_since_boot(psutil.Process()),
         "listens": claimed.listens,
         "socket": claimed.socket,
         "run_id": claimed.run_id,
-        "run_key": run_key(claimed.run_id, prepared.credentials),
-        "unit": prepared.algorithm.unit,
+        "run_key": run_key(claimed.run_id, checked.credentials),
+        "unit": checked.algorithm.unit,
     }
 
 
-def _other_defaults(prepared: Prepared) -> dict[str, Any]:
-    """Setting → its default, of those that have another value in this run."""
-    algorithm = {"algorithm": prepared.settings.algorithm}
-    try:
-        model = {"architecture": prepared.settings.models.architecture}
-        defaults = registry.read_settings(
-            [algorithm], default_settings([model], prepared.dataset)
-        ).as_json()
-    except BadInput:  # the user's settings may be what makes those of the dataset file possible
-        return {}
-    chosen = prepared.settings.as_json()
-    return {name: value for name, value in defaults.items() if chosen[name] != value}
-
-
 def make_observer(
-    prepared: Prepared,
+    checked: Checked,
     claimed: Claim,
+    *,
     generator: nn.Module,
     average: nn.Module | None = None,
     profiler: Profiler | None = None,
 ) -> RunObserver:
     """The observer of a run."""
-    run = claimed.run
-    settings = prepared.settings
-    resume = f"mdgan {registry.command(settings.algorithm)} --resume {run.path}"
-    at_begin = claimed.take_records if claimed.before else None
+    run, settings, models = claimed.run, checked.settings, checked.models
+    training, records = settings.training, settings.records
+
+    def at_begin() -> None:
+        claimed.take_records()
+        if claimed.goes_on is not None and not checked.is_rehearsed:
+            compare_samples(checked, run.path, checked.holdings, goes_on=True)
+
     return RunObserver(
         run,
-        Sampled(
-            generator, prepared.models.z_dim, settings.training.seed, average, prepared.dataset.kind
-        ),
-        Rhythm(
-            settings.training.iterations,
-            settings.records.sample_interval,
-            settings.records.log_interval,
-        ),
+        Sampled(generator, models.z_dim, training.seed, average=average, kind=checked.dataset.kind),
+        Rhythm(training.iterations, records.sample_interval, records.log_interval),
         Launched(
-            status=about(prepared, claimed),
-            at=prepared.launched,
-            settings=prepared.config,
+            status=about(checked, claimed),
+            at=checked.launched,
+            settings=checked.config,
             seconds=claimed.seconds,
-            resume=resume,
+            trains_by=registry.command(settings.algorithm),
             budget=None if settings.tells_once else settings.privacy.dp_epsilon,
-            for_coverage=prepared.builder.for_coverage(settings),
+            for_coverage=checked.builder.for_coverage(settings),
         ),
-        write=RecordWriter(run.path, claimed.fence.check, at_begin),
-        tracer=Tracer(on_phase=prepared.faults.on_phase(SERVER), profiler=profiler),
-        trackers=Trackers(settings.records.trackers(), run.path, settings.as_json(shared=True)),
+        write=RecordWriter(run.path, claimed.fence.check, at_begin if claimed.before else None),
+        tracer=Tracer(on_phase=checked.faults.on_phase(SERVER), profiler=profiler),
+        trackers=Trackers(records.trackers(), run.path, settings.as_json(shared=True)),
     )
+
+
+def run_key(run_id: str, identity: Identity | None) -> str:
+    """The end of a run's folder's name on a host: another one for another authority's server."""
+    authorities = b"" if identity is None else identity.authorities
+    return sha256(json.dumps([run_id, authorities.hex()]).encode()).hexdigest()[:_DIGITS]
+
+
+def host_folder(
+    welcome: Mapping[str, Any], workers: Iterable[int], identity: Identity | None, out: str | None
+) -> Path:
+    """The folder of a run on the machine of a host that a server has let in.
+
+    Args:
+        out: the folder that the user has named.
+
+    Raises:
+        BadInput: the user has named the folder of another run, or the server no usable name.
+    """
+    run_id = str(welcome.get("run_id", ""))
+    key = run_key(run_id, identity)
+    if out is not None:
+        if _status(Path(out)).get("run_id", run_id) != run_id:
+            raise BadInput(flag("out", out), "has another run in it", "name a new folder")
+        return Path(out)
+    name = str(welcome["run"])
+    if name in ("", ".", "..") or "/" in name or not name.isprintable():
+        what = f"the server calls its run {printable(name, 40)!r}, which names no folder"
+        raise BadInput(what, way_out=f"give {flag('out', 'DIR')}")
+    servers = Path("runs") / name
+    # On a disk that this machine shares with it, where both run as the same user.
+    if _status(servers).get("run_key") == key and servers.stat().st_uid == os.geteuid():
+        return servers
+    own = Path("runs") / f"{name}-{key}"
+    _copy_states(welcome.get("checkpoint"), workers, own, servers)
+    return own
+
+
+def _status(folder: Path) -> Status:
+    """What `run.json` says in a folder; empty if it is no run's."""
+    with suppress(BadInput, OSError):
+        return RunDirectory.open(folder).read_status()
+    return {}
+
+
+def _copy_states(
+    newest: Mapping[str, Any] | None, workers: Iterable[int], own: Path, servers: Path
+) -> None:
+    """Brings states of the run's newest checkpoint from where older versions have written them.
+
+    They may also lie in the folder for other credentials. What they hold tells them from others;
+    what was seen of canaries lies beside them.
+    """
+    if newest is None:
+        return
+    others = [servers, *own.parent.glob(f"{escape(servers.name)}-*")]
+    for worker in workers:
+        name = worker_file(worker)
+        if any(own.glob(f"checkpoints/*/{name}")):
+            continue
+        with suppress(Damaged, OSError, StopIteration, LookupError, TypeError, ValueError):
+            stored = StoredFile.from_record(newest["files"][str(worker)])
+            found = next(_holding(stored, others))
+            folder = Checkpoints(own / "checkpoints", keep=1).make_folder_of(int(found.name))
+            copy_private(found / stored.name, folder / name)
+            canaries = own / CANARIES / f"{worker}.json"
+            make_private_folder(canaries.parent)
+            copy_private(found.parent.parent / CANARIES / canaries.name, canaries)
+
+
+def _holding(stored: StoredFile, runs: Iterable[Path]) -> Iterator[Path]:
+    """The folders of checkpoints of some runs in which a file lies as it was written."""
+    for run in runs:
+        for folder in run.glob("checkpoints/*"):
+            with suppress(Damaged):
+                check_file(folder, stored)
+                yield folder

@@ -112,17 +112,15 @@ def as_variables(faults: Sequence[Fault], folder: Path) -> dict[str, str]:
 
 
 def _parse(text: str) -> Fault:
-    match = _FORM.fullmatch(text.strip())
+    match, what = _FORM.fullmatch(text.strip()), f"{FAULTS} {text!r:.99}"
     if match is None:
-        raise BadInput(
-            f"{FAULTS} {text!r:.99}: must be ROLE:ACTION@PHASE:ITERATION such as "
-            "host-2:kill@swap:12; unset it to train without faults"
-        )
+        why = "must be ROLE:ACTION@PHASE:ITERATION such as host-2:kill@swap:12"
+        raise BadInput(what, why, "unset it to train without faults")
     role, action, phase, iteration = match.groups()
     phases = registry.all_phases()[role != SERVER]
     for name, known in ((action, tuple(SIGNALS)), (phase, phases)):
         if name not in known:
-            raise BadInput(f"{FAULTS} {text!r:.99}: {name} is none of {', '.join(known)}")
+            raise BadInput(what, f"{name} is none of {', '.join(known)}")
     return Fault(role, action, phase, int(iteration))
 
 

@@ -92,6 +92,6 @@ def _be_fork(
         work(parent)
         parent.tell(None, "end")
     except BadInput as error:
-        parent.tell(str(error), "refused")
+        parent.tell(error.marked, "refused")
     except Exception as error:  # the user's models may fail in any way
         parent.tell(f"{type(error).__name__}: {reason_of(error)}", "failed")

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ from mdgan.credentials.identity import OwnIdentity
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families import registry
 from mdgan.launch.addresses import Sockets, local_addresses
+from mdgan.launch.checked import Checked, prepare
 from mdgan.launch.forks import ForkFailed, ForkParent, in_forks
+from mdgan.launch.given import Given
 from mdgan.launch.launcher import STOPPED, launch
 from mdgan.launch.links import server_places
-from mdgan.launch.prepare import Prepared, prepare
-from mdgan.launch.private_folders import NotPrivate, check_socket
 from mdgan.launch.processes import on_stop_signals
 from mdgan.launch.settings import LaunchSettings, read_identity, without_other_guards
 from mdgan.records.run_directory import RunDirectory
+from mdgan.spelling import command, flag
+from mdgan.storage.private_folders import NotPrivate, check_socket
 from mdgan.timeouts import Timeouts
 from mdgan.transport.until import Until
 from mdgan.version import __version__
@@ -35,8 +38,17 @@ _RETURN_SECONDS = 2.0
 _GIVE_BACK_SECONDS = 5.0
 
 
-def join(settings: Mapping[str, Any], launched: float, path: Path | None = None) -> int:
-    """Asks the server, whose folder may be here, for settings and a rank; then as `launch`."""
+def join(
+    settings: Mapping[str, Any],
+    launched: float,
+    path: Path | None = None,
+    check: Callable[[Mapping[str, Any]], None] = lambda _asked: None,
+) -> int:
+    """Asks the server, whose folder may be here, for settings and a rank; then as `launch`.
+
+    Args:
+        check: refuses what a server asks of its hosts, if this machine does not approve of it.
+    """
     own = LaunchSettings.read(settings)
     sockets = None if path is None else _sockets_of(path)
     places = server_places(own.links) if sockets is None else [sockets.server]
@@ -44,33 +56,35 @@ def join(settings: Mapping[str, Any], launched: float, path: Path | None = None)
     _log.info("asking the server at %s for a rank", shown)
     answers: list[Mapping[str, Any]] = []
     credentials, timeouts = read_identity(own.links), own.links.timeouts()
-    _visit(places, credentials, timeouts, threading.Event(), answers.append)
+    _visit(places, credentials, timeouts, hear=answers.append)
     identity, rank = answers[0]["identity"], int(answers[0]["rank"])
     status = 2
     try:
         theirs = identity.get("version")
         if theirs != __version__:
-            raise BadInput(
-                f"the server runs mdgan {theirs!s:.30}, this machine {__version__}; install the "
-                "same version on every machine"
-            )
-        prepared = prepare(settings, of_the_run(identity), launched=launched, joins_as=rank)
-        for warning in prepared.warnings:
+            what = f"the server runs mdgan {theirs!s:.30}, this machine {__version__}"
+            raise BadInput(what, way_out="install the same version on every machine")
+        check(identity)
+        checked = prepare(Given([settings, of_the_run(identity)], launched=launched, joins_as=rank))
+        for warning in checked.warnings:
             _log.warning("warning: %s", warning)
-        run = prepared.settings
-        if run.data.partition.divides and rank > run.num_workers and not prepared.clients:
+        run = checked.settings
+        if run.data.partition.divides and rank > run.num_workers and not checked.clients:
             _log.info(
-                "rank %d holds all %s samples of %s: --partition %s has divided them among ranks "
-                "1..%d already; give it data of its own with --data-dir",
-                *(rank, f"{len(prepared.holdings[rank][1]):,}", prepared.dataset.name),
-                *(run.data.partition, run.num_workers),
+                "rank %d holds all %s samples of %s: %s has divided them among ranks 1..%d "
+                f"already; give it data of its own with {flag('data_dir')}",
+                rank,
+                f"{len(checked.holdings[rank][1]):,}",
+                checked.dataset.name,
+                flag("partition", run.data.partition),
+                run.num_workers,
             )
-        status = launch(replace(prepared, sockets=sockets))
+        status = launch(replace(checked, sockets=sockets))
     finally:
         if status == 2:  # it could not join; the rank is the next one's at once
             soon = replace(timeouts, connect=_GIVE_BACK_SECONDS)
             with suppress(BadInput):
-                _visit(places, credentials, soon, threading.Event(), answers.append, rank)
+                _visit(places, credentials, soon, hear=answers.append, gives_back=rank)
     return status
 
 
@@ -93,18 +107,15 @@ def _sockets_of(path: Path) -> Sockets:
             check_socket(str(place))
     except (PermissionError, NotPrivate) as error:
         why = f" ({error})" if isinstance(error, NotPrivate) else ""
-        raise BadInput(
-            f"{path}: is of another user, who alone may add workers to it on its machine{why}"
-        ) from error
+        alone = f"is of another user, who alone may add workers to it on its machine{why}"
+        raise BadInput(path, alone) from error
     if not is_there and status.get("state") == "finished":
-        raise BadInput(
-            f"{path}: its training is over; once `mdgan train --resume {path} --iterations N` goes "
-            "on with it, it may be joined again"
-        )
+        goes_on = command("resume", path, iterations="N")
+        way_out = f"once `{goes_on}` goes on with it, it may be joined again"
+        raise BadInput(path, "its training is over", way_out)
     if not is_there:
-        raise BadInput(
-            f"{path}: no server runs there on this machine; give --master-addr of its machine"
-        )
+        way_out = f"give {flag('master_addr')} of its machine"
+        raise BadInput(path, "no server runs there on this machine", way_out)
     return Sockets(place.parent, alone=not status.get("listens"))
 
 
@@ -121,15 +132,15 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
     config = RunDirectory.open(path).read_config()
     has_hosts = registry.chosen_algorithm([config]).has_hosts
     if config.get("transport") == "memory" or not has_hosts:
-        raise BadInput(f"{path}: runs in one process, so no standby can take over")
+        raise BadInput(path, "runs in one process, so no standby can take over")
     settings = {**{k: v for k, v in settings.items() if v is not None}, "ranks": "0"}
     theirs = without_other_guards(settings, config)
-    prepared = prepare(settings, theirs, launched=launched, continues=path)
-    own = own_addresses(prepared.launch)
+    checked = prepare(Given([settings, theirs], launched=launched, continues=path))
+    own = own_addresses(checked.launch)
     interrupted = threading.Event()
     on_stop_signals(interrupted.set)
     try:
-        watched = _watch_until_it_dies(prepared, interrupted)
+        watched = _watch_until_it_dies(checked, interrupted)
     except Interrupted:
         return STOPPED
     if watched is None:
@@ -141,31 +152,27 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
     _log.warning("the server is gone; taking over at %s", address)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    return launch(prepared, takes_over_at=address)
+    return launch(checked, takes_over_at=address)
 
 
 def own_addresses(settings: LaunchSettings) -> list[str]:
     """The addresses of this machine among those where workers look for a server."""
-    addresses = settings.links.addresses()
+    addresses, given = settings.links.addresses(), flag("master_addr", settings.links.master_addr)
     if len(addresses) < 2:
-        raise BadInput(
-            f"--master-addr {settings.links.master_addr}: names no standby; give SERVER,STANDBY "
-            "here and on every rank"
-        )
+        way_out = "give SERVER,STANDBY here and on every rank"
+        raise BadInput(given, "names no standby", way_out)
     local = local_addresses()
     own = [address for address in addresses if address in local or address.startswith("127.")]
     if not own:
-        raise BadInput(
-            f"--master-addr {settings.links.master_addr}: none is an address of this machine, "
-            f"which has {', '.join(local)}"
-        )
+        why = f"none is an address of this machine, which has {', '.join(local)}"
+        raise BadInput(given, why)
     return own
 
 
-def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> str | None:
+def _watch_until_it_dies(checked: Checked, interrupted: threading.Event) -> str | None:
     """Watches the server; returns its address when it has died, None if it has ended."""
-    places, identity = server_places(prepared.launch.links), prepared.own_identity
-    timeouts, watched = prepared.launch.links.timeouts(), prepared.launch.links.addresses()[0]
+    places, identity = server_places(checked.launch.links), checked.own_identity
+    timeouts, watched = checked.launch.links.timeouts(), checked.launch.links.addresses()[0]
     heard: list[str] = []
 
     def hear(said: Any) -> None:
@@ -176,12 +183,13 @@ def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> st
         watched, generation = str(said["address"]), said["generation"]
         _log.info("standing by for the server at %s (generation %s)", watched, generation)
 
-    _visit(places, identity, timeouts, interrupted, hear, stays=True)
+    watch = partial(_visit, places, identity, hear=hear, interrupted=interrupted, stays=True)
+    watch(timeouts)
     # Perhaps only its connection broke, or it is started anew at once.
     again = replace(timeouts, connect=_RETURN_SECONDS)
     while heard[-1] != "ended":
         try:
-            _visit(places, identity, again, interrupted, hear, stays=True)
+            watch(again)
         except BadInput:
             return watched
     return None
@@ -191,16 +199,16 @@ def _visit(
     places: Sequence[str],
     identity: OwnIdentity | None,
     timeouts: Timeouts,
-    interrupted: threading.Event,
-    hear: Callable[[Any], None],
-    gives_back: int | None = None,
     *,
+    hear: Callable[[Any], None],
+    interrupted: threading.Event | None = None,
+    gives_back: int | None = None,
     stays: bool = False,
 ) -> None:
     """Asks a server, which may be at any of some places, and hears what it answers."""
 
     def visit(parent: ForkParent) -> None:
-        from mdgan.launch.find import find_server
+        from mdgan.transport.find import find_server
         from mdgan.transport.visit import ask, watch
 
         def attempt(place: str, until: Until) -> Any:
@@ -215,4 +223,5 @@ def _visit(
     try:
         in_forks([visit], lambda _, said: hear(said), interrupted)
     except ForkFailed as error:
-        raise BadInput(f"the process that asks the server failed ({error}); start again") from error
+        what = f"the process that asks the server failed ({error})"
+        raise BadInput(what, way_out="start again") from error

@@ -1,8 +1,7 @@
-"""Reads the data of the workers here: what each holds, or what any client owns."""
+"""Reads the data of workers: what each holds, or what any client owns."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from scipy.sparse import coo_array
@@ -15,55 +14,44 @@ from mdgan.data.partitioner import NoSamples, Partitioner
 from mdgan.data.shard import ClientShards, Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
-from mdgan.families.contract import Algorithm
+from mdgan.families import registry
 from mdgan.gan.randomness import generator_for
-from mdgan.launch.ranks import LocalRanks
 from mdgan.privacy.contents import Contents
+from mdgan.spelling import flag
 
 Holdings = Mapping[int, tuple[Partitioner, Tensor]]
 """For each worker, the data that it draws from and which of it, int64 [m]."""
 
 
 def read_data(
-    entry: Algorithm[Any],
-    settings: RunSettings,
-    dataset: DatasetFile,
-    ranks: LocalRanks,
-    *,
-    show_all: bool,
+    settings: RunSettings, dataset: DatasetFile, workers: Sequence[int]
 ) -> tuple[ClientShards | None, Holdings]:
-    """Reads the data that this machine needs, with `show_all` what every worker holds.
+    """Reads the data that some workers need.
 
     Returns:
-        The shards of placed clients, if there are such; and what the workers here hold: all
-        data, if the algorithm has no hosts.
+        The shards of placed clients, if there are such; and what the workers hold: all data, if
+        the algorithm has no hosts.
     """
-    wanted = list(range(1, settings.world_size)) if show_all else ranks.workers()
     if settings.num_placed is None:
-        return None, _holdings(entry, settings, dataset, wanted)
-    clients = _clients(entry, settings, dataset, settings.num_placed)
-    return clients, {rank: clients.described_by(rank, settings.num_workers) for rank in wanted}
+        return None, _holdings(settings, dataset, workers)
+    clients = _clients(settings, dataset, settings.num_placed)
+    return clients, {rank: clients.described_by(rank, settings.num_workers) for rank in workers}
 
 
-def _clients(
-    entry: Algorithm[Any], settings: RunSettings, dataset: DatasetFile, number: int
-) -> ClientShards:
+def _clients(settings: RunSettings, dataset: DatasetFile, number: int) -> ClientShards:
     """The shards of placed clients; every rank reads the data, the server's too."""
     folder = settings.data.data_folder(dataset.name, 1)
     if folder != settings.data.data_folder(dataset.name, 2):
-        raise BadInput(
-            f"--data-dir {settings.data.data_dir}: gives each rank its own data, but --clients may "
-            "be trained by any rank; name one folder"
-        )
+        why = f"gives each rank its own data, but {flag('clients')} may be trained by any rank"
+        raise BadInput(flag("data_dir", settings.data.data_dir), why, "name one folder")
     source = _open(settings, dataset, folder)
     clients = ClientShards(source, _parts(settings, source, number), settings.training.seed)
-    entry.build().check_holdings(settings, clients.class_counts())
+    registry.algorithm(settings.algorithm).build().check_holdings(settings, clients.class_counts())
     return clients
 
 
-def _holdings(
-    entry: Algorithm[Any], settings: RunSettings, dataset: DatasetFile, wanted: Sequence[int]
-) -> Holdings:
+def _holdings(settings: RunSettings, dataset: DatasetFile, wanted: Sequence[int]) -> Holdings:
+    entry = registry.algorithm(settings.algorithm)
     if not entry.has_hosts:
         source = _open(settings, dataset, settings.data.data_folder(dataset.name, 1))
         return {1: (source, torch.arange(len(source)))}
@@ -86,8 +74,10 @@ def _divide(settings: RunSettings, dataset: DatasetFile, workers: Sequence[int])
         return {worker: (source, torch.arange(len(source))) for worker, source in own.items()}
     if len(sources) > 1:
         raise BadInput(
-            f"--partition {settings.data.partition}: divides one folder, but --data-dir "
-            f"{settings.data.data_dir} gives each rank its own; use --partition none"
+            flag("partition", settings.data.partition),
+            f"divides one folder, but {flag('data_dir', settings.data.data_dir)} gives each rank "
+            "its own",
+            f"use {flag('partition', 'none')}",
         )
     (source,) = sources.values()
     holders = [worker for worker in range(1, settings.world_size) if settings.holds_data(worker)]
@@ -119,8 +109,6 @@ def _groups(settings: RunSettings, source: Partitioner) -> Tensor | None:
 def _open(settings: RunSettings, dataset: DatasetFile, folder: Path) -> Partitioner:
     source = dataset.open(folder, strict=settings.data.strict_data)
     if settings.training.batch_size > len(source):
-        raise BadInput(
-            f"--batch-size {settings.training.batch_size}: larger than the whole data set of "
-            f"{len(source)} samples ({dataset.name} in {folder})"
-        )
+        whole = f"the whole data set of {len(source)} samples ({dataset.name} in {folder})"
+        raise BadInput(flag("batch_size", settings.training.batch_size), f"larger than {whole}")
     return source

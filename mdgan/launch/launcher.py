@@ -24,15 +24,17 @@ from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted, NotSaved, cannot_write, cause_of, is_of_disk
 from mdgan.launch.addresses import Sockets
+from mdgan.launch.checked import Checked
 from mdgan.launch.claim import claim, resumed_or_started
 from mdgan.launch.links import place_for_others, server_places
 from mdgan.launch.machine import check_open_files, resolve_device
 from mdgan.launch.minder import end_with_input
-from mdgan.launch.prepare import Prepared
-from mdgan.launch.private_folders import make_private_folder
 from mdgan.launch.processes import NONE_LEFT, TOGETHER_SECONDS, run_everything, run_host, run_server
+from mdgan.launch.ranks import ends_of
 from mdgan.launch.task import LaunchedTask
+from mdgan.spelling import flag
 from mdgan.storage.fence import Fenced
+from mdgan.storage.private_folders import make_private_folder
 from mdgan.storage.whole_file import exit_between_files
 
 _log = logging.getLogger(__name__)
@@ -257,7 +259,7 @@ class ChildProcesses:
                 time.sleep(0.01)
 
 
-def launch(prepared: Prepared, takes_over_at: str | None = None) -> int:
+def launch(checked: Checked, takes_over_at: str | None = None) -> int:
     """Runs this machine's ranks to the end.
 
     Args:
@@ -267,108 +269,107 @@ def launch(prepared: Prepared, takes_over_at: str | None = None) -> int:
         The exit status: 0 done, 1 failed, 2 bad input, 128 + n ended by signal n.
     """
     check_open_files()
-    if prepared.resumes_or_starts:
-        going = resumed_or_started(prepared)
+    if checked.resumes_or_starts:
+        going = resumed_or_started(checked)
         if going is None:
             return 0
-        prepared = going
-    if prepared.launch.transport == "memory" or not prepared.algorithm.has_hosts:
+        checked = going
+    if checked.is_one_process:
         end_with_input()
-        claimed = claim(prepared)
+        claimed = claim(checked)
         with claimed.noting_end() as ended:
-            return ended(run_guarded(partial(run_everything, prepared, claimed)))
-    if prepared.ray is not None:
+            return ended(run_guarded(partial(run_everything, checked, claimed)))
+    if checked.ray is not None:
         from mdgan.launch.ray import launch_by_ray
 
-        return launch_by_ray(prepared, prepared.ray)
-    if prepared.task is not None:
-        return _run_task(prepared, prepared.task)
-    return _fork_all(prepared, takes_over_at)
+        return launch_by_ray(checked, checked.ray)
+    if checked.task is not None:
+        return _run_task(checked, checked.task)
+    return _fork_all(checked, takes_over_at)
 
 
-def _run_task(prepared: Prepared, task: LaunchedTask) -> int:
+def _run_task(checked: Checked, task: LaunchedTask) -> int:
     """Runs the one role of a process that another program has started."""
-    if not prepared.ranks.serves:
-        (workers,) = prepared.ranks.hosts
-        return run_guarded(partial(run_host, prepared, workers, None, task.process_here))
-    place = place_for_others(prepared)
+    if not checked.ranks.serves:
+        (workers,) = checked.ranks.hosts
+        return run_guarded(partial(run_host, checked, workers, None, task.process_here))
+    place = place_for_others(checked)
     assert place is not None
-    claimed = claim(prepared, place)
+    claimed = claim(checked, place)
     started = f"{task.num_processes} processes by {task.launcher}"
     _log.info("starting %s for %s, others may join at %s", started, claimed.run.path, place)
     with claimed.noting_end() as ended:
-        return ended(run_guarded(partial(run_server, prepared, claimed, [place])))
+        return ended(run_guarded(partial(run_server, checked, claimed, [place])))
 
 
-def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
+def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
     # The first optimizer step would import it in every process, over a second each.
     import torch._dynamo  # noqa: F401
 
     with contextlib.ExitStack() as resources:
-        sockets, run, memory = prepared.sockets, None, None
+        sockets, run, memory = checked.sockets, None, None
         ended: Callable[[int], int] = int
-        carried = ", ".join(map(str, prepared.ranks.workers()))
+        carried = ", ".join(map(str, checked.ranks.workers()))
         work: list[tuple[str, Callable[[], None]]] = []
-        if prepared.ranks.serves:
-            other = place_for_others(prepared, takes_over_at)
+        if checked.ranks.serves:
+            other = place_for_others(checked, takes_over_at)
             folder = Path(resources.enter_context(make_private_folder(for_sockets=True)))
             # Who asks to stop from here on is heard once the roles run, and the folder says so.
             signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
             resources.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOP_SIGNALS)
             sockets = Sockets(folder, alone=other is None)
             claimed = claim(
-                prepared, other or "", sockets.server, taking_over=takes_over_at is not None
+                checked, other or "", sockets.server, taking_over=takes_over_at is not None
             )
             ended = resources.enter_context(claimed.noting_end())
             run = claimed.run.path
-            count = prepared.ranks.num_processes
+            count = checked.ranks.num_processes
             processes = "1 process" if count == 1 else f"{count} processes"
             joining = "on this machine" if other is None else f"at {other}"
             _log.info("starting %s for %s, others may join %s", processes, run, joining)
-            num_workers, num_hosts = len(prepared.ranks.workers()), len(prepared.ranks.hosts)
-            if prepared.launch.workers_per_host is None and num_hosts < num_workers:
+            num_workers, num_hosts = len(checked.ranks.workers()), len(checked.ranks.hosts)
+            if checked.launch.workers_per_host is None and num_hosts < num_workers:
                 _log.info(
-                    "%d workers share %d process(es), which is faster with such models; "
-                    "--workers-per-host 1 gives each its own",
-                    *(num_workers, num_hosts),
+                    "%d workers share %d process(es), which is faster with such models; %s gives "
+                    "each its own",
+                    num_workers,
+                    num_hosts,
+                    flag("workers_per_host", 1),
                 )
             places = [sockets.server, *([other] if other is not None else ())]
-            memory = _common_memory(prepared)
+            memory = _common_memory(checked)
 
             def serve() -> None:
                 try:
-                    run_server(prepared, claimed, places, memory)
+                    run_server(checked, claimed, places, memory)
                 finally:  # the sockets go with it, as the launcher may have been killed by then
                     shutil.rmtree(folder, ignore_errors=True)
 
             work.append((SERVER_NAME, serve))
         else:
-            places = (
-                server_places(prepared.launch.links) if sockets is None else [str(sockets.folder)]
-            )
+            places = [str(sockets.folder)] if sockets else server_places(checked.launch.links)
             server = " or ".join(places)
             _log.info("starting rank %s; waiting for the server at %s", carried, server)
-        for index, workers in enumerate(prepared.ranks.hosts):
-            name = "rank " + "-".join(map(str, sorted({workers[0], workers[-1]})))
-            process_here = index + prepared.ranks.serves
-            role = partial(run_host, prepared, workers, sockets, process_here, run, memory)
-            work.append((name, role))
-        has_standbys = len(prepared.launch.links.addresses()) > 1
-        are_all = prepared.ranks.complete and not has_standbys
+        for index, workers in enumerate(checked.ranks.hosts):
+            process_here = index + checked.ranks.serves
+            role = partial(run_host, checked, workers, sockets, process_here, run, memory)
+            work.append((f"rank {ends_of(workers)}", role))
+        has_standbys = len(checked.launch.links.addresses()) > 1
+        are_all = checked.ranks.complete and not has_standbys
         status = ended(ChildProcesses(has_standbys=has_standbys, are_all=are_all).run(work))
-        if not prepared.ranks.serves:
+        if not checked.ranks.serves:
             _log.info("rank %s ended with status %d", carried, status, extra={"shown": "result"})
         return status
 
 
-def _common_memory(prepared: Prepared) -> object:
+def _common_memory(checked: Checked) -> object:
     """What all ranks share that are forked here, if their algorithm has use for it."""
-    on_cpus = resolve_device(prepared.launch.device, 0).type == "cpu"
-    if not (prepared.ranks.complete and on_cpus and hasattr(os, "pidfd_open")):
+    on_cpus = resolve_device(checked.launch.device, 0).type == "cpu"
+    if not (checked.ranks.complete and on_cpus and hasattr(os, "pidfd_open")):
         return None
-    hosts = {workers[0]: workers for workers in prepared.ranks.hosts}
+    hosts = {workers[0]: workers for workers in checked.ranks.hosts}
     try:
-        return prepared.builder.common_memory(prepared.settings, prepared.models, hosts)
+        return checked.builder.common_memory(checked.settings, checked.models, hosts)
     except OSError as error:
         _log.warning("processes cannot share memory here (%s); they send messages", error)
         return None

@@ -1,4 +1,4 @@
-"""Minds one `mdgan` process for a driver on another machine: an actor of Ray is one of these.
+"""Minds one `mdgan` process for a driver: an actor of Ray, or a job of NVFlare.
 
 It imports nothing heavy, for every actor loads it. What it runs ends when it ends, however it ends.
 """
@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO
 
-from mdgan.launch.private_folders import check_temporary
+from mdgan.storage.private_folders import check_temporary
 
 ENDS_WITH_INPUT = "MDGAN_ENDS_WITH_INPUT"
 """The variable with which a program that starts mdgan says: end when your standard input does."""
@@ -72,13 +72,22 @@ class Minder:
         return address, wanted
 
     def start(self, arguments: Sequence[str], folder: str, settings: str) -> None:
-        """Starts the process; one that runs already is stopped first."""
+        """Starts a training; a process that runs already is stopped first."""
         self.stop()
         descriptor, name = tempfile.mkstemp(".json", "mdgan-", check_temporary())
         with os.fdopen(descriptor, "w") as file:
             file.write(settings)
+        self.run(["train", "--config", name, *arguments], folder, Path(name))
+
+    def run(self, command: Sequence[str], folder: str, settings: Path | None = None) -> None:
+        """Starts a command of mdgan.
+
+        Args:
+            folder: where it runs, if that is there.
+            settings: a file that is removed once the process has ended.
+        """
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mdgan", "train", "--config", name, *arguments],
+            [sys.executable, "-m", "mdgan", *command],
             cwd=folder if Path(folder).is_dir() else None,
             # Without what another launcher may have told the cluster's daemons.
             env={n: v for n, v in os.environ.items() if n != "OMP_NUM_THREADS"}
@@ -98,7 +107,7 @@ class Minder:
         for reader in self._readers:
             reader.start()
         self._asked = time.monotonic()
-        ending = (self._process, Path(name))
+        ending = (self._process, settings)
         threading.Thread(target=self._end_unasked, args=ending, daemon=True).start()
 
     def poll(self) -> News | None:
@@ -134,7 +143,7 @@ class Minder:
         if wait:
             _wait_or_kill(process)
 
-    def _end_unasked(self, process: "subprocess.Popen[str]", settings: Path) -> None:
+    def _end_unasked(self, process: "subprocess.Popen[str]", settings: Path | None) -> None:
         """Waits for the end of a process, which it brings about if no news is asked for."""
         while process.poll() is None:
             time.sleep(_WAIT_SECONDS)
@@ -143,7 +152,8 @@ class Minder:
                 _wait_or_kill(process)
                 if self._process is process:
                     self._process = None
-        settings.unlink(missing_ok=True)
+        if settings is not None:
+            settings.unlink(missing_ok=True)
         if process.stdin is not None:
             process.stdin.close()
 

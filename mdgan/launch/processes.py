@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -20,6 +19,7 @@ from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.encoding import HostEncoding
+from mdgan.engine.host.held_samples import HeldSamples
 from mdgan.engine.host.loop import Connect, Host, HostFailed, ServerLost
 from mdgan.engine.host.telling import HostReports
 from mdgan.engine.host_keys import HostKeys
@@ -35,23 +35,23 @@ from mdgan.engine.server.scoring import ScorerLink
 from mdgan.errors import BadInput, Interrupted, cause_of
 from mdgan.families.contract import HostNeeds, ServerNeeds
 from mdgan.gan.build import make_average
-from mdgan.launch import machine, privacy
+from mdgan.launch import machine
 from mdgan.launch.addresses import Sockets
-from mdgan.launch.admitting import make_admission
-from mdgan.launch.claim import Claim, make_observer
-from mdgan.launch.host_folder import host_folder
-from mdgan.launch.links import connector, open_server
-from mdgan.launch.prepare import Prepared
+from mdgan.launch.checked import Checked
+from mdgan.launch.claim import Claim, host_folder, make_observer
+from mdgan.launch.links import connector, make_admission, open_server
 from mdgan.launch.requirements import least_parties, least_sharers
+from mdgan.launch.same_samples import compare_samples
 from mdgan.launch.scorer_process import scoring_process
+from mdgan.launch.site_maps import log_maps
 from mdgan.metrics.chosen import own_file
 from mdgan.observe.profiler import Profiler
 from mdgan.observe.progress import Teller
 from mdgan.observe.tracer import Tracer, traced_every
+from mdgan.privacy.settings import FEATURES
 from mdgan.privacy.spending import Spending
 from mdgan.settings.machine import num_cores
 from mdgan.storage.checkpoints import Checkpoints
-from mdgan.timeouts import Timeouts
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.server_end import ServerTransport
@@ -61,11 +61,13 @@ _log = logging.getLogger(__name__)
 NONE_LEFT = signal.SIGUSR1
 """Tells a server that all hosts have failed which its machine started, and no others come."""
 
+_WHY_UNTOLD = "it tells nothing of its samples that no noise covers (--dp-disclose features would)"
+
 TOGETHER_SECONDS = 0.2  # signals within so short a time count once
 
 
 def run_host(
-    prepared: Prepared,
+    checked: Checked,
     workers: tuple[int, ...],
     sockets: Sockets | None,
     process_here: int,
@@ -78,34 +80,32 @@ def run_host(
         run, sockets: given if the server was started here.
         memory: what it shares with the server and the other hosts.
     """
-    task = prepared.task
-    processes = task.processes_here if task else prepared.ranks.num_processes
-    host_here, num_hosts = process_here - prepared.ranks.serves, len(prepared.ranks.hosts)
-    processes = machine.take_cores(prepared.launch, host_here, num_hosts) or processes
+    task = checked.task
+    processes = task.processes_here if task else checked.ranks.num_processes
+    host_here, num_hosts = process_here - checked.ranks.serves, len(checked.ranks.hosts)
+    processes = machine.take_cores(checked.launch, host_here, num_hosts) or processes
     cores = task.cores if task else None
-    privacy.flush_denormals(prepared.settings)
-    torch.set_num_threads(machine.num_threads(prepared.launch, processes, cores))
+    machine.flush_denormals(checked.settings)
+    torch.set_num_threads(machine.num_threads(checked.launch, processes, cores))
     machine.keep_freed_memory()
     if processes > num_cores():
         machine.ask_for_long_slices()
-    device = machine.resolve_device(prepared.launch.device, process_here)
-    timeouts = prepared.launch.links.timeouts()
     interrupted = threading.Event()
-    connect = connector(prepared, workers, sockets, timeouts, interrupted)
+    connect = connector(
+        checked, workers, sockets, timeouts=checked.timeouts, interrupted=interrupted
+    )
     teller = None
     others_tell = task is not None and (process_here > 0 or task.prints_together)
-    if not (prepared.ranks.serves or others_tell):
-        samples = {worker: len(prepared.holdings[worker][1]) for worker in workers}
+    if not (checked.ranks.serves or others_tell):
+        samples = {worker: len(checked.holdings[worker][1]) for worker in workers}
         first = process_here == 0
-        teller = Teller(samples, prepared.settings.training.iterations, shows_progress=first)
+        teller = Teller(samples, checked.settings.training.iterations, shows_progress=first)
     host = make_host(
-        prepared,
+        checked,
         workers,
-        connect,
-        timeouts,
-        device,
-        run,
-        own_process=True,
+        connect=connect,
+        run=run,
+        process_here=process_here,
         teller=teller,
         memory=memory,
     )
@@ -114,14 +114,12 @@ def run_host(
 
 
 def make_host(
-    prepared: Prepared,
+    checked: Checked,
     workers: tuple[int, ...],
-    connect: Connect,
-    timeouts: Timeouts,
-    device: torch.device,
-    run: Path | None,
     *,
-    own_process: bool,
+    connect: Connect,
+    run: Path | None,
+    process_here: int | None = None,
     teller: Teller | None = None,
     memory: object = None,
 ) -> Host:
@@ -129,87 +127,115 @@ def make_host(
 
     Args:
         run: the run's folder, if the server was started on this machine, too.
-        own_process: whether no other host and no server computes in this process.
+        process_here: its number on this machine; None where one process does everything.
     """
-    settings, builder, fetcher = prepared.settings, prepared.builder, prepared.fetcher()
-    shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
-    counts = _class_counts(prepared, shards)
-    count = partial(privacy.counts_of, settings, shards, prepared.contents, prepared.dataset.kind)
-    if prepared.dataset.kind.num_counts and prepared.continues is None:
-        count()  # is charged before training is planned; asked later, it is told again
-    budgets = privacy.open_budgets(settings, shards, prepared.contents)
-    tracer = Tracer(
-        _recorded_windows(prepared),
-        prepared.faults.on_phase(f"host-{workers[0]}"),
-        _profiler(prepared, device) if own_process else None,
-    )
+    settings, own_identity, fetcher = checked.settings, checked.own_identity, checked.fetcher()
+    shards = {rank: checked.shard(rank, fetcher) for rank in workers}
+    samples = HeldSamples(settings, shards, checked.contents, checked.dataset)
+    counts = _class_counts(checked, samples)
+    # Charged before training is planned; told later.
+    paid = samples.paid_counts if checked.continues is None else {}
+    noises = {rank: own.noise for rank, own in paid.items()}
+    budgets = samples.open_budgets()
+    kind, noisy, spending = checked.dataset.kind, settings.privacy.covers_samples, Spending(budgets)
+    device = machine.resolve_device(checked.launch.device, process_here or 0)
+    profiler = None if process_here is None else _profiler(checked, device)
+    on_phase = checked.faults.on_phase(f"host-{workers[0]}")
+    tracer = Tracer(_recorded_windows(checked), on_phase, profiler)
     needs = HostNeeds(
-        *(settings, prepared.models, shards, device, tracer),
-        own_process=own_process,
-        num_workers_here=len(prepared.ranks.workers()),
-        clients=prepared.clients,
+        settings,
+        checked.models,
+        shards,
+        device=device,
+        tracer=tracer,
+        own_process=process_here is not None,
+        num_workers_here=len(checked.ranks.workers()),
+        clients=checked.clients,
         class_counts=counts,
-        cores=machine.cores_of_slots(prepared.launch, workers, prepared.ranks.hosts),
+        cores=machine.cores_of_slots(checked.launch, workers, checked.ranks.hosts),
         budgets=budgets,
-        account=privacy.open_account(settings, shards, prepared.contents),
-        keys=HostKeys(workers, prepared.own_identity),
-        least_parties=least_parties(prepared.launch.links.require),
-        least_sharers=least_sharers(prepared.launch.links.require),
+        account=samples.open_account(),
+        keys=HostKeys(workers, own_identity),
+        least_parties=least_parties(checked.launch.links.require),
+        least_sharers=least_sharers(checked.launch.links.require),
+        kind=kind,
         memory=memory,
     )
-    # A standby that takes over may be on another machine.
-    is_here = run is not None and len(prepared.link_settings.links.addresses()) == 1
-    file, why_not = own_file(settings.scores), privacy.why_untold(settings)
-    folder, own = partial(_checkpoints_of, prepared, workers, run), settings.checkpoints
+    hello = make_hello(workers[0], counts, checked.identity, tells_classes=settings.tells_classes)
     return Host(
-        builder.host(needs),
-        make_hello(workers[0], counts, prepared.identity, tells_classes=settings.tells_classes),
-        connect,
-        timeouts,
-        Describer(shards, file, device, why_not, prepared.dataset.shape, server_is_here=is_here),
-        HostCheckpoints(folder, tracer, own.checkpoint_keep, to_server=own.checkpoint_to_server),
-        HostReports(tracer, fetcher, Spending(budgets), teller, prepared.own_identity),
-        HostEncoding(prepared.dataset.kind, count, noisy=settings.privacy.covers_samples),
-        settings.training.iterations,
+        part=checked.builder.host(needs),
+        hello=hello,
+        connect=connect,
+        timeouts=checked.timeouts,
+        describer=_describer(checked, shards, device, run),
+        checkpoints=_host_checkpoints(checked, workers, run, tracer),
+        reports=HostReports(tracer, fetcher, spending, teller=teller, own_identity=own_identity),
+        encoding=HostEncoding(kind, samples.count_samples, noisy=noisy, noises=noises),
+        iterations=settings.training.iterations,
     )
 
 
-def _class_counts(prepared: Prepared, shards: Mapping[int, Shard]) -> dict[int, list[int]]:
+def _class_counts(checked: Checked, samples: HeldSamples) -> dict[int, list[int]]:
     """How many samples of each class a host's workers hold, or in all if nothing follows that."""
-    settings, contents = prepared.settings, prepared.contents
+    settings, units = checked.settings, samples.units
     if settings.hides_classes:
-        num_classes = prepared.dataset.num_classes or 0
-        return privacy.noisy_classes(settings, shards, contents, num_classes)
-    units = {n: privacy.counted(settings, own, contents.get(n)) for n, own in shards.items()}
+        return samples.noisy_classes()
     if settings.goes_by_classes or settings.tells_classes:
-        return {n: prepared.builder.class_counts(own, settings) for n, own in units.items()}
+        return {n: checked.builder.class_counts(own, settings) for n, own in units.items()}
     return {n: [settings.privacy.public_samples(len(own))] for n, own in units.items()}
 
 
-def _recorded_windows(prepared: Prepared) -> int:
+def _recorded_windows(checked: Checked) -> int:
     """See `traced_every`; none where how long real samples take would tell of them."""
-    if prepared.settings.privacy.covers_samples and not prepared.is_rehearsed:
+    if checked.settings.privacy.covers_samples and not checked.is_rehearsed:
         return 0
     # There are few rounds, and each moves whole models: their spans are nothing beside that.
-    if prepared.algorithm.unit != "iteration":
+    if checked.algorithm.unit != "iteration":
         return 1
-    return traced_every(prepared.settings.training.iterations, prepared.settings.num_workers)
+    return traced_every(checked.settings.training.iterations, checked.settings.num_workers)
 
 
-def _checkpoints_of(
-    prepared: Prepared, workers: tuple[int, ...], run: Path | None, welcome: Mapping[str, Any]
-) -> Path:
-    """Where a host on this machine keeps its checkpoints of the run that has let it in."""
-    out, identity = prepared.launch.out, prepared.credentials
-    return (run or host_folder(welcome, workers, identity, out)) / "checkpoints"
+def _describer(
+    checked: Checked, shards: Mapping[int, Shard], device: torch.device, run: Path | None
+) -> Describer:
+    return Describer(
+        shards,
+        own_file=own_file(checked.settings.scores),
+        device=device,
+        why_not="" if checked.settings.privacy.discloses(FEATURES) else _WHY_UNTOLD,
+        shape=checked.dataset.shape,
+        # A standby that takes over may be on another machine.
+        server_is_here=run is not None and len(checked.links.addresses()) == 1,
+    )
 
 
-def _profiler(prepared: Prepared, device: torch.device, *, serves: bool = False) -> Profiler | None:
+def _host_checkpoints(
+    checked: Checked, workers: tuple[int, ...], run: Path | None, tracer: Tracer
+) -> HostCheckpoints:
+    """Checkpoints of a host, in a folder of the run that has let it in."""
+
+    def folder(welcome: Mapping[str, Any]) -> Path:
+        if run is not None:
+            return run / "checkpoints"
+        own_folder = host_folder(welcome, workers, checked.credentials, checked.launch.out)
+        had_begun = welcome.get("checkpoint") is not None
+        compare_samples(checked, own_folder, workers, goes_on=had_begun)
+        # The log of a server that shares the folder is its own.
+        is_servers = (own_folder / "run.json").is_file()
+        log_folder = own_folder / f"host-{min(workers)}" if is_servers else own_folder
+        log_maps(checked.settings.data, log_folder, workers)
+        return own_folder / "checkpoints"
+
+    own = checked.settings.checkpoints
+    return HostCheckpoints(folder, tracer, own.checkpoint_keep, to_server=own.checkpoint_to_server)
+
+
+def _profiler(checked: Checked, device: torch.device, *, serves: bool = False) -> Profiler | None:
     """What profiles this process; None unless the user wants it."""
-    if prepared.settings.records.profile is None:
+    if checked.settings.records.profile is None:
         return None
-    together = prepared.launch.transport == "memory" and prepared.algorithm.has_hosts
-    return Profiler(prepared.settings.records.profile, device, all_threads=serves and together)
+    together = checked.is_one_process and checked.algorithm.has_hosts
+    return Profiler(checked.settings.records.profile, device, all_threads=serves and together)
 
 
 def on_stop_signals(*acts: Callable[[], None]) -> None:
@@ -234,69 +260,64 @@ def on_stop_signals(*acts: Callable[[], None]) -> None:
 
 
 def run_server(
-    prepared: Prepared, claimed: Claim, places: Sequence[str], memory: object = None
+    checked: Checked, claimed: Claim, places: Sequence[str], memory: object = None
 ) -> None:
     """Runs rank 0 over the network; with memory that it shares with hosts of this machine."""
-    with scoring_process(prepared, claimed.run) as scorer:
-        task = prepared.task
+    with scoring_process(checked, claimed.run) as scorer:
+        task = checked.task
         cores = task.cores if task else None
-        torch.set_num_threads(machine.num_threads(prepared.launch, cores_each=cores))
+        torch.set_num_threads(machine.num_threads(checked.launch, cores_each=cores))
         machine.keep_freed_memory()
-        device = machine.resolve_device(prepared.launch.device, task.process_here if task else 0)
-        admission = make_admission(prepared, claimed)
-        timeouts = prepared.launch.links.timeouts()
-        transport = open_server(prepared, places, admission.admit, timeouts)
-        serve(prepared, claimed, transport, admission, scorer, timeouts, device, memory)
+        admission = make_admission(checked, claimed)
+        transport = open_server(checked, places, admission.admit, checked.timeouts)
+        serve(
+            checked, claimed, transport=transport, admission=admission, scorer=scorer, memory=memory
+        )
 
 
 def serve(
-    prepared: Prepared,
+    checked: Checked,
     claimed: Claim,
+    *,
     transport: ServerTransport,
     admission: Admission,
     scorer: ScorerLink,
-    timeouts: Timeouts,
-    device: torch.device,
     memory: object = None,
 ) -> None:
     """Runs the server over any transport."""
     on_stop_signals(transport.interrupt, scorer.abandon)
-    settings, goes_on = prepared.settings, claimed.goes_on
-    fetcher = None if prepared.algorithm.has_hosts else prepared.fetcher()
-    shards = prepared.clients or ({} if fetcher is None else {1: prepared.shard(1, fetcher)})
-    part = prepared.builder.server(ServerNeeds(settings, prepared.models, device, shards, memory))
-    average = make_average(prepared.models.generator, part.generator, settings.training)
+    settings, goes_on, task = checked.settings, claimed.goes_on, checked.task
+    device = machine.resolve_device(checked.launch.device, task.process_here if task else 0)
+    fetcher = None if checked.algorithm.has_hosts else checked.fetcher()
+    shards = checked.clients or ({} if fetcher is None else {1: checked.shard(1, fetcher)})
+    needs = ServerNeeds(settings, checked.models, device, shards=shards, memory=memory)
+    part = checked.builder.server(needs)
+    average = make_average(checked.models.generator, part.generator, settings.training)
+    averaged = None if average is None else average.model
+    profiler = _profiler(checked, device, serves=True)
     observer = make_observer(
-        prepared,
-        claimed,
-        part.generator,
-        None if average is None else average.model,
-        _profiler(prepared, device, serves=True),
+        checked, claimed, generator=part.generator, average=averaged, profiler=profiler
     )
     peers = Peers(admission, transport, observer, settings)
-    checkpoints = ServerCheckpoints(
-        Checkpoints(claimed.run.checkpoints, settings.checkpoints.checkpoint_keep),
-        settings,
-        prepared.config,
-        claimed.fence,
-        peers,
-        None if goes_on is None else goes_on.manifest,
-        believes_first=not claimed.takes_over,
-    )
-    if prepared.beginning is not None:
-        begin = prepared.beginning
+    checkpoints = _server_checkpoints(checked, claimed, peers)
+    if (begin := checked.beginning) is not None:
         checkpoints.kept.keep(part.begin_with(begin.generator, begin.discriminators))
         if average is not None:
             average.begin_anew()
     trainer = Trainer(part, average, fetcher)
+    own, is_noisy = () if fetcher is None else shards.values(), settings.privacy.covers_samples
     encoding = ServerEncoding(
-        prepared.dataset.kind,
-        claimed.run,
-        () if fetcher is None else shards.values(),
-        goes_on=goes_on is not None,
-        noisy=settings.privacy.covers_samples,
+        checked.dataset.kind, claimed.run, own, goes_on=goes_on is not None, noisy=is_noisy
     )
-    engine = RunningEngine(trainer, settings, peers, checkpoints, scorer, timeouts, encoding)
+    engine = RunningEngine(
+        trainer,
+        settings,
+        peers,
+        checkpoints=checkpoints,
+        scorer=scorer,
+        timeouts=checked.timeouts,
+        encoding=encoding,
+    )
     server = Server(engine)
 
     def note_all_failed(_number: int, _frame: FrameType | None) -> None:
@@ -311,26 +332,36 @@ def serve(
         server.run()
 
 
-def run_everything(prepared: Prepared, claimed: Claim) -> None:
+def _server_checkpoints(checked: Checked, claimed: Claim, peers: Peers) -> ServerCheckpoints:
+    keep, goes_on = checked.settings.checkpoints.checkpoint_keep, claimed.goes_on
+    return ServerCheckpoints(
+        Checkpoints(claimed.run.checkpoints, keep),
+        settings=checked.settings,
+        config=checked.config,
+        fence=claimed.fence,
+        peers=peers,
+        committed=None if goes_on is None else goes_on.manifest,
+        believes_first=not claimed.takes_over,
+    )
+
+
+def run_everything(checked: Checked, claimed: Claim) -> None:
     """Runs the server and every host in one process: the same code over the memory transport."""
-    with scoring_process(prepared, claimed.run) as scorer:
-        machine.take_cores(prepared.launch, 0, 1)
-        torch.set_num_threads(machine.num_threads(prepared.launch))
-        device = machine.resolve_device(prepared.launch.device, 0)
-        # A host that is gone here cannot come back.
-        timeouts = replace(prepared.launch.links.timeouts(), patience=0.0)
-        admission, path = make_admission(prepared, claimed), claimed.run.path
-        network = MemoryNetwork(timeouts, admission.admit)
+    with scoring_process(checked, claimed.run) as scorer:
+        machine.take_cores(checked.launch, 0, 1)
+        torch.set_num_threads(machine.num_threads(checked.launch))
+        admission = make_admission(checked, claimed)
+        network = MemoryNetwork(checked.timeouts, admission.admit)
         threads, causes = [], list[str]()
-        for workers in prepared.ranks.hosts:
+        for workers in checked.ranks.hosts:
             connect = partial(_join, network, workers[0])
-            host = make_host(prepared, workers, connect, timeouts, device, path, own_process=False)
-            run = partial(_run_quietly, prepared, host, causes)
+            host = make_host(checked, workers, connect=connect, run=claimed.run.path)
+            run = partial(_run_quietly, checked, host, causes)
             threads.append(threading.Thread(target=run, daemon=True))
         for thread in threads:
             thread.start()
         try:
-            serve(prepared, claimed, network.server, admission, scorer, timeouts, device)
+            serve(checked, claimed, transport=network.server, admission=admission, scorer=scorer)
         except AllWorkersLost as error:
             raise AllWorkersLost(f"{error}: {causes[-1]}" if causes else str(error)) from error
         finally:
@@ -343,9 +374,9 @@ def _join(network: MemoryNetwork, number: int, hello: Mapping[str, Any], _: floa
     return network.join(number, hello)
 
 
-def _run_quietly(prepared: Prepared, host: Host, causes: list[str]) -> None:
+def _run_quietly(checked: Checked, host: Host, causes: list[str]) -> None:
     """Runs a host in a thread; adds to the causes why it failed, if it did."""
-    privacy.flush_denormals(prepared.settings)
+    machine.flush_denormals(checked.settings)
     # Else MKL asks the system in a new thread; how many threads there are decides bits.
     torch.set_num_threads(torch.get_num_threads())
     try:

@@ -1,5 +1,6 @@
 """Which ranks run here, and in which processes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -7,6 +8,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.launch.settings import LaunchSettings
 from mdgan.launch.task import LaunchedTask
+from mdgan.spelling import flag, key
 
 _ROOM_FACTOR = 4
 _LEAST_ROOM = 33
@@ -31,30 +33,32 @@ class LocalRanks:
         return [worker for host in self.hosts for worker in host]
 
 
+def ends_of(workers: Sequence[int], between: str = "-") -> str:
+    """The first and the last of consecutive ranks; one number if they are the same."""
+    return between.join(map(str, sorted({workers[0], workers[-1]})))
+
+
 def parse_ranks(text: str, world_size: int) -> list[int]:
     """Reads `--ranks`: numbers and inclusive ranges, `0,1,2` or `0..30`, in increasing order."""
     ranks: list[int] = []
+    given = flag("ranks", text)
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
         try:
             start, end = int(first), int(last) if dots else int(first)
         except ValueError as error:
-            raise BadInput(
-                f'--ranks {text}: {part!r} is no rank; write "0,1,2" or "0..30"'
-            ) from error
+            raise BadInput(given, f"{part!r} is no rank", 'write "0,1,2" or "0..30"') from error
         if end < start:
-            raise BadInput(f"--ranks {text}: {part} runs backwards; write {end}..{start}")
+            raise BadInput(given, f"{part} runs backwards", f"write {end}..{start}")
         outside = start if start < 0 else end
         if not 0 <= outside < world_size:
-            raise BadInput(
-                f"--ranks {text}: rank {outside} is outside 0..{world_size - 1} "
-                f"(--world-size {world_size})"
-            )
+            many = flag("world_size", world_size)
+            raise BadInput(given, f"rank {outside} is outside 0..{world_size - 1} ({many})")
         ranks.extend(range(start, end + 1))
     ranks.sort()
     for rank, after in pairwise(ranks):
         if rank == after:
-            raise BadInput(f"--ranks {text}: rank {rank} is given twice")
+            raise BadInput(given, f"rank {rank} is given twice")
     return ranks
 
 
@@ -68,10 +72,8 @@ def local_ranks(
     """
     most_ranks(run, launch)
     if run.num_placed is not None and launch.workers_per_host not in (None, 1):
-        raise BadInput(
-            f"--workers-per-host {launch.workers_per_host}: with --clients a host is one rank, "
-            "and has --slots; leave it out"
-        )
+        why = f"with {flag('clients')} a host is one rank, and has {flag('slots')}"
+        raise BadInput(flag("workers_per_host", launch.workers_per_host), why, "leave it out")
     if task is not None:
         return _ranks_of_task(run, launch, task)
     ranks = list(range(run.world_size))
@@ -95,27 +97,20 @@ def most_ranks(run: RunSettings, launch: LaunchSettings) -> int:
     """The highest rank that may ever take part, as rank 0 decides."""
     given = launch.links.max_world_size
     if given is not None and given < run.world_size:
-        raise BadInput(
-            f"--set max_world_size={given}: the run starts with --world-size {run.world_size}; "
-            "give as many or more"
-        )
+        why = f"the run starts with {flag('world_size', run.world_size)}"
+        raise BadInput(key("max_world_size", given), why, "give as many or more")
     return (given or max(_LEAST_ROOM, _ROOM_FACTOR * run.world_size)) - 1
 
 
 def _ranks_of_task(run: RunSettings, launch: LaunchSettings, task: LaunchedTask) -> LocalRanks:
     by = task.launcher
-    if launch.ranks is not None:
-        raise BadInput(f"--ranks {launch.ranks}: {by} says which rank runs; leave it out")
-    if launch.transport == "memory":
-        raise BadInput(f"--transport memory: needs one process; start it without {by}")
-    _refuse_cores(launch, by)
+    _check_no_rank_is_ours(launch, by, "which rank runs", f"start it without {by}")
     carried = launch.carried(by) or 1
     world_size = task.world_size(carried)
     if run.world_size != world_size:
-        raise BadInput(
-            f"--world-size {run.world_size}: {by} started {task.num_processes} "
-            f"processes, which makes {world_size} ranks with --workers-per-host {carried}"
-        )
+        makes = f"makes {world_size} ranks with {flag('workers_per_host', carried)}"
+        why = f"{by} started {task.num_processes} processes, which {makes}"
+        raise BadInput(flag("world_size", run.world_size), why)
     first = (task.process - 1) * carried + 1
     hosts = (tuple(range(first, first + carried)),) if task.process else ()
     return LocalRanks(serves=task.process == 0, hosts=hosts, complete=False)
@@ -123,16 +118,17 @@ def _ranks_of_task(run: RunSettings, launch: LaunchSettings, task: LaunchedTask)
 
 def ranks_elsewhere(launch: LaunchSettings) -> LocalRanks:
     """The ranks of a process that has Ray start all of them: none."""
-    if launch.ranks is not None:
-        raise BadInput(f"--ranks {launch.ranks}: Ray says where each rank runs; leave it out")
-    if launch.transport == "memory":
-        raise BadInput("--transport memory: needs one process; leave --launcher ray out")
-    _refuse_cores(launch, "Ray")
+    way_out = f"leave {flag('launcher', 'ray')} out"
+    _check_no_rank_is_ours(launch, "Ray", "where each rank runs", way_out)
     return LocalRanks(serves=False, hosts=(), complete=False)
 
 
-def _refuse_cores(launch: LaunchSettings, by: str) -> None:
+def _check_no_rank_is_ours(launch: LaunchSettings, by: str, what: str, way_out: str) -> None:
+    """Checks that the user says nothing of processes, of which something else says `what`."""
+    if launch.ranks is not None:
+        raise BadInput(flag("ranks", launch.ranks), f"{by} says {what}", "leave it out")
+    if launch.transport == "memory":
+        raise BadInput(flag("transport", "memory"), "needs one process", way_out)
     if launch.core_sets:
-        raise BadInput(
-            f"--cores {launch.cores}: {by} starts every process; pin them there, and leave it out"
-        )
+        way_out = "pin them there, and leave it out"
+        raise BadInput(flag("cores", launch.cores), f"{by} starts every process", way_out)

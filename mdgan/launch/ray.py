@@ -24,14 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from mdgan.errors import BadInput
+from mdgan.launch.checked import Checked
 from mdgan.launch.launcher import STOPPED
 from mdgan.launch.minder import Minder, News
-from mdgan.launch.prepare import Prepared
-from mdgan.launch.ranks import local_ranks
+from mdgan.launch.ranks import ends_of, local_ranks
 from mdgan.launch.task import RayCluster
+from mdgan.spelling import Mention, flag, key
 
 _log = logging.getLogger(__name__)
 
+_BY_RAY = flag("launcher", "ray")
 _LOOK_SECONDS = 0.3
 _AGAIN_SECONDS = 1.0
 _GRACE_SECONDS = 4.0
@@ -62,7 +64,7 @@ class _Rank:
     said: "deque[str]" = field(default_factory=lambda: deque(maxlen=_LINES_OF_FAILED))
 
 
-def launch_by_ray(prepared: Prepared, cluster: RayCluster) -> int:
+def launch_by_ray(checked: Checked, cluster: RayCluster) -> int:
     """Runs a whole run as actors of a Ray cluster; returns the server's exit status."""
     ray = _connect(cluster.address)
     stopping: list[int] = []
@@ -70,7 +72,7 @@ def launch_by_ray(prepared: Prepared, cluster: RayCluster) -> int:
         signal.signal(number, lambda number, _frame: stopping.append(number))
     # Ray prints what its daemons say, at length, to the standard output.
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-        run = _RayRun(ray, prepared, cluster, stopping)
+        run = _RayRun(ray, checked, cluster, stopping)
         try:
             status = run.mind()
         except ConnectionError as error:
@@ -89,9 +91,8 @@ def _connect(address: str | None) -> Any:
     try:
         ray: Any = import_module("ray")
     except ImportError as error:
-        raise BadInput(
-            "--launcher ray: Ray is not installed here; pip install 'mdgan[ray]'"
-        ) from error
+        install = "pip install 'mdgan[ray]'"
+        raise BadInput(_BY_RAY, "Ray is not installed here", install) from error
     host, _, port = (address or "").rpartition(":")
     if host and port.isdecimal() and "/" not in host:
         try:  # Ray itself would try for two minutes
@@ -106,42 +107,41 @@ def _connect(address: str | None) -> Any:
 
 
 def _no_cluster(address: str | None, error: Exception) -> BadInput:
-    shown = "" if address is None else f" --ray-address {' '.join(address.split()):.99}"
-    reason = " ".join(str(error).split())
-    return BadInput(
-        f"--launcher ray{shown}: no cluster answers ({reason:.200}); `ray start --head` starts one"
-    )
+    what = f"{_BY_RAY}"
+    if address is not None:
+        what += f" {flag('ray_address', ' '.join(address.split())[:99])}"
+    why = f"no cluster answers ({' '.join(str(error).split()):.200})"
+    return BadInput(what, why, "`ray start --head` starts one")
 
 
 class _RayRun:
     """The actors of a run, and what they are told; `results` is what the server's printed."""
 
     def __init__(
-        self, ray: Any, prepared: Prepared, cluster: RayCluster, stopping: Sequence[int]
+        self, ray: Any, checked: Checked, cluster: RayCluster, stopping: Sequence[int]
     ) -> None:
-        self._ray, self._prepared, self._resources = ray, prepared, cluster.resources
+        self._ray, self._prepared, self._resources = ray, checked, cluster.resources
         self._stopping = stopping
-        launch = prepared.launch
+        launch = checked.launch
         own: dict[str, Any] = dict.fromkeys(("log_file", "ranks", "master_addr", "master_port"))
         if launch.threads == "auto":
             own["threads"] = max(1, int(cluster.resources.get("CPU", 1)))
-        kept = {**prepared.config, **own}
+        kept = {**checked.config, **own}
         self._settings = json.dumps({n: value for n, value in kept.items() if value is not None})
-        hosts = local_ranks(prepared.settings, launch, None).hosts
+        hosts = local_ranks(checked.settings, launch, None).hosts
         if why := no_room(ray.nodes(), cluster.resources, 1 + len(hosts)):
             if cluster.address is None and len(ray.nodes()) == 1:
-                raise BadInput(f"{why}, or --ray-address names a larger cluster")
+                raise BadInput(f"{why}, or {flag('ray_address')} names a larger cluster")
             limit = launch.links.connect_timeout
             _log.warning("warning: %s; waiting %g s for others to come", why, limit)
-        name = f"{prepared.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
-        given = prepared.continues or launch.out or f"runs/{name}"
+        name = f"{checked.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
+        given = checked.continues or launch.out or f"runs/{name}"
         self._folder = str(Path(given).absolute())
         self._place: tuple[str, int] | None = None
         self.results: list[str] = []
         self._server = _Rank("rank 0", "0", self._new_actor())
         self._hosts = [
-            _Rank(f"rank {_ends(host, '-')}", _ends(host, ".."), self._new_actor())
-            for host in hosts
+            _Rank(f"rank {ends_of(host)}", ends_of(host, ".."), self._new_actor()) for host in hosts
         ]
         self._ranks = [self._server, *self._hosts]
         _log.info("starting %d processes by Ray for %s", len(self._ranks), self._folder)
@@ -214,10 +214,8 @@ class _RayRun:
             return None
         except errors.RayError as error:
             said = [line.strip() for line in str(error).splitlines() if line.strip()]
-            raise BadInput(
-                f"--launcher ray: {rank.name} cannot run on its node ({said[-1]:.200}); every "
-                "node needs the same mdgan"
-            ) from error
+            why = f"{rank.name} cannot run on its node ({said[-1]:.200})"
+            raise BadInput(_BY_RAY, why, "every node needs the same mdgan") from error
         if rank is not self._server:
             return self._hear_host(rank, *news)
         lines, status = news
@@ -239,9 +237,10 @@ class _RayRun:
         has = self._ray.cluster_resources()
         said = ", ".join(f"{name} {has.get(name, 0):g}" for name in self._resources)
         raise BadInput(
-            f"--host-resources {_shown(self._resources)}: Ray has had no place for "
-            f"{len(waiting)} of {len(self._ranks)} processes for {limit:g} s "
-            f"(--set connect_timeout=SECONDS); the cluster has {said}: ask for less, or add nodes"
+            _shown(self._resources),
+            f"Ray has had no place for {len(waiting)} of {len(self._ranks)} processes for "
+            f"{limit:g} s ({key('connect_timeout', 'SECONDS')})",
+            f"the cluster has {said}: ask for less, or add nodes",
         )
 
     def _hear_host(
@@ -274,18 +273,18 @@ class _RayRun:
             nodes = {node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]}
             is_local = nodes == {address} and not (links.is_guarded or links.insecure)
             self._place = "127.0.0.1" if is_local else address, port
-        flag = "--out"
+        option = "--out"
         if rank is self._server and (again or self._prepared.resumes_or_starts):
-            flag = "--resume-or-start"
+            option = "--resume-or-start"
         elif rank is self._server and self._prepared.continues is not None:
-            flag = "--resume"
-        self._tell_to_start(rank, flag)
+            option = "--resume"
+        self._tell_to_start(rank, option)
         if before != self._place:
             for host in self._hosts:
                 if host.placed:
                     self._tell_to_start(host, "--out")
 
-    def _tell_to_start(self, rank: _Rank, flag: str) -> None:
+    def _tell_to_start(self, rank: _Rank, option: str) -> None:
         rank.due = time.monotonic() + _AGAIN_SECONDS
         if self._place is None:
             return
@@ -293,7 +292,7 @@ class _RayRun:
         rank.said.clear()
         rank.actor.start.remote(
             [
-                *("--launcher", "processes", "--ranks", rank.ranks, flag, self._folder),
+                *("--launcher", "processes", "--ranks", rank.ranks, option, self._folder),
                 *("--master-addr", address, "--master-port", str(port)),
             ],
             str(Path.cwd()),
@@ -309,18 +308,14 @@ def no_room(nodes: Sequence[Mapping[str, Any]], resources: Mapping[str, float], 
     if room >= number:
         return ""
     return (
-        f"--host-resources {_shown(resources)}: Ray's {len(has)} node(s) have room for {room} of "
+        f"{_shown(resources)}: Ray's {len(has)} node(s) have room for {room} of "
         f"{number} processes; ask for less, add nodes"
     )
 
 
-def _shown(resources: Mapping[str, float]) -> str:
-    return json.dumps({name: float(f"{amount:g}") for name, amount in resources.items()})
-
-
-def _ends(workers: Sequence[int], between: str) -> str:
-    """The first and the last of consecutive ranks; one number if they are the same."""
-    return between.join(map(str, sorted({workers[0], workers[-1]})))
+def _shown(resources: Mapping[str, float]) -> Mention:
+    amounts = {name: float(f"{amount:g}") for name, amount in resources.items()}
+    return flag("host_resources", json.dumps(amounts))
 
 
 def _show(line: str) -> None:

@@ -8,6 +8,7 @@ from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
 from mdgan.privacy.secure_settings import LEAST_PARTIES
 from mdgan.settings.declare import shortest
+from mdgan.spelling import flag, key
 
 FORMS = (
     "dp, epsilon<=E, delta<=D, secure-aggregation, secure-aggregation>=N, noise-sharers>=N "
@@ -52,30 +53,30 @@ def check_required(
     required = required or _NONE
     for each in required.given:
         if lacks := _lacks(each, settings):
-            raise BadInput(
-                f"--require {each}: {lacks}; this machine takes part only where it has that"
-            )
+            way_out = "this machine takes part only where it has that"
+            raise BadInput(flag("require", each), lacks, way_out)
     disclosed = settings.privacy.dp_disclose
     if told and required.ask_for_dp and disclosed is not None and disclosed.names:
         raise BadInput(
-            f"--require {required}: the run has --dp-disclose {disclosed}: the "
-            "server is told what no noise covers; if you agree, take part by `mdgan train --ranks` "
-            "with these flags"
+            flag("require", required),
+            f"the run has {flag('dp_disclose', disclosed)}: "
+            "the server is told what no noise covers",
+            f"if you agree, take part by `mdgan train {flag('ranks')}` with these flags",
         )
 
 
 def check_certificates(required: Requirements | None, settings: RunSettings) -> None:
     """Checks that one certificate is enough, since all machines share the file with it."""
+    least, sharers = least_sharers(required), settings.noise.noise_sharers
     asked = {
-        f"--require {_SHARERS}>={least_sharers(required)}": least_sharers(required),
-        f"--set noise_sharers={settings.noise.noise_sharers}": settings.noise.noise_sharers or 1,
+        flag("require", f"{_SHARERS}>={least}"): least,
+        key("noise_sharers", sharers): sharers or 1,
     }
-    for flag, number in asked.items():
+    for what, number in asked.items():
         if number > 1 and settings.shares_noise:
-            raise BadInput(
-                f"{flag}: certificates share the noise, and the one here is in a file for all "
-                "machines; give each host a certificate of its own (mdgan credentials issue)"
-            )
+            why = "certificates share the noise, and the one here is in a file for all machines"
+            way_out = "give each host a certificate of its own (mdgan credentials issue)"
+            raise BadInput(what, why, way_out)
 
 
 def check_delta(
@@ -88,11 +89,9 @@ def check_delta(
     delta = settings.privacy.dp_delta
     for rank, count in num_samples.items():
         if delta is not None and delta * count >= 1:
-            raise BadInput(
-                f"--require {required}: the run has delta {shortest(delta)}, with which rank "
-                f"{rank} may give away one of its {count:,} samples; if you agree, add "
-                f"delta<={shortest(delta)}"
-            )
+            why = f"the run has delta {shortest(delta)}, with which rank {rank} may give away one"
+            way_out = f"if you agree, add delta<={shortest(delta)}"
+            raise BadInput(flag("require", required), f"{why} of its {count:,} samples", way_out)
 
 
 def least_parties(required: Requirements | None) -> int:
@@ -117,22 +116,24 @@ def parse_requirements(text: str) -> Requirements:
 
 def _lacks(requirement: str, settings: RunSettings) -> str:
     """What the run has instead; empty if it has what is required."""
+    secure = flag("secure_aggregation")
     if requirement.startswith(_SECURE):
         if not settings.secure.secure_aggregation:
-            return "the run has no --secure-aggregation"
+            return f"the run has no {secure}"
         at_a_time = num_participants(settings.participation, settings.num_workers)
         few = f"a sum has the answers of {at_a_time} worker(s) at most"
         return "" if at_a_time >= Requirements((requirement,)).least(_SECURE) else few
     if requirement.startswith(_SHARERS):
         if not settings.shares_noise:
-            return "the run's workers share no noise (--secure-aggregation with --dp-epsilon)"
+            return f"the run's workers share no noise ({secure} with {flag('dp_epsilon')})"
         few = f"{settings.num_workers} worker(s) share the noise"
         is_met = settings.num_workers >= Requirements((requirement,)).least(_SHARERS)
         return "" if is_met else few
     if not settings.privacy.keeps_ledger:
-        return "the run has no differential privacy (--dp-epsilon)"
+        return f"the run has no differential privacy ({flag('dp_epsilon')})"
     if settings.privacy.hides_clients and not settings.secure.secure_aggregation:
-        return "the server adds the noise (--dp-unit client), which this machine cannot see"
+        unit = flag("dp_unit", "client")
+        return f"the server adds the noise ({unit}), which this machine cannot see"
     name, _, most = requirement.partition("<=")
     if not most:
         return ""

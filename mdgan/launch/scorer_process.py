@@ -17,12 +17,12 @@ from mdgan.data.partitioner import Partitioner
 from mdgan.engine.channel import Channel, ChannelClosed
 from mdgan.engine.scorer import Scorer
 from mdgan.engine.server.scoring import ScorerLink
-from mdgan.launch.prepare import Prepared
-from mdgan.launch.privacy import FEATURES, tells
+from mdgan.launch.checked import Checked
 from mdgan.metrics import chosen
 from mdgan.metrics.classifier import RANDOM
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_statistics import RealSamples
+from mdgan.privacy.settings import FEATURES
 from mdgan.records.run_directory import RunDirectory
 from mdgan.samples.contract import HeldOut
 
@@ -32,12 +32,12 @@ _NICENESS = 10
 
 
 @contextlib.contextmanager
-def scoring_process(prepared: Prepared, run: RunDirectory) -> Iterator[ScorerLink]:
+def scoring_process(checked: Checked, run: RunDirectory) -> Iterator[ScorerLink]:
     """Forks the scorer, if anything is to be scored; it ends with the block or with this process.
 
     Training does not wait for it, nor for the classifier that it may have to train first.
     """
-    settings = prepared.settings
+    settings = checked.settings
     if not 0 < settings.scores.eval_interval <= settings.training.iterations:
         yield ScorerLink()
         return
@@ -48,25 +48,25 @@ def scoring_process(prepared: Prepared, run: RunDirectory) -> Iterator[ScorerLin
         child = os.fork()
     if child == 0:
         ours.close()
-        _be_scorer(prepared, run, Channel(theirs))
+        _be_scorer(checked, run, Channel(theirs))
     theirs.close()
     try:
-        told = prepared.algorithm.has_hosts and tells(prepared.settings, FEATURES)
-        alone = prepared.dataset.kind.judges or not told
+        told = checked.algorithm.has_hosts and settings.privacy.discloses(FEATURES)
+        alone = checked.dataset.kind.judges or not told
         yield ScorerLink(Channel(ours), knows_real=alone)
     finally:
         ours.close()
         os.waitpid(child, 0)
 
 
-def _be_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> NoReturn:
+def _be_scorer(checked: Checked, run: RunDirectory, channel: Channel) -> NoReturn:
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.nice(_NICENESS)
         torch.set_num_threads(1)
-        _make_scorer(prepared, run, channel).run()
+        _make_scorer(checked, run, channel).run()
         status = 0
     except ChannelClosed:
         status = 0
@@ -78,14 +78,14 @@ def _be_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> NoRet
         os._exit(status)  # the parent's own clean-up is not the child's to run
 
 
-def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Scorer:
-    settings, dataset = prepared.settings, prepared.dataset
+def _make_scorer(checked: Checked, run: RunDirectory, channel: Channel) -> Scorer:
+    settings, dataset = checked.settings, checked.dataset
     held_out = partial(
         chosen.open_held_out, settings, dataset, settings.data.data_folder(dataset.name, 1)
     )
 
     def extractor() -> Extractor:
-        made = chosen.make_extractor(settings, dataset, lambda: _data_here(prepared), held_out)
+        made = chosen.make_extractor(settings, dataset, lambda: _data_here(checked), held_out)
         if made.kind == RANDOM:
             _log.info(chosen.WHY_RANDOM)
         return made
@@ -109,23 +109,23 @@ def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Sco
         lambda places: opened[-1].images(places),
         held_out_samples,
         dataset.kind,
-        real_is_held_out=not tells(prepared.settings, FEATURES),
-        shards=[] if prepared.algorithm.has_hosts else [prepared.shard(1)],
+        real_is_held_out=not settings.privacy.discloses(FEATURES),
+        shards=[] if checked.algorithm.has_hosts else [checked.shard(1)],
     )
     return Scorer(
         channel,
         run,
         real,
-        prepared.models.generator(),
-        z_dim=prepared.models.z_dim,
+        checked.models.generator(),
+        z_dim=checked.models.z_dim,
         num_samples=min(settings.scores.eval_samples, dataset.kind.most_scored),
         seed=settings.training.seed,
     )
 
 
-def _data_here(prepared: Prepared) -> Partitioner:
+def _data_here(checked: Checked) -> Partitioner:
     """The data set that workers divide, a copy of which lies on this machine."""
-    for source, indices in prepared.holdings.values():
+    for source, indices in checked.holdings.values():
         if len(indices):
             return source
-    return prepared.dataset.open(prepared.settings.data.data_folder(prepared.dataset.name, 1))
+    return checked.dataset.open(checked.settings.data.data_folder(checked.dataset.name, 1))

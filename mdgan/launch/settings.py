@@ -16,6 +16,7 @@ from mdgan.launch.requirements import FORMS, Requirements, parse_requirements
 from mdgan.settings import declare
 from mdgan.settings.excludes import Excludes
 from mdgan.settings.machine import parse_cores, path_of
+from mdgan.spelling import flag, key
 from mdgan.timeouts import Timeouts
 
 _GUARDS = ("credentials", "ca", "certificate", "key", "insecure")
@@ -149,7 +150,6 @@ class LaunchSettings(declare.Settings, group="network"):
         metavar="W|auto",
         default_text="1, or a process a core for small models trained here alone; all of them with "
         "--transport memory",
-        is_usual=True,
     )
     transport: str = declare.own_setting(
         "tcp",
@@ -212,7 +212,7 @@ class LaunchSettings(declare.Settings, group="network"):
         Excludes(
             "transport=memory",
             "ranks",
-            "with {when} every rank is in this process; leave --ranks out",
+            "with {when} every rank is in this process; leave {ranks} out",
         ),
         Excludes("ranks transport=memory device!=cpu cores", "workers_per_host=auto", _NOT_TRIED),
     )
@@ -220,7 +220,8 @@ class LaunchSettings(declare.Settings, group="network"):
     def carried(self, by: str) -> int | None:
         """`--workers-per-host` where something else than mdgan starts processes."""
         if self.workers_per_host == "auto":
-            raise BadInput(f"--workers-per-host auto: {_NOT_TRIED.format(when=by)}")
+            why, _, way_out = _NOT_TRIED.format(when=by).partition("; ")
+            raise BadInput(flag("workers_per_host", "auto"), why, way_out)
         return self.workers_per_host
 
 
@@ -238,18 +239,20 @@ def read_identity(settings: LinkSettings) -> OwnIdentity | None:
     own = {name: getattr(settings, name) for name in ("ca", "certificate", "key")}
     given = [name for name, value in own.items() if value is not None]
     if settings.insecure and (settings.credentials is not None or given):
-        named = "--credentials" if settings.credentials is not None else f"--set {given[0]}"
-        raise BadInput(f"--insecure: {named} is given, too; leave out one of them")
+        named = flag("credentials") if settings.credentials is not None else key(given[0])
+        raise BadInput(flag("insecure"), f"{named} is given, too", "leave out one of them")
     if settings.credentials is not None:
         if given:
-            raise BadInput(f"--set {given[0]}: --credentials has it all; leave out one of them")
+            why = f"{flag('credentials')} has it all"
+            raise BadInput(key(given[0]), why, "leave out one of them")
         path = path_of(settings.credentials)
         return _renewed([path], partial(read_credentials, path))
     if not given:
         return None
     missing = [name for name in own if name not in given]
     if missing:
-        raise BadInput(f"--set {given[0]}={own[given[0]]}: needs --set {missing[0]}=FILE, too")
+        why = f"needs {key(missing[0], 'FILE')}, too"
+        raise BadInput(key(given[0], own[given[0]]), why)
     paths = [path_of(str(own[name])) for name in ("ca", "certificate", "key")]
     return _renewed(paths, partial(read_own_pki, *paths))
 
@@ -269,16 +272,8 @@ def read_revocations(
     if settings.revoked is None or not (serves or path_of(settings.revoked).is_file()):
         return Revocations(None, b"")
     if identity is None:
-        raise BadInput(f"--revoked {settings.revoked}: needs --credentials, too")
+        raise BadInput(flag("revoked", settings.revoked), f"needs {flag('credentials')}, too")
     return Revocations(path_of(settings.revoked), identity().authorities)
-
-
-def read_guards(settings: LinkSettings, *, serves: bool) -> OwnIdentity | None:
-    """What this machine shows to others; checks a server's list of revoked certificates, too."""
-    identity = read_identity(settings)
-    if serves:
-        read_revocations(settings, identity)
-    return identity
 
 
 def check_exposed(address: str, settings: LinkSettings) -> None:
@@ -287,6 +282,8 @@ def check_exposed(address: str, settings: LinkSettings) -> None:
         return
     if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         raise BadInput(
-            f"--master-addr {settings.master_addr}: others can reach {address}; give --credentials "
-            "FILE on every machine (`mdgan credentials new FILE` makes one), or --insecure"
+            flag("master_addr", settings.master_addr),
+            f"others can reach {address}",
+            f"give {flag('credentials', 'FILE')} on every machine (`mdgan credentials new FILE` "
+            f"makes one), or {flag('insecure')}",
         )

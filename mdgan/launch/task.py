@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct, ValidationError, convert, field, structs
 
 from mdgan.errors import BadInput
+from mdgan.spelling import flag
 
 Launcher = Literal["auto", "processes", "torchrun", "slurm"]
 """What starts the ranks. With `processes`, mdgan forks those of this machine by itself; with
@@ -86,14 +87,16 @@ def task_of_torchrun(environment: Mapping[str, str] = os.environ) -> LaunchedTas
         return None
     needed = [each.encode_name for each in structs.fields(_Variables) if each.required]
     if missing := ", ".join(name for name in needed if name not in environment):
-        raise BadInput(f"RANK is set, as torchrun does, but {missing} is not; set all or none")
+        what = f"RANK is set, as torchrun does, but {missing} is not"
+        raise BadInput(what, way_out="set all or none")
     try:
         variables = convert(dict(environment), _Variables, strict=False)
     except ValidationError as error:
-        raise BadInput(f"torchrun's variables must be numbers: {error}") from error
+        raise BadInput("torchrun's variables must be numbers", error) from error
     task = LaunchedTask("torchrun", **structs.asdict(variables))
     if not 0 <= task.process < task.num_processes:
-        raise BadInput(f"RANK {task.process}: must be in [0, WORLD_SIZE {task.num_processes})")
+        why = f"must be in [0, WORLD_SIZE {task.num_processes})"
+        raise BadInput(f"RANK {task.process}", why)
     return task
 
 
@@ -108,9 +111,8 @@ def read_resources(text: str | None) -> dict[str, float]:
     except (ValueError, TypeError, AttributeError, RecursionError):
         fits = False
     if not fits:
-        raise BadInput(
-            f'--host-resources {text:.99}: must be amounts by name, such as {{"CPU": 2, "GPU": 1}}'
-        )
+        why = 'must be amounts by name, such as {"CPU": 2, "GPU": 1}'
+        raise BadInput(flag("host_resources", f"{text:.99}"), why)
     return resources
 
 
@@ -138,18 +140,14 @@ def task_of_slurm(
     if _PROCESS not in environment or environment.get(_TASKS, "1") == "1":
         return None
     if missing := ", ".join(name for name in NEEDED if name not in environment):
-        raise BadInput(
-            f"{_PROCESS} is set, as srun does, but {missing} is not; start mdgan by srun, or give "
-            "--launcher processes"
-        )
+        way_out = f"start mdgan by srun, or give {flag('launcher', 'processes')}"
+        raise BadInput(f"{_PROCESS} is set, as srun does, but {missing} is not", way_out=way_out)
     num_tasks = _whole(environment, _TASKS, 1, _MOST_TASKS)
     process = _whole(environment, _PROCESS, 0, num_tasks - 1)
     each = tasks_per_node(environment[_EACH])
     if sum(each) != num_tasks:
-        raise BadInput(
-            f"{_EACH} {environment[_EACH]!r:.99}: makes {sum(each)} tasks, not the {num_tasks} of "
-            f"{_TASKS}"
-        )
+        why = f"makes {sum(each)} tasks, not the {num_tasks} of {_TASKS}"
+        raise BadInput(f"{_EACH} {environment[_EACH]!r:.99}", why)
     tasks_here = each[_whole(environment, _NODE, 0, len(each) - 1)]
     process_here = _whole(environment, _LOCAL, 0, tasks_here - 1)
     given = flags or {}
@@ -159,14 +157,21 @@ def task_of_slurm(
         if process == 0 and own not in (None, first):
             raise BadInput(
                 f"{_PROCESS} 0 runs on {own:.99}, not on {first}, the first of {_NODES}: leave "
-                "--distribution arbitrary out, or give --master-addr with the address of that node"
+                f"--distribution arbitrary out, or give {flag('master_addr')} with the address of "
+                "that node"
             )
         master_addr = (address_of or address_of_node)(first)
     port = given.get("master_port")
     if port is None:  # two jobs on one node rarely share it; every task comes to the same
         port = _LOWEST_PORT + _whole(environment, _JOB, 0, 1 << 62) % _NUM_PORTS
     return LaunchedTask(
-        *("Slurm", process, num_tasks, tasks_here, process_here, master_addr, port),
+        launcher="Slurm",
+        process=process,
+        num_processes=num_tasks,
+        processes_here=tasks_here,
+        process_here=process_here,
+        master_addr=master_addr,
+        master_port=port,
         attempt=environment.get("SLURM_RESTART_COUNT", "0"),
         cores=_cores(environment, tasks_here),
         prints_together=True,
@@ -180,7 +185,7 @@ def tasks_per_node(text: str) -> list[int]:
         match = re.fullmatch(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?", part, re.ASCII)
         count, times = (int(match[1]), int(match[2] or 1)) if match else (0, 0)
         if count < 1 or times < 1 or len(each) + times > _MOST_TASKS:
-            raise BadInput(f"{_EACH} {text!r:.99}: must be like 2(x3),1, as srun sets it")
+            raise BadInput(f"{_EACH} {text!r:.99}", "must be like 2(x3),1, as srun sets it")
         each += [count] * times
     return each
 
@@ -190,7 +195,7 @@ def first_node(text: str) -> str:
     first = re.match(r"(?:[^,\[\]]|\[[^\[\]]*\])+(?=,|\Z)", text)
     name = re.sub(r"\[([0-9]+)[^\]]*\]", r"\1", first[0]) if first else ""
     if not re.fullmatch(r"\w[\w.-]{0,254}", name, re.ASCII):
-        raise BadInput(f"{_NODES} {text!r:.99}: must be like n[1-3],m5, as srun sets it")
+        raise BadInput(f"{_NODES} {text!r:.99}", "must be like n[1-3],m5, as srun sets it")
     return name
 
 
@@ -211,10 +216,8 @@ def address_of_node(name: str) -> str:
     match = re.search(r"\bNodeAddr=(\S+)", shown)
     if match and match[1] != name:
         return match[1]
-    raise BadInput(
-        f"{_NODES}: its first node {name} has no address here; give --master-addr with the address "
-        "of the first task's node"
-    )
+    way_out = f"give {flag('master_addr')} with the address of the first task's node"
+    raise BadInput(_NODES, f"its first node {name} has no address here", way_out)
 
 
 def _cores(environment: Mapping[str, str], tasks_here: int) -> int | None:
@@ -229,5 +232,6 @@ def _cores(environment: Mapping[str, str], tasks_here: int) -> int | None:
 def _whole(environment: Mapping[str, str], name: str, least: int, most: int) -> int:
     text = environment[name]
     if not re.fullmatch(r"[0-9]{1,18}", text, re.ASCII) or not least <= int(text) <= most:
-        raise BadInput(f"{name} {text!r:.99}: must be a whole number in [{least}, {most}]")
+        why = f"must be a whole number in [{least}, {most}]"
+        raise BadInput(f"{name} {text!r:.99}", why)
     return int(text)

@@ -21,31 +21,26 @@ from mdgan.data.partitioner import Partitioner
 from mdgan.data.readable import Readable
 from mdgan.errors import BadInput, reason_of
 from mdgan.gan.randomness import generator_for
-from mdgan.metrics.classifier import (
-    ARCHITECTURE,
-    NUM_FEATURES,
-    RANDOM,
-    assemble,
-    random_network,
-    train_classifier,
-)
+from mdgan.metrics import classifier
 from mdgan.metrics.extractor import Extractor, Features, gather
 from mdgan.metrics.network_files import from_file, inception, read_weights, shortened
 from mdgan.metrics.settings import INCEPTION_URL, Scored, ScoreSettings
 from mdgan.samples.contract import HeldOut
 from mdgan.settings.machine import cache_folder, path_of
+from mdgan.spelling import flag
 from mdgan.storage.state_file import read_tensors, write_tensors
 
 CLASSIFIER = "classifier"
 INCEPTION = "inception"
 _PIECE = 256
 _NUM_SAMPLES_IN_KEY = 8
-_LEAST_HELD_OUT = 2 * (NUM_FEATURES + 1)
+_LEAST_HELD_OUT = 2 * (classifier.NUM_FEATURES + 1)
 """From a half with no more samples than features there is no FID."""
 WHY_RANDOM = (
     "scores: by a network of random weights, as a classifier has no samples with classes to learn "
-    f"from; give it {_LEAST_HELD_OUT} or more by --held-out DIR, one subfolder a class, or take "
-    f"Inception by --extractor inception --inception-weights FILE, which is at {INCEPTION_URL}"
+    f"from; give it {_LEAST_HELD_OUT} or more by {flag('held_out', 'DIR')}, one subfolder a class, "
+    f"or take Inception by {flag('extractor', INCEPTION)} {flag('inception_weights', 'FILE')}, "
+    f"which is at {INCEPTION_URL}"
 )
 
 
@@ -60,10 +55,8 @@ def extractor_identity(settings: ScoreSettings, dataset: DatasetFile) -> str:
     """Tries the user's extractor; tells what must be equal on every rank to add up features."""
     file = own_file(settings)
     if file is not None and dataset.kind.judges:
-        raise BadInput(
-            f"--extractor {settings.extractor}: {dataset.kind.name} are scored column by column; "
-            "leave it out"
-        )
+        why = f"{dataset.kind.name} are scored column by column"
+        raise BadInput(flag("extractor", settings.extractor), why, "leave it out")
     if file is None:
         return CLASSIFIER
     if settings.inception_weights is not None:
@@ -96,12 +89,12 @@ def make_extractor(
     if trains_on_held_out(settings, dataset):
         others = held_out()
         if others is None or not _teaches(others):
-            return random_network(dataset.shape)
+            return classifier.random_network(dataset.shape)
         name = f"half of the held-out samples of {dataset.name}"
-        return train_classifier(name, *_halves(others))
+        return classifier.train_classifier(name, *_halves(others))
     samples = source()
     if not _has_classes(samples):
-        return random_network(dataset.shape)
+        return classifier.random_network(dataset.shape)
     return cached_classifier(dataset, samples, held_out())
 
 
@@ -117,11 +110,16 @@ def open_held_out(settings: Scored, dataset: DatasetFile, data_dir: Path) -> Par
         if dataset.held_out is None and settings.privacy.has_dp:
             here, private = folder.resolve(), data_dir.resolve()
             if here.is_relative_to(private) or private.is_relative_to(here):
-                raise BadInput(
-                    f"--held-out {settings.scores.held_out}: workers train on samples that lie "
-                    f"there ({private}); name a folder beside it, of samples that no worker has"
-                )
-        return (dataset.open if dataset.held_out is None else dataset.open_held_out)(folder)
+                why = f"workers train on samples that lie there ({private})"
+                way_out = "name a folder beside it, of samples that no worker has"
+                raise BadInput(flag("held_out", settings.scores.held_out), why, way_out)
+        try:
+            return (dataset.open if dataset.held_out is None else dataset.open_held_out)(folder)
+        except BadInput as error:  # its reader names the one folder that it knows
+            is_folder = error.setting == "data_dir"
+            what = flag("held_out", settings.scores.held_out) if is_folder else error.what
+            way_out = error.way_out.replace(f"{flag('data_dir')}", f"{flag('held_out')}")
+            raise BadInput(what, error.why, way_out) from error
     try:
         return dataset.open_held_out(data_dir)
     except BadInput:
@@ -185,14 +183,14 @@ def cached_classifier(
     """
     base = cache_folder()
     if base is None:
-        return train_classifier(dataset.name, source, held_out)
+        return classifier.train_classifier(dataset.name, source, held_out)
     key = _cache_key(dataset, source, held_out)
     path = base / "classifiers" / f"{dataset.name}-{key[:12]}.safetensors"
     with suppress(BadInput, KeyError, TypeError, ValueError):
         tensors, fields = read_tensors(path)
         if fields.pop("key") == key:
             return unpack(fields, tensors, None)
-    trained = train_classifier(dataset.name, source, held_out)
+    trained = classifier.train_classifier(dataset.name, source, held_out)
     fields, tensors = pack(trained)
     with suppress(OSError):  # the cache only saves time
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -202,7 +200,7 @@ def cached_classifier(
 
 def _cache_key(dataset: DatasetFile, source: Partitioner, held_out: Partitioner | None) -> str:
     """SHA-256 of what decides the weights and the accuracy: code, labels, and some images."""
-    digest = hashlib.sha256(f"{ARCHITECTURE} {dataset.sha256} {dataset.shape}".encode())
+    digest = hashlib.sha256(f"{classifier.ARCHITECTURE} {dataset.sha256} {dataset.shape}".encode())
     for part in (source, held_out):
         if part is None:
             digest.update(b"none")
@@ -238,43 +236,43 @@ def unpack(
             not sent; None if its user agreed to the data set's classifier.
     """
     name, wanted = fields["name"], fields["sha256"]
-    if fields["kind"] in (CLASSIFIER, RANDOM) and own_file is not None:
+    if fields["kind"] in (CLASSIFIER, classifier.RANDOM) and own_file is not None:
         raise BadInput(
-            f"the server sends the {name}, but --extractor here names {own_file}; give every rank "
-            "the same extractor"
+            f"the server sends the {name}, but {flag('extractor')} here names {own_file}",
+            way_out="give every rank the same extractor",
         )
     if fields["kind"] == CLASSIFIER:
         try:
             about = tuple(fields["shape"]), fields["classes"], fields["accuracy"]
-            extractor = assemble(name.removeprefix("classifier of "), *about, tensors)
+            extractor = classifier.assemble(name.removeprefix("classifier of "), *about, tensors)
             if extractor.sha256 != wanted:
                 raise ValueError(f"SHA-256 is {shortened(extractor.sha256)}")
         except (RuntimeError, ValueError) as error:
             raise BadInput(
-                f"the {name} that arrived does not fit its architecture ({reason_of(error)}); "
-                "install the same version of mdgan on every machine"
+                f"the {name} that arrived does not fit its architecture ({reason_of(error)})",
+                way_out="install the same version of mdgan on every machine",
             ) from error
         return extractor
-    if fields["kind"] == RANDOM:
-        extractor = random_network(tuple(fields["shape"]))
+    if fields["kind"] == classifier.RANDOM:
+        extractor = classifier.random_network(tuple(fields["shape"]))
         if extractor.sha256 != wanted:
             raise BadInput(
-                "the server's random network is another one than here; install the same version "
-                "of mdgan and torch on every machine"
+                "the server's random network is another one than here",
+                way_out="install the same version of mdgan and torch on every machine",
             )
         return extractor
     if own_file is None:
-        named = f"{INCEPTION} --inception-weights FILE" if fields["kind"] == INCEPTION else "FILE"
+        named = f"{flag('extractor', 'FILE')}"
+        if fields["kind"] == INCEPTION:
+            named = f"{flag('extractor', INCEPTION)} {flag('inception_weights', 'FILE')}"
         raise BadInput(
-            f"the server's extractor {name} (SHA-256 {shortened(wanted)}) does not travel; copy "
-            f"its file to this machine and name it with --extractor {named}"
+            f"the server's extractor {name} (SHA-256 {shortened(wanted)}) does not travel",
+            way_out=f"copy its file to this machine and name it with {named}",
         )
     if fields["kind"] == INCEPTION:
         return inception(own_file, wanted)
     extractor = from_file(own_file, tuple(fields["shape"]))
     if extractor.sha256 != wanted:
-        raise BadInput(
-            f"--extractor {own_file}: SHA-256 is {shortened(extractor.sha256)}, the server's is "
-            f"{shortened(wanted)}; copy the server's file to this machine"
-        )
+        why = f"SHA-256 is {shortened(extractor.sha256)}, the server's is {shortened(wanted)}"
+        raise BadInput(flag("extractor", own_file), why, "copy the server's file to this machine")
     return extractor

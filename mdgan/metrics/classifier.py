@@ -115,7 +115,7 @@ def train_classifier(name: str, source: Partitioner, held_out: Partitioner | Non
         model = Classifier(shape, num_classes)
         _train(model, source, train)
     accuracy = _accuracy(model, tested, test)
-    return assemble(name, shape, num_classes, accuracy, model.state_dict())
+    return assemble(name, shape, num_classes, accuracy=accuracy, state=model.state_dict())
 
 
 def assemble(
@@ -142,7 +142,7 @@ def random_network(shape: Shape) -> Extractor:
         for weight in model.features.parameters():
             if weight.dim() > 1:  # with torch's own start each layer shrinks what it is given
                 nn.init.kaiming_uniform_(weight, nonlinearity="relu")
-    return _as_extractor(RANDOM, "network of random weights", shape, model, None)
+    return _as_extractor(RANDOM, "network of random weights", shape, model=model, accuracy=None)
 
 
 def _as_extractor(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mdgan.errors import BadInput, users_code
 from mdgan.gan.randomness import RandomState
 from mdgan.samples.contract import Shape
+from mdgan.spelling import flag
 
 CPU = torch.device("cpu")
 WANTED = "features [n, d] with d ≥ 2, or (features, logits [n, K]) with K ≥ 2, floating point"
@@ -65,8 +66,11 @@ class Extractor:
         if len(broken := (~images.flatten(1).isfinite().all(dim=1)).nonzero()):
             raise BadInput(
                 f"{len(broken)} of {len(images)} samples have pixels that are not finite, first "
-                f"sample {int(broken[0])}; a generator that makes such samples has diverged: "
-                "lower the lr of --generator-optimizer and --discriminator-optimizer"
+                f"sample {int(broken[0])}",
+                way_out=(
+                    "a generator that makes such samples has diverged: lower the lr of "
+                    f"{flag('generator_optimizer')} and {flag('discriminator_optimizer')}"
+                ),
             )
         with RandomState(0, self.device).in_place():
             parts = [
@@ -80,8 +84,10 @@ class Extractor:
             first = int(bad[samples[0]].nonzero()[0])
             what = f"feature {first}" if first < self.num_features else "a class"
             raise BadInput(
-                f"{self.name}: {len(samples)} of {len(values)} samples have features that are not "
-                f"finite, first {what} of sample {samples[0]}; name another with --extractor FILE"
+                self.name,
+                f"{len(samples)} of {len(values)} samples have features that are not finite, "
+                f"first {what} of sample {samples[0]}",
+                f"name another with {flag('extractor', 'FILE')}",
             )
         return Features(values, torch.cat(logits).softmax(1) if logits else None)
 
@@ -122,7 +128,7 @@ def run_network(name: str, network: nn.Module, images: Tensor) -> tuple[Tensor, 
     )
     if not usable or len(parts) not in (1, 2):
         given = ", ".join(_described(part) for part in parts) or "nothing"
-        raise BadInput(f"{name}: gives {given} for {len(images)} images, must give {WANTED}")
+        raise BadInput(name, f"gives {given} for {len(images)} images, must give {WANTED}")
     return parts[0], parts[1] if len(parts) == 2 else None
 
 

@@ -30,21 +30,23 @@ from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once, run_netw
 from mdgan.metrics.settings import INCEPTION_URL
 from mdgan.samples.contract import Shape
 from mdgan.samples.pictures.reading import float_to_pixels
+from mdgan.spelling import Mention, flag
 from mdgan.storage.foreign_file import open_regular
 
 SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 """The SHA-256 of weights-inception-2015-12-05-6726825d.pth, torch-fidelity's release v0.2.0."""
 
+_EXTRACTOR = flag("extractor")
 _KINDS = "a TorchScript file ending in .pt, or FILE.py:NAME with the name of an nn.Module class"
 
 
-def _read(path: Path, flag: str, way_out: str = "") -> tuple[bytes, str]:
+def _read(path: Path, asked: Mention, way_out: str = "") -> tuple[bytes, str]:
     """A file's content and its SHA-256, so that what was checked is what is used."""
     try:
         with open_regular(path) as file:
             content = file.read()
     except OSError as error:
-        raise BadInput(f"{flag} {path}: cannot be read ({error.strerror}){way_out}") from error
+        raise BadInput(asked, f"cannot be read ({error.strerror})", way_out) from error
     return content, hashlib.sha256(content).hexdigest()
 
 
@@ -93,17 +95,14 @@ def inception(weights: Path, sha256: str = SHA256) -> Extractor:
 
 def read_weights(weights: Path, sha256: str = SHA256) -> bytes:
     """The bytes of the file with the weights; errors as `inception`."""
+    asked = flag("inception_weights", weights)
     if importlib.util.find_spec("torch_fidelity") is None:
-        raise BadInput(
-            f"--inception-weights {weights}: the Inception network needs torch-fidelity; install "
-            "it with pip install 'mdgan[inception]'"
-        )
-    content, found = _read(weights, "--inception-weights", f"; download it from {INCEPTION_URL}")
+        why = "the Inception network needs torch-fidelity"
+        raise BadInput(asked, why, "install it with pip install 'mdgan[inception]'")
+    content, found = _read(weights, asked, f"download it from {INCEPTION_URL}")
     if found != sha256:
-        raise BadInput(
-            f"--inception-weights {weights}: SHA-256 is {shortened(found)}, must be "
-            f"{shortened(sha256)}; download it again from {INCEPTION_URL}"
-        )
+        why = f"SHA-256 is {shortened(found)}, must be {shortened(sha256)}"
+        raise BadInput(asked, why, f"download it again from {INCEPTION_URL}")
     return content
 
 
@@ -120,14 +119,13 @@ def _build(kind: Any, weights: Path, content: bytes) -> nn.Module:
                 "inception-v3-compat", ["2048", "logits_unbiased"], tensors_only
             )
     except (RuntimeError, ValueError, TypeError, EOFError, UnpicklingError) as error:
-        raise BadInput(
-            f"--inception-weights {weights}: not the weights of this network "
-            f"({reason_of(error)}); download it from {INCEPTION_URL}"
-        ) from error
+        why = f"not the weights of this network ({reason_of(error)})"
+        way_out = f"download it from {INCEPTION_URL}"
+        raise BadInput(flag("inception_weights", weights), why, way_out) from error
     return network
 
 
-def from_file(path: Path, shape: Shape, flag: str = "--extractor") -> Extractor:
+def from_file(path: Path, shape: Shape, setting: Mention = _EXTRACTOR) -> Extractor:
     """The user's network, tried on some images; it must judge each of them by itself.
 
     It takes float32 [n, *shape] in [−1, 1] and gives features [n, d], or features and logits
@@ -137,18 +135,19 @@ def from_file(path: Path, shape: Shape, flag: str = "--extractor") -> Extractor:
         path: `FILE.pt`, read by `torch.jit.load`, or `FILE.py:NAME`, a class that is called without
             arguments and loads its own weights. Exported programs (.pt2) are refused: torch
             unpickles parts of them.
-        flag: that names the file, for messages.
+        setting: that names the file, for messages.
     """
-    file, name = _split(path, flag)
-    content, sha256 = _read(file, flag)
+    asked = _given(setting, path)
+    file, name = _split(path, asked)
+    content, sha256 = _read(file, _given(setting, file))
     with RandomState(0, CPU).in_place():
-        network = _from_python(file, name, flag) if name else _from_torchscript(file, content, flag)
+        network = _from_python(file, name, asked) if name else _from_torchscript(content, asked)
         network.eval()
         for parameter in network.parameters():  # TorchScript has no requires_grad_ of the whole
             parameter.requires_grad_(False)
         with torch.no_grad():
-            values, logits = run_network(f"{flag} {path}", network, torch.zeros(2, *shape))
-            _check_independence(f"{flag} {path}", network, shape)
+            values, logits = run_network(asked, network, torch.zeros(2, *shape))
+            _check_independence(asked, network, shape)
     return Extractor(
         kind="file",
         name=f"{file.name}:{name}" if name else file.name,
@@ -162,7 +161,7 @@ def from_file(path: Path, shape: Shape, flag: str = "--extractor") -> Extractor:
     )
 
 
-def _check_independence(asked: str, network: nn.Module, shape: Shape) -> None:
+def _check_independence(asked: Mention, network: nn.Module, shape: Shape) -> None:
     """Checks that the features of a sample are its own: sums of them tell of each sample alone."""
 
     def judge(samples: Tensor) -> list[Tensor]:
@@ -171,26 +170,33 @@ def _check_independence(asked: str, network: nn.Module, shape: Shape) -> None:
 
     for place, feature in enumerate(judge(torch.rand(2, *shape) * 2 - 1)[0][0].flatten()):
         if not feature.isfinite():
-            raise BadInput(f"{asked}: features are not finite, first feature {place}; name another")
+            raise BadInput(asked, f"features are not finite, first feature {place}", "name another")
     if why := why_dependent(network, judge, shape):
         raise BadInput(
-            f"{asked}: the features of a sample depend {why}; a network must judge each sample by "
-            "itself, so replace the layer (BatchNorm needs track_running_stats=True)"
+            asked,
+            f"the features of a sample depend {why}",
+            "a network must judge each sample by itself, so replace the layer (BatchNorm needs "
+            "track_running_stats=True)",
         )
 
 
-def _split(path: Path, flag: str) -> tuple[Path, str]:
+def _given(setting: Mention, path: Path) -> Mention:
+    """The setting with its file, in a sentence."""
+    return Mention(f"{setting!s} {path}", f"{setting.in_python}={path}", setting.setting, str(path))
+
+
+def _split(path: Path, asked: Mention) -> tuple[Path, str]:
     """The file, and the name of the class in it; an empty name if it is not a Python file."""
     file, colon, name = str(path).rpartition(":")
     if colon and file.endswith(".py") and name.isidentifier():
         return Path(file), name
     if path.suffix != ".pt":
-        way_out = "; save it with torch.jit.save instead" if path.suffix == ".pt2" else ""
-        raise BadInput(f"{flag} {path}: must be {_KINDS}{way_out}")
+        way_out = "save it with torch.jit.save instead" if path.suffix == ".pt2" else ""
+        raise BadInput(asked, f"must be {_KINDS}", way_out)
     return path, ""
 
 
-def _from_torchscript(file: Path, content: bytes, flag: str) -> nn.Module:
+def _from_torchscript(content: bytes, asked: Mention) -> nn.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # deprecated; what is not unpickles
@@ -199,19 +205,18 @@ def _from_torchscript(file: Path, content: bytes, flag: str) -> nn.Module:
             )
     except (RuntimeError, ValueError) as error:
         raise BadInput(
-            f"{flag} {file}: no TorchScript file ({reason_of(error)}); write it with torch.jit.save"
+            asked, f"no TorchScript file ({reason_of(error)})", "write it with torch.jit.save"
         ) from error
     return network
 
 
-def _from_python(file: Path, name: str, flag: str) -> nn.Module:
-    asked = f"{flag} {file}:{name}"
+def _from_python(file: Path, name: str, asked: Mention) -> nn.Module:
     module = import_file(file, "extractor", asked)
     with users_code(f"{asked}: cannot be built"):
         kind = getattr(module, name, None)
         network = None if kind is None else kind()
     if network is None:
-        raise BadInput(f"{asked}: the file defines no {name}")
+        raise BadInput(asked, f"the file defines no {name}")
     if not isinstance(network, nn.Module):
-        raise BadInput(f"{asked}: makes {type(network).__name__}, must make an nn.Module")
+        raise BadInput(asked, f"makes {type(network).__name__}, must make an nn.Module")
     return network

@@ -11,6 +11,7 @@ from mdgan.errors import BadInput
 from mdgan.metrics.distances import Moments, class_histogram, score_from_sums
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.samples.contract import HeldOut, SampleKind
+from mdgan.spelling import flag
 
 _PIECE = 32
 
@@ -53,8 +54,8 @@ class RealStatistics:
         if (self.num_features, self.num_classes) != (other.num_features, other.num_classes):
             raise BadInput(
                 f"statistics of {other.num_features} features and {other.num_classes} classes "
-                f"cannot be added to those of {self.num_features} and {self.num_classes}; give "
-                "every rank the same extractor"
+                f"cannot be added to those of {self.num_features} and {self.num_classes}",
+                way_out="give every rank the same extractor",
             )
         return RealStatistics({name: each + other._sums[name] for name, each in self._sums.items()})
 
@@ -111,7 +112,7 @@ class RealStatistics:
                 raise ValueError(f"class_histogram is not of {found.num_samples} samples")
         except (KeyError, TypeError, ValueError) as error:
             raise BadInput(
-                f"damaged statistics of real samples ({error}); compute them again"
+                f"damaged statistics of real samples ({error})", way_out="compute them again"
             ) from error
         return found
 
@@ -147,8 +148,8 @@ def describe_held_out(held_out: Features | None, extractor: Extractor) -> RealSt
     """The statistics of the samples that the server may hold."""
     if held_out is None:
         raise BadInput(
-            "workers tell nothing of their samples, and the server holds none; give --held-out "
-            "FOLDER, or --dp-disclose features"
+            "workers tell nothing of their samples, and the server holds none",
+            way_out=f"give {flag('held_out', 'FOLDER')}, or {flag('dp_disclose', 'features')}",
         )
     real = RealStatistics.empty(extractor)
     real.add(held_out)

@@ -103,8 +103,8 @@ def score(
         extractor=extractor.describe(),
     )
     _add_fid(scores, generated, real)
-    _add_pairwise(scores, generated, held_out, seed)
-    _add_classes(scores, generated, real, extractor)
+    _add_pairwise(scores, generated, held_out, seed=seed)
+    _add_classes(scores, generated, real, extractor=extractor)
     if num_classes is not None:
         scores.by_class = _add_by_class(scores, generated, num_classes, held_out, extractor)
     return scores
@@ -119,7 +119,7 @@ def _add(scores: Scores, name: str, value: float) -> None:
 
 def _add_fid(scores: Scores, generated: Features, real: RealStatistics) -> None:
     moments = Moments.of(generated.values)
-    distance, reason = _distance(real.moments, moments, "real", "generated")
+    distance, reason = _distance(real.moments, moments, "real", b_is="generated")
     if distance is None:
         scores.left_out["fid"] = reason
     else:
@@ -233,7 +233,7 @@ def _add_by_class(
     for c, number in enumerate(found.asked):
         kept = Moments.of(held_out.values[held_out.labels == c])
         made = Moments.of(generated.values[labels == c])
-        distance, reason = _distance(kept, made, "held-out", "generated")
+        distance, reason = _distance(kept, made, "held-out", b_is="generated")
         found.fid.append(distance)
         if distance is None and number:
             scores.left_out.setdefault("intra_fid", f"class {c}: {reason}")
@@ -261,7 +261,7 @@ def score_generator(
             make classes as often; else it makes all equally often.
     """
     labels = _labels(generator, num_samples, held)
-    pieces = sample_pieces(generator, num_samples, z_dim, seed, labels)
+    pieces = sample_pieces(generator, num_samples, z_dim, seed=seed, labels=labels)
     features = replace(gather(map(extractor, pieces)), labels=labels)
     return score(features, real, held_out, extractor, seed, num_classes_of(generator))
 
@@ -277,7 +277,7 @@ def judge_generator(
 ) -> Verdict:
     """Generates samples and has their kind judge them; see `score_generator`."""
     labels = _labels(generator, num_samples, held)
-    pieces = sample_pieces(generator, num_samples, z_dim, seed, labels)
+    pieces = sample_pieces(generator, num_samples, z_dim, seed=seed, labels=labels)
     return judge(torch.cat([*pieces]), labels)
 
 
@@ -290,6 +290,8 @@ def judged_record(found: Verdict, num_samples: int) -> dict[str, Any]:
         "left_out": found.left_out,
         "warnings": [],
         "real": found.real,
+        "rare": found.rare,
+        **{name: found.figures[name] for name in ("rules",) if name in found.figures},
     }
 
 

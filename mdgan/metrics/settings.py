@@ -41,18 +41,20 @@ class ScoreSettings(Settings, group="output"):
     )
     held_out: str | None = own_setting(
         None,
-        "Folder of real samples that the server may hold, for KID, precision and recall.",
+        "Real samples that the server may hold, for scores.",
         text(),
         metavar="DIR",
         default_text="the data set's own test samples, where it has some",
+        is_usual=True,
+        group="tables",
     )
 
     excludes = table(
         """
         extractor!=inception | inception_weights |
-            needs --extractor inception beside it, not {when}
+            needs {extractor=inception} beside it, not {when}
         !inception_weights   | extractor=inception |
-            needs --inception-weights FILE; nothing is downloaded, it is at
+            needs {inception_weights=FILE}; nothing is downloaded, it is at
         """
         + f"    {INCEPTION_URL}"
     )

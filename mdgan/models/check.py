@@ -12,6 +12,7 @@ from mdgan.gan.build import Build, Models, build_model
 from mdgan.gan.labels import call, num_classes_of
 from mdgan.gan.losses import as_output
 from mdgan.gan.randomness import RandomState
+from mdgan.spelling import Mention, flag
 
 _NUM_WEIGHTS = 8
 
@@ -21,23 +22,25 @@ def check_models(models: Models, num_classes: int | None = None) -> None:
     """Runs both models once on a batch of two; warns of a discriminator that gives no logits."""
     generator = _build(models, "Generator", models.generator)
     discriminator = _build(models, "Discriminator", models.discriminator)
-    labels = _labels_for(models, generator, discriminator, num_classes)
+    labels = _labels_for(models, generator, discriminator, num_classes=num_classes)
     z = torch.zeros(2, models.z_dim)
-    samples = _try(models, "Generator", generator, z, labels, f"[b, Z_DIM={models.z_dim}]")
+    z_dim = Mention(f"Z_DIM={models.z_dim}", f"z_dim={models.z_dim}")
+    samples = _try(models, "Generator", generator, z, labels, f"[b, {z_dim}]")
     if not isinstance(samples, Tensor):
-        raise BadInput(f"{models.source}: Generator returns {type(samples).__name__}, not a tensor")
+        raise BadInput(models.source, f"Generator returns {type(samples).__name__}, not a tensor")
     if tuple(samples.shape) != (2, *models.shape):
         raise BadInput(
-            f"{models.source}: Generator gives {list(samples.shape)} for 2 vectors of noise, "
-            f"SHAPE says {[2, *models.shape]}"
+            models.source,
+            f"Generator gives {list(samples.shape)} for 2 vectors of noise, SHAPE says "
+            f"{[2, *models.shape]}",
         )
     shape = f"[b, *{models.shape}]"
     output = _try(models, "Discriminator", discriminator, samples, labels, shape)
     logits = _logits(models, output, num_classes_of(discriminator))
     if logits.numel() != 2 or logits.shape[0] != 2:
         raise BadInput(
-            f"{models.source}: Discriminator gives {list(logits.shape)} for 2 samples, "
-            "must give one logit a sample"
+            models.source,
+            f"Discriminator gives {list(logits.shape)} for 2 samples, must give one logit a sample",
         )
     if _is_squashed(models, labels):
         warn_once(
@@ -57,16 +60,14 @@ def _labels_for(
         for name, k in (("Generator", wanted), ("Discriminator", other))
     )
     if type(wanted) is not int or type(other) is not int or wanted < 1:
-        raise BadInput(f"{models.source}: {said}; both must be the same whole number, or neither")
+        raise BadInput(models.source, said, "both must be the same whole number, or neither")
     if wanted != other:
-        raise BadInput(f"{models.source}: {said}; both must have the same")
+        raise BadInput(models.source, said, "both must have the same")
     if wanted != num_classes:
         known = "says none" if num_classes is None else f"says NUM_CLASSES = {num_classes}"
-        raise BadInput(
-            f"{models.source}: both models have num_classes = {wanted}, but the dataset file "
-            f"{known}; it must say NUM_CLASSES = {wanted}, and its labels must be "
-            f"0-{wanted - 1}"
-        )
+        why = f"both models have num_classes = {wanted}, but the dataset file {known}"
+        way_out = f"it must say NUM_CLASSES = {wanted}, and its labels must be 0-{wanted - 1}"
+        raise BadInput(models.source, why, way_out)
     return torch.zeros(2, dtype=torch.int64)
 
 
@@ -77,12 +78,13 @@ def _logits(models: Models, output: object, num_classes: int | None) -> Tensor:
         if not isinstance(classes, Tensor) or tuple(classes.shape) != (2, num_classes):
             found = list(classes.shape) if isinstance(classes, Tensor) else type(classes).__name__
             raise BadInput(
-                f"{models.source}: Discriminator gives {found} for the classes of 2 samples, must "
-                f"give {[2, num_classes]}"
+                models.source,
+                f"Discriminator gives {found} for the classes of 2 samples, must give "
+                f"{[2, num_classes]}",
             )
     if not isinstance(output, Tensor):
         kind = type(output).__name__
-        raise BadInput(f"{models.source}: Discriminator returns {kind}, not a tensor")
+        raise BadInput(models.source, f"Discriminator returns {kind}, not a tensor")
     return output
 
 
@@ -130,18 +132,14 @@ def _build(models: Models, name: str, kind: Build) -> nn.Module:
     with users_code(f"{models.source}: {name} fails when it is made"):
         model, another = build_model(kind, 0), build_model(kind, 0)
     if not isinstance(model, nn.Module):
-        raise BadInput(f"{models.source}: {name} gives {type(model).__name__}, not an nn.Module")
+        raise BadInput(models.source, f"{name} gives {type(model).__name__}, not an nn.Module")
     if model is another:
-        raise BadInput(
-            f"{models.source}: {name} gives the same model twice; each worker needs its own, "
-            "so make a new one in every call"
-        )
+        way_out = "each worker needs its own, so make a new one in every call"
+        raise BadInput(models.source, f"{name} gives the same model twice", way_out)
     places = {str(weights.device) for weights in model.parameters()} - {"cpu"}
     if places:
-        raise BadInput(
-            f"{models.source}: {name} makes its weights on {places.pop()}; make them on the "
-            "CPU, --device says where they go"
-        )
+        way_out = f"make them on the CPU, {flag('device')} says where they go"
+        raise BadInput(models.source, f"{name} makes its weights on {places.pop()}", way_out)
     return model
 
 

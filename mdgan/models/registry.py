@@ -12,6 +12,7 @@ from mdgan.samples.contract import SampleKind, Shape
 from mdgan.samples.kinds import kind_of
 from mdgan.settings.declare import suggest
 from mdgan.settings.plugins import ARCHITECTURES, installed, load
+from mdgan.spelling import flag
 
 _PICTURE_SIZES = 3
 
@@ -42,7 +43,7 @@ class Architecture:
             raise ValueError(f"makes pictures, not {kind.name} of the shape {shape}")
         of = kind if self.fits == "kinds" else shape
         generator, discriminator, z_dim = self.parts(of, num_classes, width)
-        source, weights = f"--architecture {self.name}", kind.value_weights
+        source, weights = flag("architecture", self.name), kind.value_weights
         return Models(source, shape, z_dim, generator, discriminator, weights)
 
 
@@ -60,29 +61,29 @@ def _adam(
 
 
 _HINGE = ("hinge", "hinge")
-_DCGAN = _adam(("non-saturating", "bce"), (2e-4, 2e-4), (0.5, 0.999), 1)
-_LSGAN = _adam(("least-squares", "least-squares"), (2e-4, 2e-4), (0.5, 0.999), 1)
-_SNGAN = _adam(_HINGE, (2e-4, 2e-4), (0.0, 0.9), 5)
-_BIGGAN = _adam(_HINGE, (5e-5, 2e-4), (0.0, 0.999), 2)
+_DCGAN = _adam(("non-saturating", "bce"), (2e-4, 2e-4), (0.5, 0.999), local_steps=1)
+_LSGAN = _adam(("least-squares", "least-squares"), (2e-4, 2e-4), (0.5, 0.999), local_steps=1)
+_SNGAN = _adam(_HINGE, (2e-4, 2e-4), (0.0, 0.9), local_steps=5)
+_BIGGAN = _adam(_HINGE, (5e-5, 2e-4), (0.0, 0.999), local_steps=2)
 _TABLE = {
-    **_adam(("non-saturating", "bce"), (1e-3, 1e-3), (0.0, 0.99), 1),
+    **_adam(("non-saturating", "bce"), (1e-3, 1e-3), (0.0, 0.99), local_steps=1),
     **{"label_prior": "data", "r1": 1.0, "batch_size": 128, "ema": 500.0, "iterations": 3000},
 }
 
 _ARCHITECTURES = {
     entry.name: entry
     for entry in (
-        Architecture("dcgan", dcgan.make, 128, _DCGAN),  # Radford et al. 2016
-        Architecture("lsgan", lsgan.make, 16, _LSGAN),  # Guerraoui et al. 2020
-        Architecture("sngan", sngan.make, 64, _SNGAN),  # Miyato et al. 2018
+        Architecture("dcgan", dcgan.make, 128, defaults=_DCGAN),  # Radford et al. 2016
+        Architecture("lsgan", lsgan.make, 16, defaults=_LSGAN),  # Guerraoui et al. 2020
+        Architecture("sngan", sngan.make, 64, defaults=_SNGAN),  # Miyato et al. 2018
         Architecture("biggan", biggan.make, 96, _BIGGAN, True),  # Brock et al. 2019
         Architecture("acgan", acgan.make, 16, _DCGAN, True),  # Odena et al. 2017
         Architecture(
-            "md-gan-mlp", md_gan.make_mlp, 512, _DCGAN, True, "shapes"
+            "md-gan-mlp", md_gan.make_mlp, 512, defaults=_DCGAN, conditional=True, fits="shapes"
         ),  # Hardy et al. 2019
         Architecture("md-gan-cnn", md_gan.make_cnn, 16, _DCGAN, True),  # Hardy et al. 2019
         Architecture("dcgan3d", dcgan.make_volumes, 32, _DCGAN, fits="shapes"),  # Wu et al. 2016
-        Architecture("table", table.make, 192, _TABLE, fits="kinds"),
+        Architecture("table", table.make, 192, defaults=_TABLE, fits="kinds"),
     )
 }
 
@@ -102,14 +103,13 @@ def architectures() -> tuple[Architecture, ...]:
 
 def architecture(name: object) -> Architecture:
     """One architecture by its name."""
+    asked = flag("architecture", str(name))
     if isinstance(name, str) and name in installed(ARCHITECTURES).keys() - _ARCHITECTURES.keys():
         try:
             register(load(ARCHITECTURES, name, Architecture))
         except BadInput as error:
-            raise BadInput(f"--architecture {error}") from error
+            raise BadInput(asked, error.why, error.way_out) from error
     if not isinstance(name, str) or name not in _ARCHITECTURES:
         known = dict.fromkeys((FILE, *_ARCHITECTURES, *installed(ARCHITECTURES)))
-        raise BadInput(
-            f"--architecture {name}: must be one of {', '.join(known)}{suggest(str(name), known)}"
-        )
+        raise BadInput(asked, f"must be one of {', '.join(known)}{suggest(str(name), known)}")
     return _ARCHITECTURES[name]

@@ -6,6 +6,7 @@ al. 2017) for a choice. D is a perceptron that is told the class by projection (
 2018), and judges each row by itself.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -14,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mdgan.gan.build import Parts
+from mdgan.gan.labels import even_labels, label_counts
+from mdgan.gan.randomness import generator_for
 from mdgan.samples.contract import SampleKind
 from mdgan.samples.table.kind import TableKind
 from mdgan.samples.table.layout import RowLayout
@@ -22,6 +25,8 @@ _NOISE_SIZE = 128
 _NUM_BLOCKS = 2
 _TEMPERATURE = 0.5
 _SLOPE = 0.2
+_NUM_TRIED, _MOST_TRIED_VALUES = 1 << 14, 1 << 22
+_MOST_ROUNDS, _CLOSE, _MOST_SHIFT, _LEAST_MADE, _STEPS = 50, 0.01, 30.0, 1e-200, 256
 _LEAST_SHARE = 1e-6  # of a uniform number, away from 0 and 1, where Gumbel noise is infinite
 
 
@@ -43,7 +48,12 @@ class TableGenerator(nn.Module):
 
     Args:
         width: of each block.
+
+    Attributes:
+        shift: float32 [layout's width], added to what choices are drawn by; see `meet`.
     """
+
+    shift: Tensor | None
 
     def __init__(self, layout: RowLayout, width: int, num_classes: int) -> None:
         super().__init__()
@@ -54,15 +64,13 @@ class TableGenerator(nn.Module):
             nn.Sequential(nn.Linear(size, width), nn.ReLU()) for size, _ in pairwise(sizes)
         )
         self.last = nn.Linear(sizes[-1], layout.width)
+        self.register_buffer("shift", None, persistent=False)
 
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
-        features, noise = z[:, :_NOISE_SIZE], z[:, _NOISE_SIZE:]
-        if labels is not None and self.num_classes is not None:
-            told = F.one_hot(labels, self.num_classes).to(z.dtype)
-            features = torch.cat([features, told], dim=1)
-        for block in self.blocks:
-            features = torch.cat([block(features), features], dim=1)
-        raw = self.last(features)
+        noise = z[:, _NOISE_SIZE:]
+        raw = self.last(self._features(z[:, :_NOISE_SIZE], labels))
+        if self.shift is not None:
+            raw = raw + self.shift
         shares = torch.special.ndtr(noise).clamp(_LEAST_SHARE, 1 - _LEAST_SHARE)
         gumbel = -(-shares.log()).log()
         made, begin = torch.tanh(raw), 0
@@ -72,6 +80,57 @@ class TableGenerator(nn.Module):
             parts += [made[:, done : choice.start], F.softmax(drawn / _TEMPERATURE, dim=1)]
             begin, done = begin + len(choice), choice.stop
         return torch.cat([*parts, made[:, done:]], dim=1)
+
+    def _features(self, features: Tensor, labels: Tensor | None) -> Tensor:
+        """What the last layer is given, from the first 128 numbers of z."""
+        if labels is not None and self.num_classes is not None:
+            told = F.one_hot(labels, self.num_classes).to(features.dtype)
+            features = torch.cat([features, told], dim=1)
+        for block in self.blocks:
+            features = torch.cat([block(features), features], dim=1)
+        return features
+
+    @torch.no_grad()
+    def meet(self, shares: Tensor, class_counts: Sequence[int]) -> None:
+        """Shifts what some options are drawn by until they have the shares that are told.
+
+        Each shift is the same for all rows: in which rows an option comes rather than in others
+        stays as it was learnt. Shifts are no weights. Without any, samples keep all bits.
+
+        Args:
+            shares: float64 [layout's width], of all rows; 0 for what stays as it is.
+            class_counts: how often each class comes in these rows.
+        """
+        self.shift = None
+        if not shares.any():
+            return
+        device, labels = self.last.weight.device, None
+        if self.num_classes is not None:
+            counts = label_counts(self.num_classes, [class_counts])
+            labels = even_labels(counts, _NUM_TRIED).to(device)
+        noise = torch.randn(_NUM_TRIED, _NOISE_SIZE, generator=generator_for(0, "shares"))
+        features, shift = self._features(noise.to(device), labels), torch.zeros(len(shares))
+        for choice in self._layout.choices:
+            told, own = shares[choice.start : choice.stop], slice(choice.start, choice.stop)
+            rare = told > 0
+            if not rare.any():
+                continue
+            some = features[: max(1024, _MOST_TRIED_VALUES // len(choice))]
+            raw = F.linear(some, self.last.weight[own], self.last.bias[own])
+            shift[own] = _shift_to(raw.double().cpu(), told).float()
+        self.shift = shift.to(device)
+
+
+def _shift_to(raw: Tensor, told: Tensor) -> Tensor:
+    """What to add to logits [n, options] until the mean of their softmax is as told, where > 0."""
+    rare, shift = told > 0, torch.zeros_like(told)
+    for _ in range(_MOST_ROUNDS):
+        made = F.softmax(raw + shift, dim=1).mean(0)[rare]
+        lacks = (told[rare] / made.clamp(min=_LEAST_MADE)).log()
+        if lacks.abs().max() < _CLOSE:
+            break
+        shift[rare] = (shift[rare] + lacks).clamp(-_MOST_SHIFT, _MOST_SHIFT)
+    return (shift * _STEPS).round() / _STEPS  # so that other processors find the same
 
 
 class TableDiscriminator(nn.Module):

@@ -23,6 +23,7 @@ from mdgan.records.happenings import JOINED, LOST, RESUMED, SHUT_OUT
 from mdgan.records.rows import ScoresRow, WorkerNumbers
 from mdgan.records.score_names import BEST_IS_LEAST, SCORE_NAMES, main_score
 from mdgan.records.values import brief_seconds, brief_size, count, number, said_list
+from mdgan.spelling import spelled
 
 _WIDTH, _MOST_OF_PATH = 100, 4096
 _MOST_WORKERS = 30
@@ -124,7 +125,8 @@ def _frame(console: Console, run: WatchedRun, declared: Sequence[WorkerNumbers])
         if console.is_terminal:
             fitting = console.height - _OTHER_LINES - len(news)
             most = min(most, max(_LEAST_WORKERS, fitting))
-        parts += ["", _table(_most_telling(workers, most), width, declared, run.in_rounds)]
+        shown = _most_telling(workers, most)
+        parts += ["", _table(shown, width, declared, in_rounds=run.in_rounds)]
         if len(workers) > most:
             parts.append(Text(f"      … and {len(workers) - most} more", style="dim"))
     parts += ["", *news] if news else []
@@ -197,7 +199,7 @@ def _curves(run: WatchedRun, width: int) -> Table:
         between = f"{_number(min(values))} … {_number(max(values))}" if values else ""
         table.add_row(name, line, _number(points[-1][1] if points else None), between)
     if run.state.scores:
-        _add_scores(table, run.state.scores, length, run.iteration)
+        _add_scores(table, run.state.scores, length, end=run.iteration)
     return table
 
 
@@ -267,7 +269,7 @@ def _news(run: WatchedRun, width: int) -> list[Text]:
     """What seems to go wrong, and the last workers that came or went, and why."""
     lines = []
     if (finding := run.finding) is not None:
-        told = wrap(f"It looks as if {finding}.", max(1, width), break_on_hyphens=False)
+        told = wrap(spelled(f"It looks as if {finding}."), max(1, width), break_on_hyphens=False)
         lines += [Text(line, "bold yellow") for line in told]
     for found in list(run.state.news)[-_MOST_NEWS:]:
         ranks = "" if found.kind == RESUMED else f" {said_list(found.workers)}"

@@ -17,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from mdgan.observe.settings import Iterations
 from mdgan.records.rows import Operators
 from mdgan.settings.machine import num_cores
+from mdgan.spelling import flag
 
 _log = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ class Profiler:
         try:
             started.start()
         except RuntimeError as error:  # such as another profiler in this process
-            _log.warning("--profile: torch's profiler does not start: %s", error)
+            _log.warning(f"{flag('profile')}: torch's profiler does not start: {error}")
             self._ended = True
             return
         self._profile, self._first = started, iteration

@@ -42,7 +42,7 @@ class RecordWriter:
             self._may_write()
             write()
         except OSError as error:
-            self.trouble = cannot_write(error.filename or self._run, error)
+            self.trouble = str(cannot_write(error.filename or self._run, error))
             if self.is_strict:
                 raise NotSaved(self.trouble) from error
             if not self._is_known:

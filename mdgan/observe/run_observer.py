@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mdgan.errors import NotSaved, printable
 from mdgan.gan.losses import finite_means
+from mdgan.observe.events import TrainingBegun, tell_program, tell_program_of_row
 from mdgan.observe.progress import Progress, duration
 from mdgan.observe.record_writer import RecordWriter
 from mdgan.observe.snapshots import Sampled, Snapshots
@@ -25,6 +26,7 @@ from mdgan.records.run_state import RunState
 from mdgan.records.score_names import in_short
 from mdgan.records.values import count, passed, said_left_out
 from mdgan.records.values import number as finite
+from mdgan.spelling import MARKS, command, flag
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ class Launched(NamedTuple):
     at: float  # when the user started it, by the machine's monotonic clock
     settings: Mapping[str, Any] = MappingProxyType({})
     seconds: float = 0.0  # of training before the checkpoint that the run goes on from
-    resume: str = ""
+    trains_by: str = "train"  # the command
     # The ε that further iterations would go on spending; None if they spend nothing.
     budget: float | None = None
     for_coverage: str = ""  # what may help where samples are little various, and what it costs
@@ -88,7 +90,7 @@ class RunObserver:
 
     def note(self, text: str) -> None:
         """Logs one line, in which there may be words of a host."""
-        _log.info("%s", printable(" ".join(text.splitlines()), _MOST_OF_A_NOTE))
+        _log.info("%s", printable(" ".join(text.splitlines()), _MOST_OF_A_NOTE, besides=MARKS))
 
     def begin(self, holdings: Mapping[str, Any], iteration: int) -> None:
         """Training starts now; `NotSaved` if a new run cannot write into its folder."""
@@ -103,6 +105,7 @@ class RunObserver:
         self.write_status("running", iteration)
         self._snapshots.save(iteration)
         self._write.is_strict = False
+        tell_program(TrainingBegun(str(self._run.path), iteration, self._rhythm.iterations))
 
     def seconds(self) -> float:
         """Seconds since training began."""
@@ -127,7 +130,21 @@ class RunObserver:
             means = finite_means(losses).tolist()
             self._progress.show(number, means[::-1] if len(losses) else ())
         if is_last or before == 0 or passed(self._rhythm.log_interval, before, number):
-            self._log(number, losses, workers, measures)
+            discriminator_loss, generator_loss = finite_means(losses).tolist()
+            record: dict[str, Any] = {
+                "iteration": number,
+                "seconds": self.seconds(),
+                "generator_loss": finite(generator_loss),
+                "discriminator_loss": finite(discriminator_loss),
+                "workers": len(losses),
+            }
+            if workers:
+                each = ([finite(loss) for loss in both] for both in losses.tolist())
+                record["by_worker"] = dict(zip(workers, each, strict=True))
+            record |= {key: dict(of_workers) for key, of_workers in measures.items() if of_workers}
+            row = self._state.take(record)
+            self._append(record)
+            self._look(row)
         if passed(self._rhythm.sample_interval, before, number):
             self._snapshots.save(number)
             self.write_status("running", number)
@@ -138,7 +155,7 @@ class RunObserver:
         self._append(about)
         if name in _AUDITED:
             ranks = details.get("workers") or [details["worker"]]
-            self.audit(_AUDITED[name], str(details.get("reason", "")), iteration, ranks)
+            self.audit(_AUDITED[name], str(details.get("reason", "")), iteration, ranks=ranks)
 
     def visited(self, outcome: str, iteration: int, caller: tuple[str, str, str]) -> None:
         """Adds to the audit log what a process without ranks, the `caller`, was told."""
@@ -234,13 +251,13 @@ class RunObserver:
             pictures = f"{self._run.path / 'samples'}  (last: {iteration:07d}.png)"
             facts = {
                 "pictures": pictures if self._snapshots.are_seen else "",
-                "samples": "" if self._snapshots.are_seen else f"mdgan sample {self._run.path}",
+                "samples": "" if self._snapshots.are_seen else command("sample", self._run.path),
                 "generator": self._snapshots.file,
                 "scores": self._scores_in_words(),
                 "coverage": self._coverage_in_words(),
                 "privacy": "ε {} {}".format(*spent) if spent else "",
                 "looks as": "" if self._finding is None else f"if {self._finding}",
-                "report": f"mdgan report {self._run.path}",
+                "report": command("report", self._run.path),
                 "go on": self._way_on(state, iteration, saved),
             }
             for name, fact in facts.items():
@@ -256,13 +273,16 @@ class RunObserver:
     def _way_on(self, state: str, iteration: int, saved: int | None) -> str:
         """How the user trains on, or why that cannot be."""
         if saved is None:
-            return "not possible without a checkpoint (see --checkpoint-interval)"
-        budget, spent = self._launched.budget, max(self._state.epsilon.values(), default=0.0)
+            return f"not possible without a checkpoint (see {flag('checkpoint_interval')})"
+        budget = self._launched.budget
+        spent = max(self._state.epsilon.values(), default=0.0)
         if budget is not None and spent > budget - tolerance(budget):
-            return f"not possible: all of --dp-epsilon {budget:g} is spent; a larger one goes on"
-        more = f" --iterations {2 * self._rhythm.iterations}" if state == "finished" else ""
+            all_of_it = flag("dp_epsilon", f"{budget:g}")
+            return f"not possible: all of {all_of_it} is spent; a larger one goes on"
+        more = {"iterations": 2 * self._rhythm.iterations} if state == "finished" else {}
+        resume = command("resume", self._run.path, trains_by=self._launched.trains_by, **more)
         late = f"  (from iteration {saved})" if saved < iteration else ""
-        return self._launched.resume + more + late
+        return f"{resume}{late}"
 
     def _scores_in_words(self) -> str:
         row = self._state.scores[-1] if self._state.scores else None
@@ -270,7 +290,7 @@ class RunObserver:
             interval = self._launched.settings.get("eval_interval") or 0
             if interval <= self._last:
                 return ""
-            how = f"--eval-interval {interval}; mdgan evaluate {self._run.path}"
+            how = f"{flag('eval_interval', interval)}; {command('evaluate', self._run.path)}"
             return f"none in so few iterations ({how})"
         if (fid := row.scores.get("fid")) is None:
             scores = in_short(row.scores)
@@ -290,41 +310,19 @@ class RunObserver:
             return ""
         return f"{coverage:.2f} is low; may help: more iterations; {self._launched.for_coverage}"
 
-    def _log(
-        self,
-        number: int,
-        losses: Tensor,
-        workers: Sequence[int],
-        measures: Mapping[str, Mapping[int, Any]],
-    ) -> None:
-        discriminator_loss, generator_loss = finite_means(losses).tolist()
-        record: dict[str, Any] = {
-            "iteration": number,
-            "seconds": self.seconds(),
-            "generator_loss": finite(generator_loss),
-            "discriminator_loss": finite(discriminator_loss),
-            "workers": len(losses),
-        }
-        if workers:
-            each = ([finite(loss) for loss in both] for both in losses.tolist())
-            record["by_worker"] = dict(zip(workers, each, strict=True))
-        record |= {key: dict(of_workers) for key, of_workers in measures.items() if of_workers}
-        row = self._state.take(record)
-        self._append(record)
-        self._look(row)
-
     def _append(self, record: Mapping[str, Any]) -> None:
         self._write(lambda: self._run.append_metrics(record))
 
     def _look(self, row: RecordedRow) -> None:
-        """Tells trackers of losses or scores, and the user of what seems to go wrong, once."""
+        """Tells programs of losses or scores, and the user of what seems to go wrong, once."""
         self._trackers.take(row)
-        state, settings = self._state, self._launched.settings
-        before, found = self._finding, diagnose(state.of(Losses), state.scores, settings)
-        self._finding = found
+        before = self._finding
+        losses = self._state.of(Losses)
+        self._finding = found = diagnose(losses, self._state.scores, self._launched.settings)
         if found is not None and (before is None or found.name != before.name):
             self.note(f"iteration {row.iteration}: it looks as if {found}")
         self._remark()
+        tell_program_of_row(row)
 
     def _remark(self) -> None:
         """What every line of progress shows besides how far it is."""

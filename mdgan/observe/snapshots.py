@@ -51,7 +51,7 @@ class Snapshots:
         with self._tracer.span("checkpoint"):
             saved = self._write(lambda: self._save_generator(self._run, iteration))
             generator, z_dim, seed, average, kind = self._sampled
-            png, _ = usual_picture(kind, average or generator, z_dim, seed)
+            png, _ = usual_picture(kind, average or generator, z_dim, seed=seed)
             if png is not None:
                 self._trackers.grid(iteration, png)
             if self._write(lambda: png and self._run.write_samples(iteration, png)) and saved:

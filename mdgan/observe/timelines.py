@@ -76,7 +76,7 @@ class Timelines:
         self._bytes: dict[int, int] = {}
         self._noted: set[tuple[int, str]] = set()
 
-    def note(self, host: int, message: Message) -> None:
+    def note_spans(self, host: int, message: Message) -> None:
         """Records what a host tells; ValueError if no host tells such a thing."""
         told = msgspec.convert(dict(message.fields), _Told, str_keys=True)
         self._check(host, message.iteration, told)
@@ -84,10 +84,13 @@ class Timelines:
         if self._bytes.get(host, 0) > most:
             self._note_once(host, "much", f"told {said_bytes(most)} of what it does, and more is")
             return
-        role, rows = f"host-{host}", self._of_this_time(host, told.rows)
-        moved = told.sent_bytes, told.received_bytes
         written = self._observer.spans(
-            role, message.iteration, rows, *moved, memory_bytes=told.memory_bytes
+            f"host-{host}",
+            message.iteration,
+            self._of_this_time(host, told.rows),
+            sent_bytes=told.sent_bytes,
+            received_bytes=told.received_bytes,
+            memory_bytes=told.memory_bytes,
         )
         about: Mapping[str, Any] = {"fetching": told.fetching, "profile": told.profile}
         written += _OF_AN_EVENT_BYTES * sum(own is not None for own in about.values())
@@ -97,7 +100,7 @@ class Timelines:
             worse = {n: own for n, own in told.replaced.items() if n in epsilon}
             self._observer.spent(message.iteration, epsilon, worse)
         self._bytes[host] = self._bytes.get(host, 0) + written
-        self._observer.of_process(role, message.iteration, about)
+        self._observer.of_process(f"host-{host}", message.iteration, about)
 
     def _check(self, host: int, iteration: int, told: _Told) -> None:
         spans = [span for row in told.rows for span in row.spans]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mdgan.errors import BadInput
 from mdgan.records.rows import Losses, RecordedRow, ScoresRow
+from mdgan.spelling import flag
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -174,8 +175,8 @@ def check_trackers(names: Iterable[str]) -> None:
     """Raises BadInput if the package of a tracker is missing; imports and creates nothing."""
     for name in names:
         if find_spec(name) is None:
-            way_out = f"pip install 'mdgan[{name}]'"
-            raise BadInput(f"--tracker {name}: needs the {name} package: {way_out}")
+            why = f"needs the {name} package: pip install 'mdgan[{name}]'"
+            raise BadInput(flag("tracker", name), why)
 
 
 class Trackers:
@@ -188,8 +189,7 @@ class Trackers:
         """Tells what a row of losses or scores says."""
         match row:
             case Losses():
-                both = {"generator": row.generator_loss, "discriminator": row.discriminator_loss}
-                losses = {f"loss/{name}": loss for name, loss in both.items()}
+                losses = {f"loss/{name}": loss for name, loss in row.both.items()}
                 self.scalars(row.iteration, {**losses, "workers": row.workers})
             case ScoresRow():
                 scores = {f"scores/{name}": value for name, value in row.scores.items()}

@@ -67,7 +67,7 @@ class RoleNow:
         """Bytes received and sent a second: recently, or over the whole of an ended run."""
         if not self._traffic:
             return None, None
-        start = TrafficCount(0, 0.0, {}, {})
+        start = TrafficCount(0, 0.0, sent={}, received={})
         before = start if ended or len(self._traffic) < 2 else self._traffic[0]
         after = self._traffic[-1]
         seconds = after.seconds - before.seconds

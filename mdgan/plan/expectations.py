@@ -2,6 +2,7 @@
 
 Costs follow from the formulas of Hardy et al. (2019). Quality under differential privacy was
 measured on digits by `python -m benchmarks.private_quality`; its figures are in docs/quality.md.
+That of tables was measured by `python -m benchmarks.private_tables`.
 What a worker tells once has noise that follows from ε, δ and the number of samples: with as much
 noise in a mean, quality is as measured, whatever these are. Noise in every step was measured with
 some hundreds of samples a worker.
@@ -15,6 +16,7 @@ import numpy as np
 from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
 from mdgan.gan.build import Models, num_parameters
+from mdgan.privacy import measured_tables
 from mdgan.privacy.accountant import noise_for
 from mdgan.records.values import brief_size
 
@@ -27,22 +29,30 @@ _FLOAT_BYTES = 4
 Line = tuple[str, str, str]
 
 
-def expectations(settings: RunSettings, shard_size: int | None) -> list[tuple[str, Sequence[Line]]]:
-    """A section of the page of `mdgan plan`; none without a bound on ε for samples."""
+def expectations(
+    settings: RunSettings, shard_size: int | None, num_columns: int = 0
+) -> list[tuple[str, Sequence[Line]]]:
+    """A section of the page of `mdgan plan`; of tables with columns. None without a bound on ε."""
     privacy, heading = settings.privacy, "quality under differential privacy"
     if privacy.dp_epsilon is None or not privacy.hides_samples:
         return []
     if shard_size is None:
         return [(heading, [("not known", "", "how many samples a worker has: --shard-size M")])]
     epsilon, number = privacy.dp_epsilon, settings.num_workers
-    noise = noise_for(epsilon, privacy.dp_delta or 0.0, 1.0, 1, (), "rdp")
-    few = shard_size < _FEW_SAMPLES
+    noise = noise_for(epsilon, privacy.dp_delta or 0.0, 1.0, steps=1, earlier=(), kind="rdp")
+    few = shard_size < _FEW_SAMPLES and not num_columns
     lines = []
     if not settings.tells_once:
         fid = f"FID {_between(_OF_STEPS, epsilon)}" if few else "not measured"
         note = f"{settings.algorithm}; on digits, 360 samples a worker"
-        lines.append(("noise in every step", fid, note))
+        lines.append(("noise in every step", fid, settings.algorithm if num_columns else note))
     for name in (n for n in registry.names() if registry.algorithm(n).settings.tells_once):
+        if num_columns:
+            table, by_epsilon = measured_tables.nearest(shard_size * number, num_columns)
+            for each, said in by_epsilon.items():
+                lines.append((f"--algorithm {name}, ε = {each:g}", said, table))
+            lines.append(("", "", measured_tables.MEANING))
+            continue
         own, together = (noise / shard_size / part for part in (sqrt(number), number))
         lines += [
             (f"--algorithm {name}", f"FID {_between(_OF_MEANS, own)}", "on digits"),

@@ -17,9 +17,9 @@ from mdgan.gan.build import Models
 from mdgan.launch import machine
 from mdgan.launch.forks import ForkFailed
 from mdgan.launch.holdings import read_data
-from mdgan.launch.host_size import default_host_size
+from mdgan.launch.machine import default_host_size
 from mdgan.launch.models import tried_models
-from mdgan.launch.ranks import LocalRanks, local_ranks
+from mdgan.launch.ranks import local_ranks
 from mdgan.launch.settings import LaunchSettings
 from mdgan.observe.progress import duration
 from mdgan.plan.expectations import beside_fl_gan, expectations
@@ -29,6 +29,7 @@ from mdgan.plan.phases import MESSAGES, Seconds
 from mdgan.plan.prediction import Forecast, Question
 from mdgan.records.values import a, brief_seconds, brief_size
 from mdgan.settings.machine import num_cores
+from mdgan.spelling import flag
 
 _log = logging.getLogger(__name__)
 
@@ -73,39 +74,43 @@ def foretell(
     if settings.num_placed is not None:  # ranks are hosts of clients
         if machines:
             settings = settings.but(world_size=1 + sum(each.count for each in machines))
-        else:
-            name = "host here" if shared else "like here"
-            machines = [Machines(settings.num_workers, name)]
+        name = "host here" if shared else "like here"
+        machines = machines or [Machines(settings.num_workers, name)]
     counts = _class_counts(settings, dataset, shard_size)
     planning = builder.planning(settings, models, counts)
     if planning.in_groups or planning.by_arrival:
         what = "workers in groups" if planning.in_groups else "a server that waits for no worker"
-        raise BadInput(
-            f"--algorithm {entry.name}: mdgan plan cannot foretell {what}; plan without, and leave "
-            "out the flags that ask for it"
-        )
-    layout, carried = _layout(settings, launch, models, machines, shared=shared)
+        way_out = "plan without, and leave out the flags that ask for it"
+        raise BadInput(flag("algorithm", entry.name), f"mdgan plan cannot foretell {what}", way_out)
+    layout, carried = _layout(settings, launch, models, machines=machines, shared=shared)
     more = [_workers(machines, carried)] if machines and not planning.placing else []
     try:
         hosts_here = len(carried) if shared else 1
-        measured = Measurement(entry, dataset, layout, planning, hosts_here).take()
+        rehearsal = Measurement(entry, dataset, layout, planning=planning, hosts_here=hosts_here)
+        measured = rehearsal.take()
     except ForkFailed as error:
-        raise BadInput(
-            f"--batch-size {settings.training.batch_size}: {entry.unit}s cannot be measured here "
-            f"({error}); try a smaller one"
-        ) from error
+        what = flag("batch_size", settings.training.batch_size)
+        why = f"{entry.unit}s cannot be measured here ({error})"
+        raise BadInput(what, why, "try a smaller one") from error
     asked = layout.asked(planning.settings.participation)
-    question = Question(asked, link, measured.costs, measured.traffic, planning)
+    question = Question(asked, link, measured.costs, traffic=measured.traffic, planning=planning)
     if planning.placing is not None:
-        question, more = _placed(planning.placing, measured, question, machines)
+        question, more = _placed(planning.placing, measured, question, machines=machines)
     shard_size = None if counts is None else round(contract.mean_size(counts))
-    more += expectations(settings, shard_size)
+    more += expectations(settings, shard_size, len(dataset.kind.columns()))
     described = dict(builder.describe(contract.PlannedRun(settings, models, [[1]])))
     if "a discriminator" in planning.notes:  # of table III, and so are the other tables' formulas
-        more += beside_fl_gan(settings, models, int(described["κ"]), shard_size)
-    title = _title(settings, layout, planning.placing, described.get("κ"), shared=shared)
-    iterations = settings.training.iterations
-    return _in_words(_Page(entry.unit, title, layout, iterations, question, measured, more))
+        more += beside_fl_gan(settings, models, int(described["κ"]), shard_size=shard_size)
+    page = _Page(
+        entry.unit,
+        _title(settings, layout, planning.placing, kappa=described.get("κ"), shared=shared),
+        layout,
+        iterations=settings.training.iterations,
+        question=question,
+        measured=measured,
+        more=more,
+    )
+    return _in_words(page)
 
 
 def _class_counts(
@@ -115,10 +120,9 @@ def _class_counts(
     placed = settings.num_placed is not None
     if shard_size is not None:
         return [[shard_size]] * (settings.num_placed or settings.num_workers)
-    nobody = LocalRanks(serves=True, hosts=(), complete=False)
-    entry = registry.algorithm(settings.algorithm)
+    workers = [] if placed else list(range(1, settings.world_size))
     try:
-        clients, held = read_data(entry, settings, dataset, nobody, show_all=not placed)
+        clients, held = read_data(settings, dataset, workers)
     except BadInput as error:
         if placed:
             _log.warning("what clients hold is not known (%s)", error)
@@ -139,7 +143,7 @@ def _layout(
 ) -> tuple[Layout, Sequence[Workers]]:
     """Who computes where, and the workers of each machine that the user has named, maybe none."""
     size = default_host_size(settings, launch, models) if shared else 1
-    carried = local_ranks(settings, launch, None, size).hosts
+    carried = local_ranks(settings, launch, None, default_size=size).hosts
     speeds = [each.speed for each in machines for _ in range(each.count)]
     placed = settings.num_placed is not None
     if speeds:
@@ -209,7 +213,7 @@ def _placed(
     ]
     sections: list[Section] = [
         ("a client, on a slot of this machine", clients),
-        ("machines, each with one host", list(_slots(placing, measured, machines, shares))),
+        ("machines, each with one host", list(_slots(placing, measured, machines, shares=shares))),
     ]
     return replace(messages, costs=costs, traffic=traffic), sections
 

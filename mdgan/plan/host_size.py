@@ -11,7 +11,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
 from mdgan.launch import machine
 from mdgan.launch.forks import ForkFailed
-from mdgan.launch.host_size import kept_size
+from mdgan.launch.machine import kept_size
 from mdgan.launch.models import tried_models
 from mdgan.launch.settings import LaunchSettings
 from mdgan.plan.layout import Layout, consecutive
@@ -46,10 +46,12 @@ def best_host_size(settings: RunSettings, launch: LaunchSettings, dataset: Datas
         sizes = [min(size, count - first) for first in range(0, count, size)]
         threads = machine.num_threads(launch, 1 + len(sizes))
         server_threads = machine.num_threads(launch)
-        layout = Layout(consecutive(sizes), num_cores(), threads, server_threads, shared=True)
+        layout = Layout(
+            consecutive(sizes), num_cores(), threads, server_threads=server_threads, shared=True
+        )
         begins = count if planning.by_arrival else 1
         least = _LEAST_STEPS * begins, _LEAST_SECONDS
-        server, *_ = play(dataset, planning.settings, layout, least)
+        server, *_ = play(dataset, planning.settings, layout, least=least)
         return step_seconds(server.charges, entry.server_phases[0], begins)
 
     began = time.monotonic()
@@ -62,10 +64,8 @@ def best_host_size(settings: RunSettings, launch: LaunchSettings, dataset: Datas
             climber.note(0.0)
     known.write(climber.candidate)
     rates = ", ".join(f"{size}: {rate:.3g}" for size, rate in climber.tried if rate)
-    _log.info(
-        "%d worker(s) a host, measured in %.0f s (%ss/s by workers of a host: %s)",
-        *(climber.candidate, time.monotonic() - began, entry.unit, rates),
-    )
+    took = f"{time.monotonic() - began:.0f} s ({entry.unit}s/s by workers of a host: {rates})"
+    _log.info("%d worker(s) a host, measured in %s", climber.candidate, took)
     return climber.candidate
 
 

@@ -9,6 +9,7 @@ from math import inf
 
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
+from mdgan.spelling import flag
 
 _PAYLOAD = 1448 / 1538  # the part of Ethernet's bits that is left for what is sent over TCP
 _FORM = re.compile(r"(\d{1,5})x ([^\s:/,][^:/,]{0,40}?)(?::([0-9.]{1,12}))?(?:/(\d{1,4}))?")
@@ -86,8 +87,9 @@ def parse_machines(text: str) -> tuple[Machines, ...]:
         match = _FORM.fullmatch(part.strip())
         if match is None:
             raise BadInput(
-                f"--machines {part.strip()!r:.60}: must be one, each, or machines such as "
-                '"4x fast, 8x slow:0.5" (COUNTx NAME:SPEED/SLOTS)'
+                flag("machines", f"{part.strip()!r:.60}"),
+                'must be one, each, or machines such as "4x fast, 8x slow:0.5" (COUNTx '
+                "NAME:SPEED/SLOTS)",
             )
         count, name, speed, slots = match.groups()
         try:
@@ -95,12 +97,16 @@ def parse_machines(text: str) -> tuple[Machines, ...]:
         except ValueError:
             fast = 0.0
         if not 0 < fast <= _MOST_SPEED:
-            raise BadInput(f"--machines {part.strip()}: its speed must be above 0; here it is 1")
+            why = "its speed must be above 0"
+            raise BadInput(flag("machines", part.strip()), why, "here it is 1")
         if slots is not None and not 1 <= int(slots) <= _MOST_SLOTS:
-            raise BadInput(f"--machines {part.strip()}: slots must be from 1 to {_MOST_SLOTS}")
-        machines.append(Machines(int(count), name, fast, None if slots is None else int(slots)))
+            raise BadInput(flag("machines", part.strip()), f"slots must be from 1 to {_MOST_SLOTS}")
+        machines.append(
+            Machines(int(count), name, fast, slots=None if slots is None else int(slots))
+        )
     if not all(each.count for each in machines) or sum(each.count for each in machines) > _MOST:
-        raise BadInput(f"--machines {text!r:.60}: a number of machines must be 1 to {_MOST:,}")
+        why = f"a number of machines must be 1 to {_MOST:,}"
+        raise BadInput(flag("machines", f"{text!r:.60}"), why)
     return tuple(machines)
 
 

@@ -107,12 +107,12 @@ class Measurement:
             .times(self._friction(played, measured), asked.speeds),
             of_server(measured.server, len(asked.hosts)),
             worker,
-            self.traffic(played),
-            shared_bytes,
-            played.server.own_bytes,
-            max(0, *own_bytes),
-            worker_bytes,
-            played.server.placed,
+            traffic=self.traffic(played),
+            shared_bytes=shared_bytes,
+            server_bytes=played.server.own_bytes,
+            host_bytes=max(0, *own_bytes),
+            worker_bytes=worker_bytes,
+            placed=played.server.placed,
         )
 
     def play(self, least: tuple[int, float]) -> ShortRun:
@@ -122,13 +122,14 @@ class Measurement:
             asked, apart = self._asked.sizes, not self.layout.shared
             carried = max(_CARRIED, self.planning.enough_in_a_host + 1)
             most = _HOSTS_A_CORE * self.layout.slots
-            sizes = hosts_to_play(asked, carried, self.planning.enough_workers, most)
+            sizes = hosts_to_play(asked, carried, self.planning.enough_workers, most=most)
             if max(asked) > carried:  # a host of the size below shows what one worker adds
                 sizes.append(carried - 1)
         how = "in turns" if apart else "at the same time"
         _log.info("measuring the server and hosts %s …", how, extra={"shown": "doing"})
         few = replace(self.layout, hosts=consecutive(sizes))
-        server, *hosts = play(self.dataset, self.planning.settings, few, least, in_turns=apart)
+        settings = self.planning.settings
+        server, *hosts = play(self.dataset, settings, few, least=least, in_turns=apart)
         return ShortRun(sizes, server, hosts)
 
     def traffic(self, played: ShortRun) -> StepTraffic:
@@ -150,9 +151,10 @@ class Measurement:
         few = replace(self.layout, hosts=consecutive(played.sizes))
         nothing = (0.0,) * len(played.sizes)
         planning = replace(self.planning, overlaps=False, exchange=None)
-        costs, traffic = measured.costs(played.sizes), StepTraffic(nothing, nothing)
+        costs = measured.costs(played.sizes)
+        traffic = StepTraffic(nothing, nothing)
         took = phases.step_seconds(played.server.charges, self.entry.server_phases[0])
-        return took / Question(few, Link(), costs, traffic, planning).answer().step
+        return took / Question(few, Link(), costs, traffic=traffic, planning=planning).answer().step
 
     @property
     def _asked(self) -> Layout:
@@ -172,7 +174,7 @@ class Measurement:
             for size, role in zip(played.sizes, played.hosts, strict=True)
         ]
         return Stages(
-            clock, busy, phases.host_stages(workers, busy=shared), self.planning.questions
+            clock, busy, phases.host_stages(workers, busy=shared), questions=self.planning.questions
         )
 
 

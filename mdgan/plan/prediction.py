@@ -84,11 +84,11 @@ class Question:
             work = (computed + costs.server_busy) / layout.cores
         out, back = link.seconds(sum(traffic.out)), link.seconds(sum(traffic.back))
         latency = 2 * planning.questions * latency_seconds
-        chain = max(_chain(layout, link, costs, traffic, server), workers)
+        chain = max(_chain(layout, link, costs, traffic=traffic, server=server), workers)
         seconds = max(chain + latency - 2 * latency_seconds, work)
         if planning.overlaps:  # two steps are under way at a time
             seconds = max(chain / 2, work, workers, server, out, back)
-        exchange = _exchange(layout, link, costs, traffic)
+        exchange = _exchange(layout, link, costs, traffic=traffic)
         if planning.exchange is not None and planning.exchange.every:
             seconds += exchange / planning.exchange.every
         times = {"link": out + back, "latency": latency}
@@ -97,12 +97,22 @@ class Question:
             if layout.shared and len(layout.hosts) * layout.host_threads >= layout.cores:
                 times = {"cores": work}
         bottleneck = max(times, key=times.__getitem__)
-        return Forecast(seconds, exchange, server, workers, out, back, latency, work, bottleneck)
+        return Forecast(
+            seconds,
+            exchange,
+            server,
+            workers=workers,
+            out=out,
+            back=back,
+            latency=latency,
+            work=work,
+            bottleneck=bottleneck,
+        )
 
 
 def _chain(layout: Layout, link: Link, costs: Costs, traffic: StepTraffic, server: float) -> float:
     """From the first question of a step to the server's last stage, work ahead beside it."""
-    answered = _last_answer(layout, link, costs.answers, traffic)
+    answered = _last_answer(layout, link, costs.answers, traffic=traffic)
     if not layout.shared:
         return answered + server
     # A host that has answered computes ahead while others still wait for a core.

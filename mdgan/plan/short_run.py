@@ -4,7 +4,6 @@ import contextlib
 import multiprocessing
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,12 +20,12 @@ from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.data.shard import ClientShards
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import Interrupted
+from mdgan.families import registry
 from mdgan.launch.addresses import Sockets
+from mdgan.launch.checked import Checked
 from mdgan.launch.claim import claim
 from mdgan.launch.faults import SERVER, Planned
 from mdgan.launch.forks import ForkParent, in_forks
-from mdgan.launch.prepare import Prepared
-from mdgan.launch.privacy import rehearsed
 from mdgan.launch.processes import run_host, run_server
 from mdgan.launch.ranks import LocalRanks
 from mdgan.launch.settings import LaunchSettings
@@ -122,31 +121,31 @@ def play(
     for number, name in enumerate(names):
         charges, own, forked = results[number]
         spans = recorded.traces[name].spans
-        roles.append(PlayedRole([PhaseCharge(*each) for each in charges], own, forked, spans))
+        roles.append(PlayedRole([PhaseCharge(*each) for each in charges], own, forked, spans=spans))
     return [roles[0]._replace(placed=recorded.of(Placed)), *roles[1:]]
 
 
 @contextlib.contextmanager
-def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> Iterator[Prepared]:
-    """A run like that of `launch.prepare`, with noise for data; its folder goes with the block."""
+def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> Iterator[Checked]:
+    """A run like that of `launch.checked`, with noise for data; its folder goes with the block."""
     ranks = LocalRanks(serves=True, hosts=layout.hosts, complete=True)
     noise = _Noise(dataset.shape, settings.training.batch_size, dataset.num_classes or _NUM_CLASSES)
-    changes = {"world_size": 1 + layout.num_workers, **_QUIET}
+    changes: dict[str, Any] = {"world_size": 1 + layout.num_workers, **_QUIET}
     # Some clients hold more than others, so that what more samples cost can be seen.
     parts = [
         torch.arange(len(noise) // 4 * (1, 2, 4)[n % 3]) for n in range(settings.num_placed or 0)
     ]
     with tempfile.TemporaryDirectory(prefix="mdgan-plan-") as folder:
-        yield Prepared(
-            rehearsed(settings.but(**changes), Path(folder) / "ledger"),
-            LaunchSettings(out=str(Path(folder) / "run"), threads=layout.server_threads),
-            dataset,
-            ranks,
-            dict.fromkeys(ranks.workers(), (noise, torch.arange(len(noise)))),
-            task=None,
-            extractor="",
-            warnings=(),
-            launched=time.monotonic(),
+        if settings.privacy.has_dp:  # a short run on noise spends nothing of what counts
+            changes |= {"dp_ledger": str(Path(folder) / "ledger"), "audit_canaries": 0}
+        yield Checked(
+            launch=LaunchSettings(out=str(Path(folder) / "run"), threads=layout.server_threads),
+            algorithm=registry.algorithm(settings.algorithm),
+            draft=settings,
+            dataset=dataset,
+            settings=settings.but(**changes),
+            ranks=ranks,
+            holdings=dict.fromkeys(ranks.workers(), (noise, torch.arange(len(noise)))),
             clients=ClientShards(noise, parts, settings.training.seed) if parts else None,
             # The noise is the same, and an account refuses two workers with the same samples.
             contents={n: Contents.of_name(f"noise of {n}") for n in ranks.workers()},
@@ -155,7 +154,7 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
 
 
 def _carry_out(
-    parent: ForkParent, prepared: Prepared, clock: PhaseClock, play_role: Callable[[Prepared], None]
+    parent: ForkParent, prepared: Checked, clock: PhaseClock, play_role: Callable[[Checked], None]
 ) -> None:
     """Plays a role until the run is stopped; tells its charges and the memory of its processes."""
     with Path(os.devnull).open("w") as nowhere:  # what it says as a run is not meant for the user

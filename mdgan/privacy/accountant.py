@@ -15,6 +15,7 @@ from math import inf, sqrt
 from typing import Any, NamedTuple
 
 from mdgan.errors import BadInput
+from mdgan.spelling import flag, key
 
 _ORDER_OF_REPLACEMENT = 4.0
 MOST_NOISE = 1e5
@@ -51,8 +52,8 @@ def _accountants() -> Any:
             import opacus.accountants.utils
     except ImportError as error:
         raise BadInput(
-            "Opacus, which says what privacy is lost, is not installed on this machine; pip "
-            "install 'mdgan[privacy]'"
+            "Opacus, which says what privacy is lost, is not installed on this machine",
+            way_out="pip install 'mdgan[privacy]'",
         ) from error
     finally:  # it sets up logging for the whole program
         root.handlers[:], root.level = handlers, level
@@ -64,7 +65,7 @@ def check_installed(asked: str) -> None:
     try:
         _accountants()
     except BadInput as error:
-        raise BadInput(f"{asked}: {error}") from error
+        raise BadInput(asked, error.marked) from error
 
 
 @contextmanager
@@ -76,10 +77,9 @@ def _asking_opacus(kind: str, what: str) -> Iterator[None]:
         except _NO_ANSWER as error:
             if isinstance(error, BadInput):
                 raise
-            raise BadInput(
-                f"--set dp_accountant={kind}: cannot say what {what} cost ({error}); use "
-                f"--set dp_accountant={'rdp' if kind == 'prv' else 'prv'}"
-            ) from error
+            why = f"cannot say what {what} cost ({error})"
+            way_out = f"use {key('dp_accountant', 'rdp' if kind == 'prv' else 'prv')}"
+            raise BadInput(key("dp_accountant", kind), why, way_out) from error
 
 
 @lru_cache(maxsize=1024)
@@ -225,7 +225,7 @@ def noise_for(
     """The least σ with which steps can be taken, to a thousandth; see `epsilon_of`."""
 
     def cost(noise: float) -> float:
-        return epsilon_of(PrivacyCharge(noise, rate, steps), delta, kind, earlier)
+        return epsilon_of(PrivacyCharge(noise, rate, steps), delta, kind, earlier=earlier)
 
     if not earlier and not (kind == "rdp" and rate == 1.0):
         utils = _accountants().utils
@@ -245,10 +245,12 @@ def noise_for(
     while cost(high) > epsilon:
         low, high = high, 2 * high
         if high > MOST_NOISE:
+            prv = "" if earlier else f", or {key('dp_accountant', 'prv')}"
             raise BadInput(
-                f"--dp-epsilon {epsilon:g}: too small for {steps:,} steps of which each takes a "
-                f"sample with probability {rate:.3g}; give more"
-                f"{'' if earlier else ', or --set dp_accountant=prv'}"
+                flag("dp_epsilon", f"{epsilon:g}"),
+                f"too small for {steps:,} steps of which each takes a sample with probability "
+                f"{rate:.3g}",
+                f"give more{prv}",
             )
     while high - low > _CLOSE * high:
         middle = (low + high) / 2
@@ -268,7 +270,7 @@ def steps_for(
     """How many steps with a given noise an ε allows; at most `most`. See `noise_for`."""
 
     def cost(steps: int) -> float:
-        return epsilon_of(PrivacyCharge(noise, rate, steps), delta, kind, earlier)
+        return epsilon_of(PrivacyCharge(noise, rate, steps), delta, kind, earlier=earlier)
 
     return bisect_right(range(1, most + 1), epsilon, key=cost)
 

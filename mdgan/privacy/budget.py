@@ -39,6 +39,7 @@ from mdgan.privacy.planning import MOST_STEPS, StepSchedule, check_alike, leaves
 from mdgan.privacy.random_stream import derived
 from mdgan.privacy.real_half import DrawnUnits, Owned, PoissonHalf, SeededSteps, Steps
 from mdgan.privacy.settings import PrivacySettings, Private
+from mdgan.spelling import flag
 
 _PATIENCE = 50.0  # ε is computed anew after this many times as long as it took before
 _HISTORIES = "pasts"  # the field of a host's message
@@ -70,22 +71,23 @@ class Budget(Steps):
         settings: Private,
         units: Units | None = None,
         held: Contents | None = None,
+        schedule: StepSchedule | None = None,
     ) -> None:
-        self._ledger = ledger
+        self._ledger, self._counts_first = ledger, bool(schedule and schedule.counts_share)
         self.units = units  # which of its samples belong together; None for clients as wholes
         self.releases = None  # what its samples have told once; None where they tell in steps
         if settings.tells_once and held is not None:
             self.releases = Releases(ledger.folder, held)
         self._settings = settings
         self._plan = plan = ledger.run.plan
-        self.noise = plan.noise  # σ
+        self.noise = schedule.noises(plan.noise)[1] if schedule else plan.noise  # σ
         self._earlier = tuple(sorted({*ledger.earlier, *plan.disclosed}))
         self._computed = -1, Spent(0.0, 0.0)
         self._due = 0.0
         number = settings.privacy.audit_canaries
         planted = 0 if settings.tells_once else None  # then no sample is cut
         self.canaries = (
-            Canaries(number, plan.rate, settings.privacy.clip, plan.noise, num_planted=planted)
+            Canaries(number, plan.rate, settings.privacy.clip, self.noise, num_planted=planted)
             if number
             else None
         )
@@ -110,6 +112,8 @@ class Budget(Steps):
     def key(self, use: str) -> bytes:
         if self.over:  # asked before each iteration; privacy must not hang on that alone
             raise RuntimeError("a worker that has spent its budget takes no step")
+        if self._counts_first and self._ledger.taken % 2 == 0:
+            self._ledger.taken += 1  # counts that are free: their step is spent all the same
         return self._ledger.key(use)
 
     def advance(self) -> None:
@@ -132,8 +136,9 @@ class Budget(Steps):
         """How many iterations of L steps the worker may still train."""
         if self.over and self.releases is not None and self.releases.has_told(self._plan.asked):
             return 1  # the same, once more
+        left = self._plan.until - self._ledger.taken
         each = 1 if self._settings.tells_once else self._settings.training.local_steps
-        return (self._plan.until - self._ledger.taken) // each
+        return -(-left // 2) if self._counts_first else left // each
 
     @property
     def ends_early(self) -> bool:
@@ -206,19 +211,24 @@ def known_to_all(seed: int, rank: int, *stream: int) -> bytes:
 
 
 def open_budget(
-    rank: int, num_samples: int, settings: Private, folder: Path, contents: Callable[[], Contents]
+    rank: int,
+    num_samples: int,
+    settings: Private,
+    folder: Path,
+    contents: Callable[[], Contents],
+    counts_first: bool = False,
 ) -> Budget | None:
     """What the samples of a worker may spend in a run; None if there is no noise."""
     if not settings.privacy.covers_samples:
         return None
     held = contents()
     units = held.units(num_samples)
-    schedule = StepSchedule.of_samples(rank, len(units), settings)
+    schedule = StepSchedule.of_samples(rank, len(units), settings, counts_first)
 
     def make_plan(known: LedgerView) -> Plan:
-        return plan_of(settings.privacy, schedule, known, folder)
+        return plan_of(settings.privacy, schedule, known, ledger=folder)
 
-    return Budget(Ledger(folder, held, make_plan), settings, units, held)
+    return Budget(Ledger(folder, held, make_plan), settings, units, held=held, schedule=schedule)
 
 
 def open_clients_budget(
@@ -234,16 +244,18 @@ def open_clients_budget(
     def make_plan(known: LedgerView) -> Plan:
         if known.taken < taken:
             raise BadInput(
-                f"--dp-ledger {folder}: knows of {known.taken:,} rounds of {schedule.whose}, and "
-                f"this run alone has had {taken:,}; copy it from the machine of its server"
+                flag("dp_ledger", folder),
+                f"knows of {known.taken:,} rounds of {schedule.whose}, and this run alone has had "
+                f"{taken:,}",
+                "copy it from the machine of its server",
             )
-        return plan_of(settings.privacy, schedule, known, folder, disclosed)
+        return plan_of(settings.privacy, schedule, known, ledger=folder, disclosed=disclosed)
 
     in_use = (
-        f"another run spends of {schedule.whose}; wait for its end, or give --dp-ledger DIR if "
-        "these are others"
+        f"another run spends of {schedule.whose}; wait for its end, or give "
+        f"{flag('dp_ledger', 'DIR')} if these are others"
     )
-    return Budget(Ledger(folder, contents, make_plan, 1, in_use), settings)
+    return Budget(Ledger(folder, contents, make_plan, block=1, in_use=in_use), settings)
 
 
 class ClientsAccount:
@@ -285,7 +297,7 @@ class ClientsAccount:
             return
         if ledger.taken >= ledger.run.plan.until:
             raise BadInput(
-                f"{self._settings.dp_flag}: the server begins more rounds than it said would come"
+                self._settings.dp_flag, "the server begins more rounds than it said would come"
             )
         self._noise_key = ledger.key("noise")  # writes it down
         ledger.taken += 1
@@ -308,7 +320,7 @@ class ClientsAccount:
         key, self._noise_key = self._noise_key, b""
         if not key or self._last is None:
             raise BadInput(
-                f"{self._settings.dp_flag}: the server asks for a round that it has not charged for"
+                self._settings.dp_flag, "the server asks for a round that it has not charged for"
             )
         noise = self._last.noise / sqrt(sharers * len(updates))
         return {
@@ -320,18 +332,21 @@ class ClientsAccount:
 
     def _plan(self, now: RoundNotice, known: LedgerView) -> Plan:
         """The server's plan, if these clients can afford it."""
-        settings, schedule, asked = self._settings, self._schedule, json.dumps([now.run])
+        settings = self._settings
+        schedule = self._schedule
+        asked = json.dumps([now.run])
         if (goes_on := known.plan_going_on(asked, 1)) is not None:
             return goes_on
-        check_alike(settings, schedule, known, self._folder)
+        check_alike(settings, schedule, known, ledger=self._folder)
         delta, limit, kind = settings.dp_delta or 0.0, settings.dp_epsilon, settings.dp_accountant
         charge = PrivacyCharge(now.noise, schedule.rate, now.rounds)
         if limit is not None and (cost := epsilon_of(charge, delta, kind, known.histories)) > limit:
             before = epsilon_of_histories(known.histories, delta)
             raise BadInput(
-                f"--dp-epsilon {limit:g}: samples of clients here have spent {before:.3g} "
-                f"before (ledger {self._folder}), and {now.rounds:,} rounds with noise "
-                f"{now.noise:.3g} would make that {cost:.3g}; give more, or more --dp-noise"
+                flag("dp_epsilon", f"{limit:g}"),
+                f"samples of clients here have spent {before:.3g} before (ledger {self._folder}), "
+                f"and {now.rounds:,} rounds with noise {now.noise:.3g} would make that {cost:.3g}",
+                f"give more, or more {flag('dp_noise')}",
             )
         until = now.rounds if limit is not None else MOST_STEPS
         return Plan(asked, CLIENT, kind, *charge, until, best_order(charge, delta))

@@ -29,6 +29,7 @@ from mdgan.privacy.direct import DirectTests, Seen
 from mdgan.privacy.noise_structure import find_structure
 from mdgan.privacy.per_sample import clipped_sum, per_sample_gradients, still
 from mdgan.privacy.random_stream import SECRET_BYTES, random_state, uniform
+from mdgan.spelling import flag
 from mdgan.storage.foreign_file import read_whole
 from mdgan.storage.whole_file import OWNER_ALONE, make_private_folder, write_whole
 
@@ -112,7 +113,12 @@ class Planted:
 
     def _sum(self, samples: Samples, count: int, clip: float) -> Tensor:
         total, _ = self.adds_up(
-            self.model, self.rules, samples, count, clip, self.regularizers.at(REAL)
+            self.model,
+            self.rules,
+            samples,
+            count=count,
+            clip=clip,
+            penalties=self.regularizers.at(REAL),
         )
         return torch.cat([each.detach().double().flatten().cpu() for each in total.values()])
 
@@ -148,7 +154,7 @@ class Planted:
                 self.model,
                 self.rules,
                 self._samples(torch.arange(number)),
-                self.regularizers.at(REAL),
+                penalties=self.regularizers.at(REAL),
             )
         gradients = torch.cat([each.detach().flatten(1).cpu() for each in found.values()], dim=1)
         gradients = gradients.nan_to_num(0.0, 0.0, 0.0)  # as in a clipped sum
@@ -200,10 +206,8 @@ class Canaries:
         found = read_watched(path)
         if found is not None:
             if len(found.coins) != len(self._coins):
-                raise BadInput(
-                    f"--audit-canaries {len(self._coins)}: the run began with {len(found.coins)} "
-                    f"({path}); give that number"
-                )
+                why = f"the run began with {len(found.coins)} ({path})"
+                raise BadInput(flag("audit_canaries", len(self._coins)), why, "give that number")
             self._coins = torch.tensor(found.coins)
             self._scores = torch.tensor(found.scores, dtype=torch.float64)
             self._steps = found.steps
@@ -338,6 +342,6 @@ def read_watched(path: Path) -> Watched | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise BadInput(f"{path}: cannot read it ({error.strerror})") from error
+        raise BadInput(path, f"cannot read it ({error.strerror})") from error
     except ValueError as error:
-        raise BadInput(f"{path}: damaged ({error}); restore it from a copy") from error
+        raise BadInput(path, f"damaged ({error})", "restore it from a copy") from error

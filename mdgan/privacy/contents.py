@@ -31,7 +31,8 @@ class Contents:
     """What some samples hold, as SHA-256, each once, in order; see `Known`.
 
     Attributes:
-        rows, aliases: of what else other runs may know samples by, each with that of the unit.
+        rows, aliases, given: of what else other runs may know samples by, each with that of the
+            unit.
     """
 
     digests: tuple[bytes, ...]  # of the contents of all units
@@ -40,6 +41,7 @@ class Contents:
     before: tuple[bytes, ...] = ()  # of what ledgers of version 2 know them by
     # Of the files that they lie in, each with that of one unit.
     sources: tuple[tuple[bytes, bytes], ...] = ()
+    given: tuple[tuple[bytes, bytes], ...] = ()
     # Of each sample the number of its unit, int64 [n], in the order of the first samples of units;
     # None where each sample is a unit.
     unit_of_sample: Tensor | None = field(default=None, compare=False)
@@ -50,15 +52,17 @@ class Contents:
         units: dict[bytes, int] = {}
         rows, aliases = set[tuple[bytes, bytes]](), set[tuple[bytes, bytes]]()
         before, sources = set[bytes](), dict[bytes, bytes]()
+        given = set[tuple[bytes, bytes]]()
         numbers: list[int] = []
         try:
             again = list(islice(_known(shards), _FIRST))
             for place, known in enumerate(_known(shards)):
                 if place < _FIRST and known != again[place]:
                     raise BadInput(
-                        "differential privacy: the data set gives another picture each time that "
-                        "the same sample is read, so what it has spent cannot be told; let its "
-                        "Partitioner define `contents`"
+                        "differential privacy",
+                        "the data set gives another picture each time that the same sample is "
+                        "read, so what it has spent cannot be told",
+                        "let its Partitioner define `contents`",
                     )
                 own = _digest(known.content)
                 numbers.append(units.setdefault(own, len(units)))
@@ -69,18 +73,20 @@ class Contents:
                     before.add(_digest(known.before))
                 if known.source:
                     sources.setdefault(_digest(known.source), own)
+                if known.given:
+                    given.add((_digest(known.given), own))
         except OSError as error:
-            raise BadInput(
-                "differential privacy: a sample cannot be read to find out what it has spent "
-                f"({reason_of(error)}); repair or remove it"
-            ) from error
+            why = f"a sample cannot be read to find out what it has spent ({reason_of(error)})"
+            raise BadInput("differential privacy", why, "repair or remove it") from error
         unit_of_sample = torch.tensor(numbers)
-        return cls._in_order(units, rows, aliases, before, sources.items(), of=unit_of_sample)
+        parts = (units, rows, aliases, before, sources.items(), given)
+        return cls._in_order(*parts, of=unit_of_sample)
 
     @classmethod
     def _in_order(cls, *several: Iterable[Any], of: Tensor | None = None) -> "Contents":
-        digests, rows, aliases, before, sources = (tuple(sorted(set(each))) for each in several)
-        return cls(digests, rows, aliases, before, sources, of)
+        digests, *others = (tuple(sorted(set(each))) for each in several)
+        rows, aliases, before, sources, given = others
+        return cls(digests, rows, aliases, before, sources, given, of)
 
     @classmethod
     def of_name(cls, name: str) -> "Contents":
@@ -91,7 +97,7 @@ class Contents:
     def union(cls, several: Iterable["Contents"]) -> "Contents":
         """All of several, each once; nothing is said of single samples."""
         parts = list(several)
-        names = ("digests", "rows", "aliases", "before", "sources")
+        names = ("digests", "rows", "aliases", "before", "sources", "given")
         return cls._in_order(*(chain(*(getattr(each, name) for each in parts)) for name in names))
 
     def as_files(self) -> "Contents":

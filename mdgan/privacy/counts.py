@@ -2,8 +2,12 @@
 
 The counts are the Gaussian mechanism with sampling rate 1: a unit counts by its first sample, so
 adding or removing it changes one count of each histogram by 1, and all by the root of their number.
-They have a plan of their own in the ledger, before that of training, and the accountant adds the
-two up. See `Releases` for what happens when counts are asked for again.
+Noise and sum lie on a lattice (`noise.py`), and stay there until sums of all sites are known.
+
+Where training follows, counts have a plan of their own in the ledger, and the accountant adds the
+two up. Where sums follow that are told once, both are steps of one plan (`StepSchedule.noises`).
+What was told is told again for nothing, but for a part of noise that certificates share: sums of
+other workers would show it. Such counts are paid for once until they are told, and then anew.
 """
 
 import json
@@ -11,16 +15,18 @@ from contextlib import closing
 from math import inf, sqrt
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from mdgan.errors import BadInput
 from mdgan.privacy import accountant
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import Ledger, Releases
+from mdgan.privacy.ledger import Ledger, Releases, look_up
 from mdgan.privacy.ledger_view import SAMPLE, LedgerView, Plan
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.planning import StepSchedule, check_alike, ledger_folder, plan_of
 from mdgan.privacy.settings import Private
+from mdgan.spelling import flag, key
 
 _EACH = 1.0  # the sampling rate: every unit is counted
 
@@ -31,21 +37,59 @@ class SampleCounts(NamedTuple):
     counts: Tensor  # int64 [n], in which each unit counts once a histogram
     num_histograms: int  # in how many counts a single unit is 1
     meaning: str  # it differs wherever the counts of the same samples would
+    is_shared: bool = False  # whether others may add parts of the noise
 
 
-def are_told(settings: Private, releases: Releases, meaning: str) -> bool:
-    """Whether the same counts, of the same meaning, were told before, and are free."""
-    return releases.told(_question(settings, releases, meaning)) is not None
+class PaidCounts(NamedTuple):
+    """A worker's counts, and what its account pays for them."""
+
+    counted: SampleCounts
+    noise: float  # σ that the account takes
+    releases: Releases
+
+    @property
+    def question(self) -> bytes:
+        """See `Releases`."""
+        return self.releases.question("counts", meaning=self.counted.meaning, noise=self.noise)
+
+    def kept(self) -> Tensor | None:
+        """The answer, or the key of a shared one; None if it was told, or is not paid for."""
+        kept = self.releases.told(self.question)
+        return kept if kept is not None and kept.numel() else None
+
+    def tell(self, part: float = 1.0) -> Tensor:
+        """The counts, float64 [n] on the lattice of noise; with a part of it where it is shared.
+
+        Shared ones are told once: BadInput if they were.
+        """
+        if (kept := self.kept()) is None:
+            why = "were told with a part of shared noise, which is never told again"
+            raise BadInput("counts of the samples here", why, "start this host anew")
+        if not self.counted.is_shared:
+            return kept.double()
+        self.releases.remember({self.question: torch.empty(0)})  # comes before they leave
+        return self.with_noise(bytes(kept.tolist()), part)
+
+    def with_noise(self, key: bytes, part: float = 1.0) -> Tensor:
+        """What a key makes of them."""
+        counts, number, _, _ = self.counted
+        return with_noise(counts.double(), sqrt(number), self.noise * part, key)
 
 
-def _question(settings: Private, releases: Releases, meaning: str) -> bytes:
-    return releases.question("counts", meaning=meaning, noise=noise_of(settings))
-
-
-def noisy_counts(
+def planned_counts(
     counted: SampleCounts, *, schedule: StepSchedule, settings: Private, held: Contents
-) -> Tensor:
-    """The counts of a worker with noise, rounded: int64 [n], maybe below 0.
+) -> PaidCounts:
+    """Counts by the plan that goes on, or would begin; spends nothing; errors as `plan_of`."""
+    folder, share = ledger_folder(settings.privacy), schedule.counts_share
+    plan = share and plan_of(settings.privacy, schedule, look_up(folder, held), folder)
+    noise = schedule.noises(plan.noise)[0] if plan else noise_of(settings)
+    return PaidCounts(counted, noise, Releases(folder, held))
+
+
+def paid_counts(
+    counted: SampleCounts, *, schedule: StepSchedule, settings: Private, held: Contents
+) -> PaidCounts:
+    """Has the account of a worker pay for its counts, unless it has.
 
     Args:
         schedule: of the training that follows.
@@ -54,25 +98,30 @@ def noisy_counts(
     Raises:
         BadInput: the ledger refuses.
     """
+    paid = planned_counts(counted, schedule=schedule, settings=settings, held=held)
+    if paid.kept() is not None:
+        return paid
     folder = ledger_folder(settings.privacy)
-    releases = Releases(folder, held)
-    question = _question(settings, releases, counted.meaning)
-    if (again := releases.told(question)) is not None:
-        return again
 
     def make_plan(known: LedgerView) -> Plan:
+        if schedule.counts_share:  # counts are told only if no step of a plan was taken
+            return plan_of(settings.privacy, schedule._replace(rest=None), known, folder)
         after_counts(known, schedule, settings)
-        order = _order(schedule, settings)
-        asked = json.dumps(["counts", question.hex()])
-        return Plan(asked, SAMPLE, "rdp", noise_of(settings), _EACH, 1, 1, order)
+        order, asked = _order(schedule, settings), json.dumps(["counts", paid.question.hex()])
+        return Plan(asked, SAMPLE, "rdp", paid.noise, _EACH, 1, 1, order)
 
-    with closing(Ledger(folder, held, make_plan)) as ledger:
-        key, most = ledger.key("counts"), sqrt(counted.num_histograms)
-        noise = ledger.run.plan.noise
-        answer = with_noise(counted.counts.double(), most, noise, key).round().long()
+    with closing(Ledger(folder, held, make_plan, block=1)) as ledger:
+        ledger.taken += ledger.taken % schedule.unit if schedule.counts_share else 0  # no sums came
+        if schedule.counts_share and ledger.taken >= ledger.run.plan.until:
+            why = f"{schedule.whose} have taken all steps with this noise (ledger {folder})"
+            raise BadInput(settings.privacy.dp_flag, why, f"give other {flag('dp_noise')}")
+        paid = paid._replace(noise=schedule.noises(ledger.run.plan.noise)[0])
+        key = ledger.key("counts")
         ledger.taken += 1
-        releases.keep(ledger, question, answer)
-    return answer
+        shared = torch.frombuffer(bytearray(key), dtype=torch.uint8)
+        answer = shared if counted.is_shared else paid.with_noise(key)
+        paid.releases.remember({paid.question: answer})
+    return paid
 
 
 def after_counts(known: LedgerView, schedule: StepSchedule, settings: Private) -> LedgerView:
@@ -82,7 +131,7 @@ def after_counts(known: LedgerView, schedule: StepSchedule, settings: Private) -
         BadInput: then nothing would be left for training.
     """
     privacy, folder = settings.privacy, ledger_folder(settings.privacy)
-    check_alike(privacy, schedule, known, folder)
+    check_alike(privacy, schedule, known, ledger=folder)
     charge = accountant.PrivacyCharge(noise_of(settings), _EACH, 1)
     histories = {
         accountant.PrivacyHistory(each.order, accountant.joined((*each.charges, charge)))
@@ -92,18 +141,18 @@ def after_counts(known: LedgerView, schedule: StepSchedule, settings: Private) -
         histories.add(accountant.PrivacyHistory(_order(schedule, settings), (charge,)))
     after = LedgerView(histories=tuple(sorted(histories)))
     try:
-        plan_of(privacy, schedule, after, folder)
+        plan_of(privacy, schedule, after, ledger=folder)
     except BadInput as error:
         if not known.histories:
-            raise BadInput(
-                f"{privacy.dp_flag}: too small for counts with so little noise and training after "
-                "them; give more, or more --dp-noise, or less --set dp_encoding_share"
-            ) from error
+            why = "too small for counts with so little noise and training after them"
+            way_out = f"give more, or more {flag('dp_noise')}, or less {key('dp_encoding_share')}"
+            raise BadInput(privacy.dp_flag, why, way_out) from error
         spent = accountant.epsilon_of_histories(known.histories, privacy.dp_delta or 0.0)
         raise BadInput(
-            f"{privacy.dp_flag}: {schedule.whose} have spent {spent:.3g} before (ledger {folder}), "
-            "and counts by a schema, a target or classes that they were not counted by yet would "
-            "spend the rest; give more, or those of before"
+            privacy.dp_flag,
+            f"{schedule.whose} have spent {spent:.3g} before (ledger {folder}), and counts by a "
+            "schema, a target or classes that they were not counted by yet would spend the rest",
+            "give more, or those of before",
         ) from error
     return after
 
@@ -113,7 +162,7 @@ def _order(schedule: StepSchedule, settings: Private) -> float:
     privacy, steps = settings.privacy, schedule.num_units * schedule.unit
     delta = privacy.dp_delta or 0.0
     noise = privacy.dp_noise or accountant.noise_for(
-        privacy.dp_epsilon or inf, delta, schedule.rate, steps, (), "rdp"
+        privacy.dp_epsilon or inf, delta, schedule.rate, steps=steps, earlier=(), kind="rdp"
     )
     return accountant.best_order(accountant.PrivacyCharge(noise, schedule.rate, steps), delta)
 

@@ -68,7 +68,7 @@ def clipped_sum_by_layer(
     met: list[_Met] = []
 
     def record(layer: nn.Module, given: Any, made: Any) -> Any:
-        met.append(_Met(layer, given[0].detach(), given[0]._version, made))
+        met.append(_Met(layer, given[0].detach(), given[0]._version, made=made))
         return made.clone()  # what follows may write to it
 
     handles = [layer.register_forward_hook(record) for layer in layers]
@@ -100,7 +100,7 @@ def clipped_sum_by_layer(
         name: found[id(p)] if id(p) in found else torch.zeros_like(p)
         for name, p in model.named_parameters()
     }
-    return total, loss_of(rules, verdict, real.labels, count)
+    return total, loss_of(rules, verdict, real.labels, count=count)
 
 
 def factors_of(norms: Tensor, count: int, clip: float) -> Tensor:

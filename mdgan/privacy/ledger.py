@@ -27,6 +27,7 @@ from mdgan.privacy import ledger_view
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger_file import begun, opened, unwritable, written
 from mdgan.privacy.random_stream import SECRET_BYTES, derived, step_key
+from mdgan.spelling import flag
 from mdgan.storage.whole_file import OWNER_ALONE
 
 BLOCK = 64  # steps that are reserved at once
@@ -60,12 +61,12 @@ class Ledger:
         in_use: str = IN_USE,
     ) -> None:
         self.folder, self._block = folder, block
-        in_use = f"--dp-ledger {folder}: {in_use}"
+        self._in_use = BadInput(flag("dp_ledger", folder), in_use)
         begun(folder)
         self._lock = -1
         try:
             with opened(folder) as db:
-                known, self.run = self._begin(db, contents, make_plan, in_use)
+                known, self.run = self._begin(db, contents, make_plan)
         except BaseException:
             if self._lock >= 0:
                 os.close(self._lock)
@@ -79,7 +80,6 @@ class Ledger:
         db: sqlite3.Connection,
         contents: Contents,
         make_plan: Callable[[ledger_view.LedgerView], ledger_view.Plan],
-        in_use: str,
     ) -> tuple[ledger_view.LedgerView, ledger_view.LedgerRun]:
         """Goes on with the last run of these samples if the plan is the same; else enters one."""
         self._secret = ledger_view.take_in(db, contents)
@@ -92,13 +92,13 @@ class Ledger:
                 last = known.last if known.last is not None and known.last.plan == plan else None
                 (highest,) = db.execute("SELECT max(number) FROM runs").fetchone()
                 number = (highest or 0) + 1 if last is None else last.number
-                self._lock = _locked(self.folder, known.runs, number, in_use)
+                self._lock = _locked(self.folder, known.runs, number, in_use=self._in_use)
                 run = last or _enter(db, known, plan, number, len(contents.digests))
                 db.execute(
                     "INSERT OR IGNORE INTO names SELECT name, key FROM other WHERE key NOTNULL"
                 )
                 return known, run
-        raise BadInput(in_use)
+        raise self._in_use
 
     def key(self, use: str) -> bytes:
         """The key of one use of random numbers in the next step; reserved on the disk before."""
@@ -109,12 +109,6 @@ class Ledger:
             self._reserved = steps
         secret = derived(self._secret, self.run.stream)
         return step_key(secret, self.run.first + self.taken, use)
-
-    def remember(self, answers: Mapping[bytes, bytes]) -> None:
-        """Keeps what was told, by question, so that the same one is answered by the same."""
-        rows = [(derived(self._secret, question), answer) for question, answer in answers.items()]
-        with opened(self.folder) as db, written(db):
-            db.executemany("INSERT OR REPLACE INTO releases VALUES (?, ?)", rows)
 
     def close(self) -> None:
         """The process ends in order: the number of steps is exact."""
@@ -158,7 +152,9 @@ def _enter(
     samples: int,
 ) -> ledger_view.LedgerRun:
     """A new run of the samples in the table `shard`; each history of theirs goes on with it."""
-    last, stream, first = known.last, secrets.token_bytes(SECRET_BYTES), 0
+    last = known.last
+    stream = secrets.token_bytes(SECRET_BYTES)
+    first = 0
     if last is not None:  # a run that goes on elsewhere has the bits of one that never stopped
         stream, first = last.stream, last.first + last.steps
     run = ledger_view.LedgerRun(number, plan, stream, first, 0, samples)
@@ -182,7 +178,7 @@ def _lock_file(folder: Path, number: int) -> Path:
     return folder / f".run-{number}.lock"
 
 
-def _locked(folder: Path, others: Iterable[int], number: int, in_use: str) -> int:
+def _locked(folder: Path, others: Iterable[int], number: int, *, in_use: BadInput) -> int:
     """Locks a run of this process; refuses if another process holds one of some others."""
     try:
         for other in {*others} - {number}:
@@ -192,9 +188,9 @@ def _locked(folder: Path, others: Iterable[int], number: int, in_use: str) -> in
                 os.close(free)
         return _lock(folder, number)
     except BlockingIOError as error:
-        raise BadInput(in_use) from error
+        raise in_use from error
     except OSError as error:
-        raise BadInput(unwritable(folder, error)) from error
+        raise unwritable(folder, error) from error
 
 
 def _lock(folder: Path, number: int) -> int:
@@ -248,9 +244,15 @@ class Releases:
 
     def keep(self, ledger: Ledger, question: bytes, answer: Tensor) -> None:
         """Keeps what was told; comes before it leaves the worker."""
-        by_plan = self._by_plan(ledger.run.plan.asked)
-        answers = {question: answer.contiguous(), by_plan: torch.empty(0)}
-        ledger.remember({each: save({_ANSWER: told}) for each, told in answers.items()})
+        self.remember({question: answer, self._by_plan(ledger.run.plan.asked): torch.empty(0)})
+
+    def remember(self, answers: Mapping[bytes, Tensor]) -> None:
+        """Keeps answers by question, so that the same one is answered by the same."""
+        kept = {each: save({_ANSWER: told.contiguous()}) for each, told in answers.items()}
+        with opened(self._folder) as db, written(db):
+            secret = ledger_view.secret_of(db)
+            rows = [(derived(secret, question), answer) for question, answer in kept.items()]
+            db.executemany("INSERT OR REPLACE INTO releases VALUES (?, ?)", rows)
 
     def _by_plan(self, asked: str) -> bytes:
         return self.question("once", asked=asked)

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from mdgan.errors import BadInput, reason_of
 from mdgan.privacy.random_stream import SECRET_BYTES
+from mdgan.spelling import flag
 from mdgan.storage.whole_file import OWNER_ALONE, make_private_folder, sync_folder
 
 FILE = "samples.sqlite"
@@ -59,15 +60,17 @@ def begun(folder: Path, *, only_looks: bool = False) -> bool:
         finally:
             os.close(lock)
     except OSError as error:
-        raise BadInput(unwritable(folder, error)) from error
+        raise unwritable(folder, error) from error
     return True
 
 
-def unwritable(place: Path, error: OSError) -> str:
-    """One line on a ledger that cannot be written. Another folder is no way out of that."""
-    return (
-        f"--dp-ledger {place}: cannot write there ({error.strerror}); make it writable, or free "
-        "space, since another folder would not know what these samples have spent"
+def unwritable(place: Path, error: OSError) -> BadInput:
+    """The refusal of a ledger that cannot be written. Another folder is no way out of that."""
+    return BadInput(
+        flag("dp_ledger", place),
+        f"cannot write there ({error.strerror})",
+        "make it writable, or free space, since another folder would not know what these samples "
+        "have spent",
     )
 
 
@@ -88,10 +91,12 @@ def _refuse_old(folder: Path) -> None:
     files = folder.iterdir() if folder.is_dir() else ()
     if number := sum(_OF_A_SHARD.fullmatch(file.name) is not None for file in files):
         raise BadInput(
-            f"--dp-ledger {folder}: {number} file(s) .json there are accounts of an earlier "
-            "version, by shards, which do not say what a sample has spent; give another folder "
-            "for samples that were in none of those runs; for others move the files elsewhere, "
-            "and give an --dp-epsilon that is smaller by the epsilon of those runs"
+            flag("dp_ledger", folder),
+            f"{number} file(s) .json there are accounts of an earlier version, by shards, which "
+            "do not say what a sample has spent",
+            "give another folder for samples that were in none of those runs; for others move the "
+            f"files elsewhere, and give an {flag('dp_epsilon')} that is smaller by the epsilon of "
+            "those runs",
         )
 
 
@@ -106,10 +111,9 @@ def opened(folder: Path) -> Iterator[sqlite3.Connection]:
             db.execute("PRAGMA temp_store = MEMORY")
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version > _VERSION:
-                raise BadInput(
-                    f"--dp-ledger {path}: of version {version}, and this mdgan knows {_VERSION}; "
-                    "use the newest one that was used with it"
-                )
+                why = f"of version {version}, and this mdgan knows {_VERSION}"
+                way_out = "use the newest one that was used with it"
+                raise BadInput(flag("dp_ledger", path), why, way_out)
             if version < _OLDEST:
                 raise damaged(path, "it has no tables")
             if version == _OLDEST:
@@ -153,8 +157,9 @@ def damaged(path: Path, why: object) -> BadInput:
     """What the user is told of a ledger that makes no sense."""
     reason = reason_of(why) if isinstance(why, BaseException) else why
     return BadInput(
-        f"--dp-ledger {path}: damaged ({reason}); restore it from a copy, for without it what "
-        "samples have spent is not known"
+        flag("dp_ledger", path),
+        f"damaged ({reason})",
+        "restore it from a copy, for without it what samples have spent is not known",
     )
 
 
@@ -165,13 +170,11 @@ def _failing_in_one_line(path: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         text = str(error)
         if "locked" in text:
-            raise BadInput(
-                f"--dp-ledger {path}: another process has been writing there for "
-                f"{_PATIENCE_SECONDS:.0f} s; try again when it is done"
-            ) from error
+            why = f"another process has been writing there for {_PATIENCE_SECONDS:.0f} s"
+            raise BadInput(flag("dp_ledger", path), why, "try again when it is done") from error
         if "no such" in text:
             raise damaged(path, error) from error
         number = errno.ENOSPC if "full" in text else errno.EIO
-        raise BadInput(unwritable(path, OSError(number, text))) from error
+        raise unwritable(path, OSError(number, text)) from error
     except sqlite3.Error as error:
         raise damaged(path, error) from error

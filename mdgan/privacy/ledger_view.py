@@ -113,8 +113,8 @@ def take_in(db: sqlite3.Connection, contents: Contents) -> bytes:
         "INSERT INTO shard VALUES (?)", ((k,) for k in sorted(map(key_of, contents.digests)))
     )
     db.execute("CREATE TEMP TABLE other (name BLOB NOT NULL, key BLOB, what TEXT NOT NULL)")
-    parts = ("row", contents.rows), ("alias", contents.aliases), ("source", contents.sources)
-    for what, pairs in parts:
+    parts = {"row": contents.rows, "alias": contents.aliases, "source": contents.sources}
+    for what, pairs in {**parts, "given": contents.given}.items():
         names = [(key_of(name), key_of(unit), what) for name, unit in pairs]
         db.executemany("INSERT INTO other VALUES (?, ?, ?)", names)
     if knows_rows_as_before(db):
@@ -156,14 +156,14 @@ def _read_known(db: sqlite3.Connection) -> LedgerView:
     query = (
         "SELECT history FROM samples WHERE key IN (SELECT name FROM other) UNION "
         "SELECT history FROM samples WHERE key IN (SELECT unit FROM names WHERE name IN "
-        "(SELECT key FROM shard UNION SELECT name FROM other WHERE what = 'row')) "
+        "(SELECT key FROM shard UNION SELECT name FROM other WHERE what IN ('row', 'given'))) "
         "AND key NOT IN (SELECT key FROM shard)"
     )
     elsewhere = [chain_of(history) for (history,) in db.execute(query)]
     others = {run.number: run for chain in elsewhere for run in chain if run.steps}
     query = (
         "SELECT 1 FROM other JOIN samples ON name = samples.key WHERE other.key NOTNULL "
-        "GROUP BY other.key, what HAVING count(*) > 1 LIMIT 1"
+        "AND what != 'given' GROUP BY other.key, what HAVING count(*) > 1 LIMIT 1"
     )
     several = db.execute(query).fetchone() is not None
     lasts = {chain[0].number for chain in chains if chain}
@@ -178,11 +178,11 @@ def _read_known(db: sqlite3.Connection) -> LedgerView:
         last,
         () if last is None else _histories([r for r in chain if r != last] for chain in whole),
         _histories(whole),
-        frozenset(run.plan.unit for run in runs.values() if run.steps),
-        frozenset(lasts | {chain[0].number for chain in elsewhere}),
-        tuple(counts),
-        tuple(sorted(others)),
-        several,
+        units=frozenset(run.plan.unit for run in runs.values() if run.steps),
+        runs=frozenset(lasts | {chain[0].number for chain in elsewhere}),
+        rows=tuple(counts),
+        unclear=tuple(sorted(others)),
+        several=several,
     )
 
 

@@ -98,6 +98,6 @@ def find_structure(noise: Tensor, shift: float, deviation: float) -> Structure |
             # "Clustering on the Unit Hypersphere using von Mises-Fisher Distributions", eq. 4.4.
             concentration = resultant * (2 - resultant**2) / (1 - resultant**2)
             if lost > least and concentration * lost > most:
-                best = Structure(view, scale, range_of_bits[place], concentration)
+                best = Structure(view, scale, range_of_bits[place], concentration=concentration)
                 most = concentration * lost
     return best

@@ -57,7 +57,7 @@ def clipped_sum(
     """
     if not penalties and layers_with_weights(model) is not None:
         outside = torch.get_rng_state()
-        found = clipped_sum_by_layer(model, rules, real, count, clip)
+        found = clipped_sum_by_layer(model, rules, real, count=count, clip=clip)
         if found is not None:
             return found
         torch.set_rng_state(outside)
@@ -67,8 +67,8 @@ def clipped_sum(
         for first in range(0, len(real), num_at_once(model)):
             some = real[first : first + num_at_once(model)]
             counted = min(max(0, count - first), len(some))
-            gradients, of_each = per_sample_gradients(model, rules, some, penalties)
-            add_clipped(total, gradients, counted, clip)
+            gradients, of_each = per_sample_gradients(model, rules, some, penalties=penalties)
+            add_clipped(total, gradients, counted, clip=clip)
             losses = losses + of_each[:counted].sum()
     return total, losses
 

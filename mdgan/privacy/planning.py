@@ -2,7 +2,7 @@
 
 import json
 import os
-from math import inf
+from math import inf, sqrt
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,8 +21,10 @@ from mdgan.privacy.ledger_view import CLIENT, SAMPLE, LedgerView, Plan
 from mdgan.privacy.real_half import rate_of
 from mdgan.privacy.settings import PrivacySettings, Private
 from mdgan.settings.machine import path_of
+from mdgan.spelling import flag, key
 
 MOST_STEPS = 1 << 40  # where nothing bounds them
+_MOST_SHARE = 0.5
 
 
 class StepSchedule(NamedTuple):
@@ -33,17 +35,31 @@ class StepSchedule(NamedTuple):
     num_units: int
     unit: int = 1
     hides: str = SAMPLE
-    # Whether a plan that is used up may be had again, of a run that goes on with what was told.
-    may_be_over: bool = False
+    # How many steps must be left of a plan that goes on, if not a unit; 0 where one that is used up
+    # may be had again, of a run that goes on with what was told.
+    rest: int | None = None
+    # The counts' share of what two steps spend, of which sums are the second; 0 for other steps.
+    counts_share: float = 0.0
 
     @classmethod
-    def of_samples(cls, rank: int, num_units: int, settings: Private) -> "StepSchedule":
-        """Of a worker's samples, so many units of them."""
-        whose = f"the samples of rank {rank}"
+    def of_samples(
+        cls, rank: int, num_units: int, settings: Private, counts_first: bool = False
+    ) -> "StepSchedule":
+        """Of a worker's samples, so many units of them; with their counts if those come first."""
+        whose, share = f"the samples of rank {rank}", settings.privacy.dp_encoding_share
+        if settings.tells_once and counts_first and share > _MOST_SHARE:
+            # After the counts more would be spent than is charged.
+            why = f"counts take {_MOST_SHARE:g} at most where one sum is all that follows"
+            raise BadInput(key("dp_encoding_share", share), why, "give less")
         if settings.tells_once:
-            return cls(whose, 1.0, 1, may_be_over=True)
+            return cls(whose, 1.0, 1, 1 + counts_first, rest=0, counts_share=share * counts_first)
         rate = rate_of(settings.training.batch_size, settings.privacy.public_samples(num_units))
         return cls(whose, rate, settings.training.iterations, settings.training.local_steps)
+
+    def noises(self, noise: float) -> tuple[float, float]:
+        """σ of counts and of what follows, by that of the plan: 1/σ₁² + 1/σ₂² = 2/σ²."""
+        share = self.counts_share or 0.5
+        return noise / sqrt(2 * share), noise / sqrt(2 * (1 - share))
 
     @classmethod
     def of_clients(cls, dataset: str, participation: float, num_rounds: int) -> "StepSchedule":
@@ -60,10 +76,8 @@ def ledger_folder(settings: PrivacySettings) -> Path:
         # The XDG specification: relative paths there are to be ignored.
         base = Path(given) if Path(given).is_absolute() else Path.home() / ".local" / "state"
     except RuntimeError as error:
-        raise BadInput(
-            f"{settings.dp_flag}: there is no home folder to remember in what samples have spent; "
-            "give --dp-ledger DIR"
-        ) from error
+        why = "there is no home folder to remember in what samples have spent"
+        raise BadInput(settings.dp_flag, why, f"give {flag('dp_ledger', 'DIR')}") from error
     return base / "mdgan" / "privacy"
 
 
@@ -79,15 +93,16 @@ def plan_of(
         [
             *(settings.dp_epsilon, settings.dp_delta, settings.dp_noise, settings.dp_accountant),
             *(schedule.rate, schedule.num_units, schedule.unit, schedule.hides),
+            *([schedule.counts_share] if schedule.counts_share else []),
         ]
     )
-    steps = 0 if schedule.may_be_over else schedule.unit
+    steps = schedule.unit if schedule.rest is None else schedule.rest
     goes_on = known.plan_going_on(asked, steps)
     if goes_on is not None and _is_within(settings, goes_on, known):
         return goes_on
-    check_alike(settings, schedule, known, ledger)
+    check_alike(settings, schedule, known, ledger=ledger)
     earlier = tuple(sorted({*known.histories, *disclosed}))
-    noise, until = _noise_and_steps(settings, schedule, earlier, ledger)
+    noise, until = _noise_and_steps(settings, schedule, earlier, ledger=ledger)
     planned = min(schedule.num_units * schedule.unit, until)
     order = best_order(PrivacyCharge(noise, schedule.rate, planned), settings.dp_delta or 0.0)
     kind = settings.dp_accountant
@@ -100,7 +115,7 @@ def _is_within(settings: PrivacySettings, plan: Plan, known: LedgerView) -> bool
     if limit is None or not earlier:
         return True
     charge = PrivacyCharge(plan.noise, plan.rate, plan.until)
-    cost = epsilon_of(charge, settings.dp_delta or 0.0, settings.dp_accountant, earlier)
+    cost = epsilon_of(charge, settings.dp_delta or 0.0, settings.dp_accountant, earlier=earlier)
     return cost <= limit + tolerance(limit)
 
 
@@ -110,9 +125,10 @@ def check_alike(
     """Checks that earlier runs can be added up with this one."""
     if known.several:
         raise BadInput(
-            f"{settings.dp_flag}: {schedule.whose} were trained on one by one before, and persons "
-            f"have several of them now (ledger {ledger}): what a person has spent there is not "
-            "known; go on without the person, or with persons who took part in no such run"
+            settings.dp_flag,
+            f"{schedule.whose} were trained on one by one before, and persons have several of "
+            f"them now (ledger {ledger}): what a person has spent there is not known",
+            "go on without the person, or with persons who took part in no such run",
         )
     if differing := known.units - {schedule.hides}:
         (other,) = differing
@@ -121,9 +137,10 @@ def check_alike(
             SAMPLE: "noise for samples hides no client",
         }
         raise BadInput(
-            f"{settings.dp_flag}: {schedule.whose} took part in runs with --dp-unit {other} "
-            f"(ledger {ledger}): {why[other]}, so they have no epsilon with --dp-unit "
-            f"{schedule.hides}; give --dp-unit {other}, or data that took part in none"
+            settings.dp_flag,
+            f"{schedule.whose} took part in runs with {flag('dp_unit', other)} (ledger {ledger}): "
+            f"{why[other]}, so they have no epsilon with {flag('dp_unit', schedule.hides)}",
+            f"give {flag('dp_unit', other)}, or data that took part in none",
         )
 
 
@@ -154,28 +171,28 @@ def _noise_and_steps(
     planned = schedule.num_units * schedule.unit
     if earlier and kind == "prv":
         raise BadInput(
-            f"--set dp_accountant=prv: {whose} took part in earlier runs (ledger {ledger}), and "
-            "this accountant cannot add up several runs; give --set dp_accountant=rdp"
+            key("dp_accountant", "prv"),
+            f"{whose} took part in earlier runs (ledger {ledger}), and this accountant cannot add "
+            "up several runs",
+            f"give {key('dp_accountant', 'rdp')}",
         )
     if epsilon is None:
         return noise or inf, MOST_STEPS
     spent = epsilon_of_histories(earlier, delta)
+    asked = flag("dp_epsilon", f"{epsilon:g}")
     if not leaves_something(earlier, settings):
-        raise BadInput(
-            f"--dp-epsilon {epsilon:g}: {whose} have spent {spent:.3g} before (ledger {ledger}); "
-            "give more"
-        )
+        why = f"{whose} have spent {spent:.3g} before (ledger {ledger})"
+        raise BadInput(asked, why, "give more")
     if noise is None:
         try:
             return noise_for(epsilon, delta, rate, planned, earlier, kind), planned
         except BadInput as error:
             before = f"; before, {whose} have spent {spent:.3g} (ledger {ledger})" if spent else ""
-            raise BadInput(f"{error}{before}") from error
-    allowed = steps_for(epsilon, delta, rate, noise, earlier, kind, planned)
+            raise BadInput(error.what, error.why, f"{error.way_out}{before}") from error
+    allowed = steps_for(epsilon, delta, rate, noise=noise, earlier=earlier, kind=kind, most=planned)
     if allowed < schedule.unit:
         after = f", after {spent:.3g} (ledger {ledger})" if spent else ""
-        raise BadInput(
-            f"--dp-epsilon {epsilon:g}: too small for one step of {whose} with --dp-noise "
-            f"{noise:g}{after}; give more of either"
-        )
+        given = flag("dp_noise", f"{noise:g}")
+        why = f"too small for one step of {whose} with {given}{after}"
+        raise BadInput(asked, why, "give more of either")
     return noise, allowed

@@ -234,7 +234,7 @@ class PoissonHalf(RealHalf, Batches):
         with self._random_state(discriminator):
             seen = real.of(regularizers.see(real.images))
             total, losses = clipped_sum(
-                model, rules, seen, number, self._clip, regularizers.at(REAL)
+                model, rules, seen, count=number, clip=self._clip, penalties=regularizers.at(REAL)
             )
             summed = self._joined(total.values())
             if self._canaries is None:

@@ -10,8 +10,10 @@ from mdgan.gan.settings import TrainingSettings
 from mdgan.privacy.accountant import MOST_NOISE
 from mdgan.settings import declare
 from mdgan.settings.excludes import Condition, Excludes, table
+from mdgan.spelling import flag
 
-DISCLOSABLE = ("classes", "features", "losses")
+FEATURES = "features"  # what hosts tell outside of training
+DISCLOSABLE = ("classes", FEATURES, "losses")
 _PLAIN_CLIP = 1.0
 
 
@@ -36,12 +38,15 @@ class Disclosed:
         return cls(tuple(name for name in DISCLOSABLE if name in names))
 
 
-_NOT_PRIVATE = Condition("no --dp-epsilon or --dp-noise", lambda privacy: not privacy.has_dp)
+_EITHER = f"{flag('dp_epsilon')} or {flag('dp_noise')}"
+_NOT_PRIVATE = Condition(f"no {_EITHER}", lambda privacy: not privacy.has_dp)
 _TOLD = Condition(
-    "--dp-unit client or --dp-disclose classes",
+    f"{flag('dp_unit', 'client')} or {flag('dp_disclose', 'classes')}",
     lambda privacy: privacy.hides_clients or privacy.discloses("classes"),
     lambda privacy: (
-        "--dp-unit client" if privacy.hides_clients else f"--dp-disclose {privacy.dp_disclose}"
+        flag("dp_unit", "client")
+        if privacy.hides_clients
+        else flag("dp_disclose", privacy.dp_disclose)
     ),
 )
 _NO_NOISE = Condition(
@@ -117,7 +122,7 @@ class PrivacySettings(declare.Settings, group="privacy"):
         0.2,
         "The share of epsilon that each kind of counts takes before training: those of a table, by "
         "which all sites learn how values spread; those of classes, where clients are drawn or "
-        "weighed by theirs.",
+        "weighed by theirs. With --algorithm moments the share of 1/sigma^2, 0.5 at most.",
         declare.number(lambda share: 0 < share < 1, "must be above 0 and below 1"),
         metavar="SHARE",
     )
@@ -162,13 +167,13 @@ class PrivacySettings(declare.Settings, group="privacy"):
     excludes = table(
         """
         @not_private | dp_delta dp_clip dp_disclose dp_public_samples dp_ledger |
-            is for --dp-epsilon or --dp-noise
+            is for {dp_epsilon} or {dp_noise}
         dp_epsilon    | dp_noise=0.0 |
             there must be noise, for without it there is no epsilon
         @told        | dp_public_samples                        | the true number is told
         @no_noise    | audit_canaries |
-            is for noise that hides a worker's samples; add --dp-epsilon or --dp-noise without
-            --dp-unit client, or leave it out
+            is for noise that hides a worker's samples; add {dp_epsilon} or {dp_noise} without
+            {dp_unit=client}, or leave it out
         """,
         not_private=_NOT_PRIVATE,
         told=_TOLD,
@@ -203,7 +208,7 @@ class PrivacySettings(declare.Settings, group="privacy"):
     @property
     def poisson_flag(self) -> str:
         """What the user asked for that with."""
-        return self.dp_flag if self.hides_samples else "--batch-sampling poisson"
+        return self.dp_flag if self.hides_samples else flag("batch_sampling", "poisson")
 
     @property
     def clip(self) -> float:
@@ -229,9 +234,7 @@ class PrivacySettings(declare.Settings, group="privacy"):
     def dp_flag(self) -> str:
         """What the user asked for differential privacy with."""
         name = "dp_noise" if self.dp_epsilon is None else "dp_epsilon"
-        return (
-            f"{declare.flag(name)} {declare.shortest(getattr(self, name))}" if self.has_dp else ""
-        )
+        return flag(name, declare.shortest(getattr(self, name))) if self.has_dp else ""
 
     def check(self) -> None:
         """Checks that the numbers make a guarantee."""
@@ -239,13 +242,17 @@ class PrivacySettings(declare.Settings, group="privacy"):
             return
         if self.clip == inf:
             raise BadInput(
-                f"--dp-clip inf: {self.dp_flag} needs a bound for what each "
-                f"{'client' if self.hides_clients else 'sample'} adds; give one, such as 1"
+                flag("dp_clip", "inf"),
+                f"{self.dp_flag} needs a bound for what each "
+                f"{'client' if self.hides_clients else 'sample'} adds",
+                "give one, such as 1",
             )
         if self.dp_delta is None:
             raise BadInput(
-                f"{self.dp_flag}: holds but for a probability delta; add --dp-delta, below 1 / the "
-                f"number of {'clients' if self.hides_clients else 'samples of a worker'}"
+                self.dp_flag,
+                "holds but for a probability delta",
+                f"add {flag('dp_delta')}, below 1 / the number of "
+                f"{'clients' if self.hides_clients else 'samples of a worker'}",
             )
 
 
@@ -299,15 +306,13 @@ class Private(Protocol):
 
 
 POISSON = Condition(
-    "--batch-sampling poisson, --dp-epsilon or --dp-noise",
+    f"{flag('batch_sampling', 'poisson')}, {_EITHER}",
     lambda settings: settings.privacy.draws_poisson,
     lambda settings: settings.privacy.poisson_flag,
 )
-_SAMPLES = Condition(
-    "--dp-epsilon or --dp-noise", lambda settings: settings.privacy.hides_samples, POISSON.shown
-)
+_SAMPLES = Condition(_EITHER, lambda settings: settings.privacy.hides_samples, POISSON.shown)
 UNTOLD = Condition(
-    "--dp-epsilon or --dp-noise without --dp-disclose classes",
+    f"{_EITHER} without {flag('dp_disclose', 'classes')}",
     lambda settings: settings.privacy.keeps_classes,
     POISSON.shown,
 )

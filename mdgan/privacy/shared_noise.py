@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from mdgan.errors import BadInput
 from mdgan.settings.declare import Settings, key_setting, whole
+from mdgan.spelling import key
 
 
 class SharedNoiseSettings(Settings, group="privacy"):
@@ -31,10 +32,9 @@ class SharedNoiseSettings(Settings, group="privacy"):
     def check_enough(self, num_workers: int) -> None:
         """Raises BadInput if there are fewer workers than M at the start."""
         if self.noise_sharers is not None and self.noise_sharers > num_workers:
-            raise BadInput(
-                f"--set noise_sharers={self.noise_sharers}: there are {num_workers} workers; give "
-                "less, or leave it out for all that take part"
-            )
+            why = f"there are {num_workers} workers"
+            way_out = "give less, or leave it out for all that take part"
+            raise BadInput(key("noise_sharers", self.noise_sharers), why, way_out)
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,21 @@ class NoiseSharing:
     num_workers: int  # at the start; a sum has as many, unless M is given
     given: int | None = None  # M, as the settings say
     least: int = 1  # fewer the user of this machine does not accept, and the server's does not say
+    counts_alone: bool = False  # whether answers have all of the noise, and only counts a part
 
     @property
     def least_hosts(self) -> int:
         """As many hosts a sum has at least: each has one certificate."""
-        return max(self.given or 1, self.least)
+        return 1 if self.counts_alone else max(self.given or 1, self.least)
 
     def check(self, sharers: int) -> None:
         """Raises BadInput if fewer workers than M have come."""
         if (self.given or 1) > sharers:
             raise BadInput(
-                f"--set noise_sharers={self.given}: all workers have {sharers} certificate(s) "
-                "together (without certificates hosts count); give less, or issue a certificate "
-                "for each host (mdgan credentials issue)"
+                key("noise_sharers", self.given),
+                f"all workers have {sharers} certificate(s) together (without certificates hosts "
+                "count)",
+                "give less, or issue a certificate for each host (mdgan credentials issue)",
             )
 
     def among(self, sharers: int) -> int:

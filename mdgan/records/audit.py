@@ -172,6 +172,8 @@ class Audit(Struct, frozen=True, kw_only=True):
     epsilon: dict[Count, Seconds] = {}
     bound: Bound | None = None
     left_out: dict[str, str] = {}
+    # Whether held-out samples were compared with those trained on; else an older version audited.
+    compared: bool = False
 
 
 def read_audit(run: Path) -> Audit | None:

@@ -87,9 +87,9 @@ def verify(run: Path) -> Verified:
                     return Verified(last.number, last.sha256, trouble)
                 last = now
     except FileNotFoundError as error:
-        raise BadInput(f"{path}: is not there; name a run that others have joined") from error
+        raise BadInput(path, "is not there", "name a run that others have joined") from error
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+        raise BadInput(path, f"cannot be read ({error.strerror})") from error
     return Verified(last.number, last.sha256)
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from mdgan.records.rows import Losses, ScoresRow
 from mdgan.records.values import number_in, said
+from mdgan.spelling import flag
 
 LOSSES_NEEDED = 5
 """Logged iterations in a row that are looked at, so that a single batch does not decide."""
@@ -30,9 +31,11 @@ _NEW_BEST, _WORSE = 0.9, 2.0
 """Times the best FID before. From one score to the next it rises by a quarter in healthy runs."""
 _NEAR_REAL = 3.0
 _LEAST_CLASSES, _LEAST_SCORES = 4, 3
+_LOWER_G = f"lower the lr of {flag('generator_optimizer')}"
+_LOWER_BOTH = f"{_LOWER_G} and {flag('discriminator_optimizer')}"
 _AGAINST_NOISE = (
-    "take more samples a worker, a larger --batch-size or fewer --iterations, as the noise of "
-    "differential privacy is the likely cause; --dry-run says how much there is"
+    f"take more samples a worker, a larger {flag('batch_size')} or fewer {flag('iterations')}, as "
+    "the noise of differential privacy is the likely cause; --dry-run says how much there is"
 )
 
 
@@ -60,8 +63,7 @@ def diagnose(
         return Finding(
             "losses are not finite",
             f"the losses are not finite (NaN) in iteration {losses[-1].iteration:,}",
-            "lower the lr of --generator-optimizer and --discriminator-optimizer, and leave "
-            "--precision fp16 out",
+            f"{_LOWER_BOTH}, and leave {flag('precision', 'fp16')} out",
         )
     if len(trend) > 1 and trend[-1] < _NEW_BEST * min(trend[:-1]):
         return None
@@ -83,17 +85,15 @@ def _of_losses(losses: Sequence[Losses], name: str) -> Finding | None:
     told = f"D loss {discriminator:.2g}, {_GUESSING[name]:.2g} by guessing; G loss {generator:.2g}"
     if discriminator > _EXPLODED * _GUESSING[name] or abs(generator) > _LARGE_LOSS:
         return Finding(
-            "losses explode",
-            f"the losses explode, and NaN may follow ({told})",
-            "lower the lr of --generator-optimizer and --discriminator-optimizer",
+            "losses explode", f"the losses explode, and NaN may follow ({told})", _LOWER_BOTH
         )
     if 0.0 <= discriminator < _WON * _GUESSING[name]:
         return Finding(
             "D has won",
             f"the discriminator has won: it is always right, and the generator learns nothing "
             f"({told})",
-            "lower the lr of --discriminator-optimizer, --local-steps, or an unusually high lr of "
-            "--generator-optimizer",
+            f"lower the lr of {flag('discriminator_optimizer')}, {flag('local_steps')}, or an "
+            f"unusually high lr of {flag('generator_optimizer')}",
         )
     return None
 
@@ -110,8 +110,7 @@ def _of_classes(scores: Sequence[ScoresRow]) -> Finding | None:
     return Finding(
         "mode collapse",
         f"the generator has collapsed to a few modes: {covered[-1]:.0f} of {known[-1]:.0f} classes",
-        "lower the lr of --generator-optimizer, raise --batch-size, or try another "
-        "--generator-loss",
+        f"{_LOWER_G}, raise {flag('batch_size')}, or try another {flag('generator_loss')}",
     )
 
 
@@ -126,5 +125,5 @@ def _of_fids(fids: Sequence[tuple[int, float]], of_real: float | None) -> Findin
         "scores get worse",
         f"the generator has become worse: FID {said(last)}, after {said(best)} at iteration "
         f"{iteration:,}",
-        "lower the learning rates, or stop with --iterations where it was best",
+        f"lower the learning rates, or stop with {flag('iterations')} where it was best",
     )

@@ -93,7 +93,9 @@ class Trace(Struct):
             raise ValueError(f"more than {MOST_NAMES} names of spans")
         self.names = names
         self.spans.setdefault(done.iteration, []).extend(
-            RecordedSpan(name, worker, done.start + after / 1e6, duration / 1e6, num_bytes)
+            RecordedSpan(
+                name, worker, done.start + after / 1e6, seconds=duration / 1e6, num_bytes=num_bytes
+            )
             for name, worker, after, duration, num_bytes in done.spans
         )
 
@@ -140,8 +142,16 @@ class RecordedRun:
             for file in sorted((path / "samples").glob("*.png"))
             if file.stem.isdecimal() and len(file.stem) < _LONGEST_NUMBER
         }
-        config = run.read_config()
-        return cls(path, config, status, events, state, traces, samples, tuple(damage))
+        return cls(
+            path,
+            run.read_config(),
+            status,
+            events=events,
+            state=state,
+            traces=traces,
+            samples=samples,
+            damage=tuple(damage),
+        )
 
     def named(self, event: str) -> list[dict[str, Any]]:
         """The events of one name as they stand in the file, in order."""

@@ -21,7 +21,7 @@ from mdgan.records.score_names import SCORE_NAMES
 _DIGITS = 2
 NO_WORDS: dict[str, Any] = {
     **{"left_out": {}, "warnings": [], "class_histogram": [], "real_class_histogram": []},
-    **{"seconds": None, "extractor": None, "by_class": None},
+    **{"seconds": None, "extractor": None, "by_class": None, "rare": []},
 }
 """What scores lack that strangers may read."""
 NO_ATTACKS: dict[str, Any] = {

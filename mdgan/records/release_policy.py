@@ -59,7 +59,7 @@ def policy_text(path: Path | None) -> str:
         return read_given(path, _MOST_BYTES).decode()
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or reason_of(error)
-        raise BadInput(f"{path}: cannot be read ({reason}); name a policy") from error
+        raise BadInput(path, f"cannot be read ({reason})", "name a policy") from error
 
 
 def rules_in(text: str, where: str, kind: str, *, has_dp: bool) -> list[Rule]:
@@ -74,12 +74,12 @@ def rules_in(text: str, where: str, kind: str, *, has_dp: bool) -> list[Rule]:
     try:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # numbers of too many digits, too
-        raise BadInput(f"{where}: is no TOML ({reason_of(error)})") from error
+        raise BadInput(where, f"is no TOML ({reason_of(error)})") from error
     found = _rules(content.pop("require", []), where)
     for name, section in content.items():
         if name not in SECTIONS or not isinstance(section, dict) or set(section) - {"require"}:
             known = ", ".join(f"[{each}]" for each in SECTIONS)
-            raise BadInput(f"{where}: {name!r:.60}: a policy has `require`, here and in {known}")
+            raise BadInput(where, f"{name!r:.60}: a policy has `require`, here and in {known}")
         rules = _rules(section.get("require", []), where)
         found += rules if name in (kind, DP if has_dp else NO_DP) else []
     return found
@@ -87,19 +87,19 @@ def rules_in(text: str, where: str, kind: str, *, has_dp: bool) -> list[Rule]:
 
 def _rules(given: object, where: str) -> list[Rule]:
     if not isinstance(given, list):
-        raise BadInput(f"{where}: require = {given!r:.60}: must be a list of rules")
+        raise BadInput(where, f"require = {given!r:.60}: must be a list of rules")
     return [_rule(each, where) for each in given]
 
 
 def _rule(given: object, where: str) -> Rule:
     match = _RULE.fullmatch(given.strip()) if isinstance(given, str) else None
     if match is None:
-        raise BadInput(
-            f"{where}: {given!r:.80}: a rule is like `epsilon <= 3` or `fid <= 2 * floor`"
-        )
+        raise BadInput(where, f"{given!r:.80}: a rule is like `epsilon <= 3` or `fid <= 2 * floor`")
     figure, compare, factor, times, alone, known = match.groups()
     other = times or alone or ""
-    return Rule(match[0], figure, compare, float(factor or 1), other, bool(known))
+    return Rule(
+        match[0], figure, compare, factor=float(factor or 1), other=other, if_known=bool(known)
+    )
 
 
 def decide(rules: Sequence[Rule], figures: Mapping[str, float]) -> list[RuleVerdict]:

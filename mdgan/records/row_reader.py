@@ -71,7 +71,7 @@ class RowReader:
             return f"{{:,}} line(s) are left out: {why}"
         self._left -= len(line)
         if self._left < 0:
-            raise BadInput(f"{path}: holds more than a run records; name another folder")
+            raise BadInput(path, "holds more than a run records", "name another folder")
         try:
             take(record)
         except (ValueError, RecursionError):

@@ -75,6 +75,11 @@ class Losses(RecordedRow, frozen=True):
     # they mean, families declare; see `WorkerNumbers`.
     numbers: dict[str, dict[Rank, tuple[float, ...]]] = {}
 
+    @property
+    def both(self) -> dict[str, float | None]:
+        """The losses by their networks."""
+        return {"generator": self.generator_loss, "discriminator": self.discriminator_loss}
+
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Losses":
         """Reads a row, or raises ValueError if it makes no sense."""
@@ -116,6 +121,15 @@ class ClassScores(Struct, frozen=True):
     fid: list[float | None] = []
 
 
+class RareValue(Struct, frozen=True):
+    """A value of a column that few rows have, and how many generated rows were to have it."""
+
+    column: str
+    value: str
+    expected: float  # by the counts of all sites, which may have noise
+    generated: Count
+
+
 Values = dict[str, float | list[int] | None]
 
 
@@ -135,6 +149,7 @@ class ScoresRow(RecordedRow, frozen=True):
     real_class_histogram: list[float] = []
     neighbours: Neighbours | None = None
     by_class: ClassScores | None = None
+    rare: list[RareValue] = []  # of rows of tables, those that lack most first
 
 
 class Swap(RecordedRow, frozen=True):
@@ -308,7 +323,7 @@ class InSlot(Struct, frozen=True, kw_only=True, dict=True):
         predicted = self.predicted or [None] * len(self.clients)
         columns = self.clients, self.batches, self.begin, self.seconds, predicted
         return [
-            Trained(client, x, begin, seconds, expected)
+            Trained(client, x, begin, seconds=seconds, predicted=expected)
             for client, x, begin, seconds, expected in zip(*columns, strict=True)
             if begin is not None and seconds is not None
         ]

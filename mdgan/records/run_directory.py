@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from mdgan.errors import BadInput, writing
 from mdgan.records.rows import Count, Kind, Seconds, json_object, typed
+from mdgan.spelling import flag
 from mdgan.storage.foreign_file import lines_of, read_whole
 from mdgan.storage.whole_file import whole_file, write_whole
 from mdgan.version import __version__
@@ -24,6 +25,7 @@ GENERATOR_FILE = "generator.safetensors"
 AVERAGE_FILE = "generator-average.safetensors"
 NEIGHBOURS_FILE = "neighbours.png"
 FIGURES_FILE = "figures.json"
+TOLD_PAIRS = "told pairs"  # the event that says how near pairs of columns are to what was told
 EXTRACTOR_FILE = "extractor.safetensors"
 """The network that the scores are made of, so that others can use the same."""
 REAL_FILE = "real.safetensors"  # the sums over the features of all real samples
@@ -79,7 +81,7 @@ class RunDirectory:
     @classmethod
     def claim(cls, path: Path) -> "RunDirectory":
         """Makes a run's folder; BadInput if it is not empty, or cannot be written."""
-        with writing(f"--out {path}"):
+        with writing(flag("out", path)):
             path.mkdir(parents=True, exist_ok=True)
             occupied = any(path.iterdir())
             if not occupied:
@@ -87,20 +89,19 @@ class RunDirectory:
                 (path / "trace").mkdir()
         if occupied:
             what = "another run" if (path / "run.json").exists() else "files"
-            raise BadInput(f"--out {path}: has {what} in it; name a new folder")
+            raise BadInput(flag("out", path), f"has {what} in it", "name a new folder")
         return cls(path)
 
     @classmethod
     def open(cls, path: Path) -> "RunDirectory":
         """Opens a run's folder; BadInput if it is none, or of a newer version of mdgan."""
         if not (path / "run.json").is_file():
-            raise BadInput(f"{path}: not a run; give the --out folder of `mdgan train`")
+            raise BadInput(path, "not a run", f"give the {flag('out')} folder of `mdgan train`")
         run = cls(path)
         version = str(run.read_status().get("version", ""))
         if _numbers(version) > _numbers(__version__):
-            raise BadInput(
-                f"{path}: a run of mdgan {version}, newer than this {__version__}; update mdgan"
-            )
+            why = f"a run of mdgan {version}, newer than this {__version__}"
+            raise BadInput(path, why, "update mdgan")
         return run
 
     @property
@@ -137,7 +138,7 @@ class RunDirectory:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise BadInput(f"{path}: cannot be cut off ({error.strerror})") from error
+                raise BadInput(path, f"cannot be cut off ({error.strerror})") from error
 
     def sweep(self) -> None:
         """Removes the unfinished files of processes that were killed while they wrote."""
@@ -200,13 +201,13 @@ class RunDirectory:
             BadInput: none is there yet, or it is damaged.
         """
         if not (self.path / GENERATOR_FILE).exists():
-            raise BadInput(f"{self.path}: has no generator yet; wait for the first iteration")
+            raise BadInput(self.path, "has no generator yet", "wait for the first iteration")
         averaged = not raw and (self.path / AVERAGE_FILE).exists()
         state, fields = self.read_tensors(AVERAGE_FILE if averaged else GENERATOR_FILE)
         try:
             return state, typed(fields.get("iteration"), int)
         except ValueError as error:
-            raise BadInput(f"{self.path}: its generator is damaged ({error})") from error
+            raise BadInput(self.path, f"its generator is damaged ({error})") from error
 
     def write_tensors(
         self, name: str, tensors: "Mapping[str, Tensor]", fields: Mapping[str, Any]
@@ -230,7 +231,7 @@ class RunDirectory:
             or (tuple(counts.shape), str(counts.dtype)) != ((number,), "torch.float64")
             or not bool(counts.isfinite().all())
         ):
-            raise BadInput(f"{self.path / ENCODING_FILE}: damaged (not {number} counts of a table)")
+            raise BadInput(self.path / ENCODING_FILE, f"damaged (not {number} counts of a table)")
         return counts
 
     def contents(self, dataset: str) -> dict[str, bytes | None]:
@@ -256,13 +257,12 @@ class RunDirectory:
         try:
             return typed(json_object(read_whole(path)), kind)
         except FileNotFoundError as error:
-            raise BadInput(
-                f"{path}: is missing; copy it from where the run was, or name another run"
-            ) from error
+            way_out = "copy it from where the run was, or name another run"
+            raise BadInput(path, "is missing", way_out) from error
         except OSError as error:
-            raise BadInput(f"{path}: damaged ({error.strerror})") from error
+            raise BadInput(path, f"damaged ({error.strerror})") from error
         except ValueError as error:
-            raise BadInput(f"{path}: damaged ({error})") from error
+            raise BadInput(path, f"damaged ({error})") from error
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         write_whole(self.path / name, (json.dumps(content, indent=2) + "\n").encode())

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from mdgan import spelling
 from mdgan.audit.run import audit_run
+from mdgan.audit.target import NotHeldOut
 from mdgan.errors import BadInput, reason_of, writing
 from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch.settings import LaunchSettings, LinkSettings, read_identity, without_other_guards
@@ -75,18 +77,22 @@ def release_run(
         BadInput: the run is not over, the policy cannot be read, or the folder cannot be written.
     """
     if output.exists():
-        raise BadInput(f"-o {output}: is there already; name a new folder")
+        raise BadInput(spelling.output(output), "is there already", "name a new folder")
     if not (wanted.num_samples or wanted.has_generator):
-        raise BadInput("--samples 0: without the generator nothing is left to release")
+        why = "without the generator nothing is left to release"
+        raise BadInput(spelling.flag("samples", 0), why)
     policy = policy_text(wanted.policy)
     own = read_identity(links)
     identity = None if own is None else own()
     trained = load_trained(path)
     told = _audit(path, trained, wanted.changes)
-    recorded, notes = RecordedRun.read(path), [_UNAUDITED] if told else []
+    recorded = RecordedRun.read(path)
+    notes = [_UNAUDITED] if told else []
     if identity is None:
         notes.append("the run has no certificates, so no host signs the bundle")
-    evidence = evidence_of(trained, recorded, wanted.num_samples, wanted.purpose, notes)
+    evidence = evidence_of(
+        trained, recorded, wanted.num_samples, purpose=wanted.purpose, notes=notes
+    )
     figures = evidence.figures
     rules = evidence.rules(policy, str(wanted.policy or "the default policy"))
     if home := {n: figure for n, figure in measured(recorded).items() if n not in figures}:
@@ -97,24 +103,27 @@ def release_run(
     released = Released(evidence, verdicts, told)
     if dry_run or not released.is_fit:
         return released
-    files, missing = _contents(trained, evidence, wanted, policy)
+    files, missing = _contents(trained, evidence, wanted, policy=policy)
     if links.revoked is not None and identity is not None:
         files[REVOKED_FILE] = path_of(links.revoked).read_bytes()
     _write(output, {**files, **seal(files, identity)})
-    return Released(evidence, verdicts, [*told, *missing], output)
+    return Released(evidence, verdicts, [*told, *missing], path=output)
 
 
 def _audit(path: Path, trained: TrainedRun, changes: Mapping[str, str]) -> list[str]:
     """Attacks the generator, unless that was done; says why if it cannot be."""
     recorded = RecordedRun.read(path)
     if recorded.under_way:
-        raise BadInput(f"{path}: is not over; release it when training has ended")
+        raise BadInput(path, "is not over", "release it when training has ended")
     known = recorded.audit
-    is_of_now = known is not None and known.iteration == trained.iteration and not changes
-    if is_of_now and "copied_share" in figures_of(recorded, ()):  # audits of older versions lack it
+    is_of_now = known is not None and known.iteration == trained.iteration and known.compared
+    # Audits of older versions lack it.
+    if is_of_now and not changes and "copied_share" in figures_of(recorded, ()):
         return []
     try:
-        audit_run(path, _AUDITED_SAMPLES, None, 0, changes)
+        audit_run(path, _AUDITED_SAMPLES, None, steps=0, changes=changes)
+    except NotHeldOut:  # what such samples say would be worse than nothing
+        raise
     except BadInput as error:
         return [f"not audited: {reason_of(error)}"]
     return []
@@ -133,7 +142,7 @@ def _contents(
 
 def _write(output: Path, files: Mapping[str, bytes]) -> None:
     """All of it or nothing: the folder gets its name when it is complete."""
-    with writing(f"-o {output}"):
+    with writing(spelling.output(output)):
         output.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
         try:

@@ -16,8 +16,8 @@ from mdgan.release.source import Source
 from mdgan.samples.contract import SampleKind
 
 LIMITS = (
-    "Samples follow what workers held together. What is rare there is rarer here or missing, and "
-    "what is wrong or unfair there is so here.",
+    "Samples follow what workers held together. What is rare there may be rarer here or missing, "
+    "and what is wrong or unfair there is so here.",
     "Conclusions about people must be checked on real data before they are acted on.",
     "The audit finds what its attacks find. It cannot show that there is nothing to be found.",
 )

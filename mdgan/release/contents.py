@@ -52,7 +52,9 @@ def made_files(source: Source, *, has_generator: bool = True) -> tuple[dict[str,
             files[PROGRAM_FILE] = program
     if num_samples := source.evidence.num_samples:
         labels = source.labels(num_samples)
-        made = draw_samples(source.generator, num_samples, source.models.z_dim, _SEED, labels)
+        made = draw_samples(
+            source.generator, num_samples, source.models.z_dim, seed=_SEED, labels=labels
+        )
         writers = source.dataset.kind.writers()
         for ending, write in writers.items():
             if ending == ".npz" and ".csv" in writers:
@@ -125,7 +127,7 @@ def export_program(source: Source) -> bytes | str:
         made = _drawn(again, z_dim, labels)
     except Exception as error:  # the generator may be any code, and so may what torch raises
         return f"torch.export cannot write this generator ({type(error).__name__})"
-    if not torch.equal(made, draw_samples(generator, _COMPARED, z_dim, 0, labels)):
+    if not torch.equal(made, draw_samples(generator, _COMPARED, z_dim, seed=0, labels=labels)):
         return "torch.export gives other bits than mdgan"
     return buffer.getvalue()
 

@@ -18,8 +18,8 @@ from mdgan.families import registry
 from mdgan.gan.labels import label_counts, num_classes_of
 from mdgan.gan.model_state import digest_of
 from mdgan.inspect.trained import TrainedRun
-from mdgan.launch.privacy import FEATURES, tells
 from mdgan.privacy.attestation import Attestation, rounded_up
+from mdgan.privacy.settings import FEATURES
 from mdgan.records import release_figures
 from mdgan.records.audit import Audit
 from mdgan.records.happenings import Happening
@@ -151,10 +151,11 @@ def evidence_of(
     """Gathers it from a run's folder."""
     digest, counts = digest_of(trained.generator.state_dict()), published_counts(trained)
     learnt = "" if counts is None else digest_of({"counts": counts})
-    terms, answers = _signed(trained, recorded, digest, learnt)
+    terms, answers = _signed(trained, recorded, digest, learnt=learnt)
     has_dp = _settings_of(terms).privacy.keeps_ledger
     scores = release_figures.last_scores(recorded)
-    if has_dp and tells(trained.settings()[0], FEATURES) and not trained.dataset.kind.judges:
+    discloses = trained.settings()[0].privacy.discloses(FEATURES)
+    if has_dp and discloses and not trained.dataset.kind.judges:
         scores = None  # of sums over all samples, which no noise covers
     audit = recorded.audit
     return RunEvidence(

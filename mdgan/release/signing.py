@@ -138,10 +138,10 @@ class Signatures:
         answers = [answer for answer in self.evidence.attestations if answer.signature]
         if self.trust.authority is None:
             if signature.signature or answers:
-                raise BadInput(
-                    f"{self.bundle}: is signed; name the certificate of its authority with "
-                    "--authority FILE, which you have from elsewhere"
+                way_out = (
+                    "name the certificate of its authority with --authority FILE, which you have"
                 )
+                raise BadInput(self.bundle, "is signed", f"{way_out} from elsewhere")
             self.is_of_server = True
             yield self._who_names_the_generator()
             return
@@ -161,11 +161,11 @@ class Signatures:
         try:
             permit = self._of_server(signature, authorities)
             server, self.is_of_server = permit.fingerprint, True
-            yield _signed("server", permit, permit.refusal("server", []), revoked)
+            yield _signed("server", permit, permit.refusal("server", []), revoked=revoked)
         except ValueError as error:
             yield Check(False, f"server: has not signed: {reason_of(error)}")
         for answer in self.evidence.attestations:
-            yield self._of_host(answer, authorities, revoked, server)
+            yield self._of_host(answer, authorities, revoked, server=server)
         ranks = [rank for answer in self.evidence.attestations for rank in answer.workers]
         if len(set(ranks)) < len(ranks):
             yield Check(False, "evidence: some rank(s) have two words in it")
@@ -173,9 +173,10 @@ class Signatures:
 
     def _of_server(self, signature: Signature, authorities: bytes) -> Permit:
         """Who signed the manifest; raises ValueError if that does not count."""
-        chain, own = signature.chain.encode(), bytes.fromhex(signature.signature)
+        chain = signature.chain.encode()
+        own = bytes.fromhex(signature.signature)
         manifest = signed_bytes((self.bundle / MANIFEST_FILE).read_bytes())
-        permit = check_signed(authorities, manifest, chain, own, self.made)
+        permit = check_signed(authorities, manifest, chain, signature=own, clock=self.made)
         if pem_of(*certificates_in(self.bundle / SIGNATURE_FILE, chain)) != chain:
             raise ValueError("its certificate is not written as mdgan writes it")
         return permit
@@ -206,7 +207,7 @@ class Signatures:
             "other counts of all sites": said_of.learnt != known.learnt,
         }
         why_not = next((f"signed {what}" for what, differs in differing.items() if differs), None)
-        found = _signed(ranks, permit, why_not, revoked)
+        found = _signed(ranks, permit, why_not, revoked=revoked)
         if found.holds:
             self.counting.append(answer)
         blank = found.holds and not said_of.generator

@@ -22,6 +22,7 @@ from mdgan.launch.models import models_of
 from mdgan.records.run_directory import ENCODING_FILE
 from mdgan.release.evidence import RunEvidence, published_counts
 from mdgan.release.signing import digest_of_file
+from mdgan.spelling import flag
 from mdgan.storage.state_file import load_tensors
 
 GENERATOR_FILE = "generator.safetensors"
@@ -38,9 +39,10 @@ class Source:
     counts: Tensor | None
 
     def __post_init__(self) -> None:
-        """Lets samples be written by the counts."""
+        """Lets samples be drawn and written by the counts."""
         if self.counts is not None:
             self.dataset.kind.learn(self.counts)
+            self.dataset.kind.calibrate(self.generator)
 
     def labels(self, number: int) -> Tensor | None:
         """The classes of so many samples, int64 [n]; None if the generator is not conditional."""
@@ -56,7 +58,9 @@ class Source:
 def source_of_run(trained: TrainedRun, evidence: RunEvidence) -> Source:
     """At the server."""
     counts = published_counts(trained)
-    return Source(trained.dataset, trained.models, trained.generator, evidence, counts)
+    return Source(
+        trained.dataset, trained.models, trained.generator, evidence=evidence, counts=counts
+    )
 
 
 def source_of_bundle(bundle: Path, evidence: RunEvidence, datasets_dir: str | None) -> Source:
@@ -67,20 +71,23 @@ def source_of_bundle(bundle: Path, evidence: RunEvidence, datasets_dir: str | No
     if path is None or digest_of_file(path) != terms.get("dataset_sha256"):
         there = "is not among mdgan's" if path is None else "is another one here"
         raise BadInput(
-            f"cannot be made again: its dataset file {printable(name, 60)}.py {there}; name the "
-            "folder of the one that the run was trained with by --datasets-dir, if you trust it"
+            "cannot be made again",
+            f"its dataset file {printable(name, 60)}.py {there}",
+            "name the folder of the one that the run was trained with by "
+            f"{flag('datasets_dir')}, if you trust it",
         )
     if (schema := bundle / KEPT_SCHEMA).exists():
         settings = settings.but(schema=str(schema))
     dataset = load_path(path).prepared(settings.data)
     for what, agreed in dataset.agreed.items():
         if agreed != terms.get(what):
-            raise BadInput(f"is not read as the terms say: {what} is another one")
+            raise BadInput("is not read as the terms say", f"{what} is another one")
     models = models_of(settings, dataset)
     most_bytes = (bundle / GENERATOR_FILE).stat().st_size
     if num_bytes_of(models) > most_bytes:  # else terms could ask for any amount of memory
         raise BadInput(f"has {most_bytes:,} bytes, fewer than that of the terms")
-    generator, counts = models.generator(), None
+    generator = models.generator()
+    counts = None
     try:
         generator.load_state_dict(load_tensors(bundle / GENERATOR_FILE))
         if digest_of(generator.state_dict()) != evidence.generator:
@@ -89,10 +96,10 @@ def source_of_bundle(bundle: Path, evidence: RunEvidence, datasets_dir: str | No
             counts = load_tensors(bundle / ENCODING_FILE)["counts"]
             if digest_of({"counts": counts}) != evidence.learnt:
                 raise BadInput("is not written by the counts of the evidence")
-        source = Source(dataset, models, generator, evidence, counts)
+        source = Source(dataset, models, generator, evidence=evidence, counts=counts)
         source.labels(1)  # counts of classes that make no sense are refused here
         return source
     except BadInput:
         raise
     except (OSError, RuntimeError, SafetensorError, KeyError, ValueError) as error:
-        raise BadInput(f"cannot be made again: {reason_of(error)}") from error
+        raise BadInput("cannot be made again", reason_of(error)) from error

@@ -39,7 +39,7 @@ def verify_bundle(bundle: Path, trust: Trust) -> list[Check]:
             authority is named.
     """
     if not bundle.is_dir():
-        raise BadInput(f"{bundle}: is no folder; name the bundle of `mdgan release`")
+        raise BadInput(bundle, "is no folder", "name the bundle of `mdgan release`")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of odd certificates, in the words of a library
         return list(_findings(bundle, trust))
@@ -61,7 +61,7 @@ def _findings(bundle: Path, trust: Trust) -> Iterator[Check]:
         return
     if misfit := evidence.misfit():
         yield Check(False, f"{EVIDENCE_FILE}: mdgan writes no such {misfit}")
-    signatures = Signatures(bundle, trust, evidence, made)
+    signatures = Signatures(bundle, trust, evidence, made=made)
     yield from signatures.check()
     yield from signatures.check_privacy()
     if signatures.is_of_server:
@@ -69,7 +69,7 @@ def _findings(bundle: Path, trust: Trust) -> Iterator[Check]:
             yield from _remade(bundle, trust, evidence)
         except ValueError as error:
             yield Check(False, f"no more files are made again: {reason_of(error)}")
-    yield from _policy(bundle, trust, evidence, signatures)
+    yield from _policy(bundle, trust, evidence, signatures=signatures)
 
 
 def _of_another_form(bundle: Path) -> str:

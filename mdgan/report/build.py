@@ -9,6 +9,7 @@ from pathlib import Path
 from mdgan.errors import BadInput, writing
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import runs_in
+from mdgan.spelling import flag
 from mdgan.storage.whole_file import write_output
 
 PAGE_NAME = "report.html"
@@ -31,7 +32,7 @@ def check_plots_extra() -> None:
         try:
             import_module(module)
         except ImportError as error:
-            raise BadInput(f"reports need {library}: pip install 'mdgan[plots]'") from error
+            raise BadInput(f"reports need {library}", "pip install 'mdgan[plots]'") from error
 
 
 def write_report(
@@ -56,30 +57,32 @@ def write_report(
     runs, damage = _read(paths)
     output = output or (paths[0] / PAGE_NAME if len(paths) == 1 else Path(PAGE_NAME))
     written = datetime.now().astimezone()
-    with writing(f"--figures {figures}"):
+    with writing(flag("figures", figures)):
         if figures is not None:
             figures.mkdir(parents=True, exist_ok=True)
-        html, num_figures, missing = compose(runs, written, figures, refresh_seconds)
-    write_output("-o", output, html.encode(errors="replace"))
+        html, num_figures, missing = compose(
+            runs, written, figures, refresh_seconds=refresh_seconds
+        )
+    write_output(output, html.encode(errors="replace"))
     damage += [line for run in runs for line in run.damage]
     running = any(run.under_way for run in runs)
-    return Report(output, num_figures, missing, tuple(damage), running)
+    return Report(output, num_figures, missing, damage=tuple(damage), running=running)
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[RecordedRun], list[str]]:
     """The runs, and why some that lie in a folder of runs are left out."""
     runs: dict[Path, RecordedRun] = {}
-    damage: list[str] = []
+    left_out: list[BadInput] = []
     for path in paths:
         for folder in runs_in(path):
             if folder.resolve() in runs:
-                raise BadInput(f"{folder}: given twice; name every run once")
+                raise BadInput(folder, "given twice", "name every run once")
             try:
                 runs[folder.resolve()] = RecordedRun.read(folder)
             except BadInput as error:
                 if folder == path:
                     raise
-                damage.append(f"left out: {error}")
+                left_out.append(error)
     if not runs:
-        raise BadInput(damage[0].removeprefix("left out: "))
-    return list(runs.values()), damage
+        raise left_out[0]
+    return list(runs.values()), [f"left out: {error}" for error in left_out]

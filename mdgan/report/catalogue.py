@@ -31,7 +31,7 @@ NO_TRACE = "no trace of a complete {unit} is there yet"
 
 def _single(name: str, title: str, *, counted: bool = False, **view: Any) -> Entry:
     """A figure that is looked at in one way."""
-    return Entry(name, title, (View(**view),), counted)
+    return Entry(name, title, (View(**view),), counted=counted)
 
 
 # Laid out by hand as a table: name and title, then the views: what is drawn, the words.
@@ -86,7 +86,15 @@ QUALITY = PageSection("quality", "Quality", (
             of=columns.table_correlations,
             caption="Pearson's correlation of all columns of numbers and of those with two values, "
             "in synthetic and in held-out rows; the table has the pairs that differ most."),
+        View(name="rare values", fits=Subject.has_columns,
+            of=columns.rare_values,
+            caption="Values that less than 1 % of all rows have, in how many generated rows they "
+            "were expected by the counts of all sites, and in how many they are."),
     )),
+    _single("told-pairs", "What workers told of columns", of=columns.told_pairs,
+        caption="How near rows are to what workers told with noise: 1 less half of all differences "
+        "between shares of rows with each value of a column (diagonal) and each two values of two "
+        "columns, by class. Beside it the same if noise alone made rows differ, on average."),
     Entry("classes", "Classes", (
         View(name="how often", fits=Subject.is_seen,
             missing="no scores of classes are recorded (mdgan evaluate adds some)",

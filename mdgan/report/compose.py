@@ -81,7 +81,7 @@ def compose(
             for block in every:
                 _write_figures(block, figures)
         chapters = [(section, blocks) for section, blocks in sections if blocks]
-        page = _page(named, chapters, written, refresh_seconds)
+        page = _page(named, chapters, written, refresh_seconds=refresh_seconds)
     missing = {block.name: block.missing for block in every if block.missing}
     return page, sum(block.is_drawn for block in every), missing
 
@@ -101,7 +101,7 @@ def _blocks(entry: Entry, named: Sequence[Subject]) -> Iterator[Block]:
         reason = "" if views else next(filter(None, reasons), "").format(**words)
         if views or reason:
             name = entry.name if unit == units[0] else f"{entry.name}-{unit}s"
-            yield Block(name, title, views, reason)
+            yield Block(name, title, views, missing=reason)
 
 
 def _drawn(
@@ -128,7 +128,7 @@ def _drawn(
     )
     is_counted = view.of_rounds or "unit}" in view.name + view.caption
     paper = "" if in_rounds and is_counted else view.paper  # it has no figures of rounds
-    return Drawn(view.name.format(**words), " ".join(filter(None, caption)), paper, picture)
+    return Drawn(view.name.format(**words), " ".join(filter(None, caption)), paper, picture=picture)
 
 
 def _write_figures(block: Block, figures: Path) -> None:

@@ -12,6 +12,7 @@ from mdgan.report.figures.workers import exactness
 from mdgan.report.numbers.attendance import said_in_all
 from mdgan.report.numbers.scores import last_score, reference, remarks, score_events
 from mdgan.report.numbers.subject import Subject
+from mdgan.spelling import spelled
 
 _MOST_LOSSES = 3
 
@@ -104,7 +105,7 @@ def measured(subject: Subject) -> str:
 def notices(subject: Subject) -> list[str]:
     """What a reader should know of a run, one line each."""
     run = subject.run
-    told = [f"It looks as if {run.finding}."] if run.finding else []
+    told = [spelled(f"It looks as if {run.finding}.")] if run.finding else []
     if run.audit and run.audit.bound and run.audit.bound.contradicts:
         told.append(f"The stated ε is wrong, by the audit's canaries: {run.audit.bound}.")
     if run.under_way:

@@ -16,6 +16,7 @@ from pathlib import Path
 from mdgan.errors import BadInput
 from mdgan.records.run_directory import runs_in
 from mdgan.report.build import PAGE_NAME, Report
+from mdgan.spelling import flag
 
 _log = logging.getLogger(__name__)
 
@@ -78,9 +79,8 @@ def _serving(page: Path, port: int) -> Iterator[str]:
     try:
         server = ThreadingHTTPServer((_LOOPBACK, port), _handler(page))
     except OSError as error:
-        raise BadInput(
-            f"--serve {port}: cannot listen on {_LOOPBACK} ({error.strerror}); 0 takes a free port"
-        ) from error
+        why = f"cannot listen on {_LOOPBACK} ({error.strerror})"
+        raise BadInput(flag("serve", port), why, "0 takes a free port") from error
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://{_LOOPBACK}:{server.server_port}/"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from mdgan.errors import BadInput
 
@@ -31,6 +31,7 @@ class Verdict:
     real: dict[str, float] = field(default_factory=dict)
     num_held_out: int = 0  # how many samples of the server were compared with
     figures: dict[str, Any] = field(default_factory=dict)  # what the report draws, as JSON
+    rare: list[dict[str, Any]] = field(default_factory=list)  # see `ScoresRow`
 
 
 Judge = Callable[[Tensor, Tensor | None], Verdict]
@@ -43,6 +44,7 @@ class Where(NamedTuple):
     label: int | None  # the class that they name; None if they name none
     # Says of samples [n, *shape] and their classes, int64 [n] or None, which do: bool [n].
     keeps: Callable[[Tensor, Tensor | None], Tensor]
+    told: str = ""  # how many real samples fulfil each of them, in a line, as far as that is known
 
 
 def npz_of(samples: Tensor, labels: Tensor | None) -> bytes:
@@ -71,7 +73,8 @@ class SampleKind(ABC):
     value_weights: tuple[float, ...] = ()
     # How many counts say all that must be learnt from all samples before training.
     num_counts: int = 0
-    num_histograms: int = 0  # in how many of these counts a single sample is 1, at most
+    num_noisy_counts: int = 0  # how many leave a site under noise; see `noisy_form`
+    num_histograms: int = 0  # in how many of those a single sample is 1, at most
     # What is counted: it differs wherever the counts of the same samples would.
     counts_meaning: str = ""
 
@@ -109,7 +112,7 @@ class SampleKind(ABC):
 
     def where(self, conditions: Sequence[str]) -> Where:
         """Understands conditions such as `sex=F`, of which all shall hold; raises BadInput."""
-        raise BadInput(f"--where {conditions[0]}: is for rows of tables, not for {self.name}")
+        raise BadInput(f"--where {conditions[0]}", f"is for rows of tables, not for {self.name}")
 
     def judge(self, held_out: HeldOut | None) -> Judge:
         """What scores samples, if this kind judges them; its `learn` was called before."""
@@ -123,6 +126,11 @@ class SampleKind(ABC):
         return True
 
     @property
+    def meaning(self) -> str:
+        """What samples follow from beside their files: what was agreed on, and learnt."""
+        return ""
+
+    @property
     def class_counts(self) -> Tensor | None:
         """How many samples of each class all sites hold, int64 [K], if that has been learnt."""
         return None
@@ -131,9 +139,25 @@ class SampleKind(ABC):
         """Counts without noise so coarse that hardly one of them follows from a single sample."""
         return counts
 
+    def noisy_form(self, counts: Tensor) -> Tensor:
+        """Linear in counts, [num_noisy_counts]: what is told under noise in their stead."""
+        return counts
+
+    def from_noisy(self, sums: Tensor, variance: float) -> Tensor:
+        """Counts, float64, at least 0, from sums of `noisy_form` with noise of a variance."""
+        del variance
+        return sums
+
     def learn(self, counts: Tensor) -> None:
         """Takes in the counts of all sites together, float64 [num_counts], at least 0.
 
         With noise they are no whole numbers. The same counts always give the same encoding.
         """
         del counts
+
+    def calibrate(self, generator: nn.Module) -> None:
+        """Has a trained generator that samples are drawn from meet what has been learnt.
+
+        Its weights stay as they are, and the same weights always become the same generator.
+        """
+        del generator

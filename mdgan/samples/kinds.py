@@ -182,7 +182,7 @@ def kind_named(name: str) -> SampleKind:
         return own[name]
     if name not in installed(SAMPLES):
         known = (*own, *installed(SAMPLES))
-        raise BadInput(f"{name}: must be one of {', '.join(known)}{suggest(name, known)}")
+        raise BadInput(name, f"must be one of {', '.join(known)}{suggest(name, known)}")
     return load(SAMPLES, name, SampleKind)  # type: ignore[type-abstract] # an object of a subclass
 
 
@@ -197,9 +197,9 @@ def usual_picture(
         return None, 0
     num_classes = num_classes_of(generator)
     if num_classes is None:
-        return kind.png(draw_samples(generator, _NUM_SAMPLES, z_dim, seed)), _NUM_SAMPLES
+        return kind.png(draw_samples(generator, _NUM_SAMPLES, z_dim, seed=seed)), _NUM_SAMPLES
     num_rows = min(num_classes, _MOST_ROWS)
     classes = torch.arange(num_rows) * num_classes // num_rows
     labels = classes.repeat_interleave(_OF_A_CLASS)
-    samples = draw_samples(generator, len(labels), z_dim, seed, labels)
+    samples = draw_samples(generator, len(labels), z_dim, seed=seed, labels=labels)
     return kind.class_png(samples, labels), len(labels)

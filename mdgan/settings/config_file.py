@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from mdgan.errors import BadInput
 from mdgan.settings.declare import Setting, suggest
 from mdgan.settings.retired import modern
+from mdgan.spelling import flag
 
 _MOST_BYTES = 1 << 22
 _FAULTS, _PAPER_SCALE = "faults", "paper_scale"
@@ -52,9 +53,11 @@ def read_config_file(
     """
     if path is None:
         if paper_scale:
-            raise BadInput("--paper-scale: is a part of a file; name the file with --config")
+            raise BadInput(
+                flag("paper_scale"), "is a part of a file", f"name the file with {flag('config')}"
+            )
         return ConfigFile({}, "")
-    source = f"--config {path}"
+    source: str = flag("config", path)
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES + 1)
@@ -62,27 +65,29 @@ def read_config_file(
             raise ValueError("is longer than any file of settings")
         found = json.loads(text.decode(), object_pairs_hook=_each_once)
     except OSError as error:
-        raise BadInput(f"{source}: cannot read it ({error.strerror})") from error
+        raise BadInput(source, f"cannot read it ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{source}: not a JSON file ({error})") from error
+        raise BadInput(source, f"not a JSON file ({error})") from error
     if not isinstance(found, dict):
-        raise BadInput(f"{source}: must hold one JSON object of settings")
+        raise BadInput(source, "must hold one JSON object of settings")
     scaled = found.pop(_PAPER_SCALE, None)
     settings = _checked(found, source, known)
     if scaled is not None:
-        source = f"{source}: {_PAPER_SCALE}"
         if not isinstance(scaled, dict):
-            raise BadInput(f"{source} must be a JSON object of settings")
+            raise BadInput(source, f"{_PAPER_SCALE} must be a JSON object of settings")
+        source = f"{source}: {_PAPER_SCALE}"
         scaled = _checked(scaled, source, known)
         for name, value in scaled.items():
             if name in known and value is not None:
                 try:
                     known[name].read(value)
                 except BadInput as error:
-                    raise BadInput(f"{source}: {error}") from error
+                    raise BadInput(source, error.marked) from error
     if paper_scale:
         if scaled is None:
-            raise BadInput(f'--paper-scale: {path} has no object "{_PAPER_SCALE}" of settings')
+            raise BadInput(
+                flag("paper_scale"), f'{path} has no object "{_PAPER_SCALE}" of settings'
+            )
         settings |= scaled
     return ConfigFile(settings, settings.pop(_FAULTS, ""))
 
@@ -92,8 +97,8 @@ def _checked(found: dict[str, Any], source: str, known: Mapping[str, Setting]) -
     settings = modern(found, source)
     for name in settings:
         if name != _FAULTS and name not in known:
-            raise BadInput(f"{source}: unknown key {name!r}{suggest(name, known)}")
+            raise BadInput(source, f"unknown key {name!r}{suggest(name, known)}")
     faults = settings.get(_FAULTS, "")
     if not (isinstance(faults, str) and faults.isascii() and faults.isprintable()):
-        raise BadInput(f'{source}: "{_FAULTS}" must be text as MDGAN_FAULTS has it')
+        raise BadInput(source, f'"{_FAULTS}" must be text as MDGAN_FAULTS has it')
     return settings

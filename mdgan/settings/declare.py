@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVa
 
 from mdgan.errors import BadInput
 from mdgan.settings.layers import merged
+from mdgan.spelling import Mention, flag, key
 
 if TYPE_CHECKING:
     from mdgan.settings.excludes import Excludes
 
 GROUPS = {
     "data": "Data",
+    "tables": "Tables",
     "algorithm": "Algorithm",
     "models": "Models and optimizers",
     "network": "Network and processes",
@@ -29,11 +31,6 @@ GROUPS = {
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # no file or machine has such a name
 _OF_JSON = (bool, int, float, str, list, dict, type(None))
-
-
-def flag(name: str) -> str:
-    """The command line's spelling of a setting: `batch_size` → `--batch-size`."""
-    return "--" + name.replace("_", "-")
 
 
 def suggest(name: str, known: Collection[str]) -> str:
@@ -188,20 +185,18 @@ class Setting:
     @property
     def spelled(self) -> str:
         """What the table of exclusions calls it: its flag, or its name if it has none."""
-        return flag(self.name) if self.has_flag else self.name
+        return str(flag(self.name)) if self.has_flag else self.name
 
-    def given(self, value: object) -> str:
-        """How a command line has it with a value: `--batch-size 10`, `--set quorum=0.5`."""
-        if not self.has_flag:
-            return f"--set {self.name}={str(value).lower() if isinstance(value, bool) else value}"
-        return flag(self.name) if isinstance(value, bool) else f"{flag(self.name)} {value}"
+    def given(self, value: object) -> Mention:
+        """The setting with a value, in a sentence: `--batch-size 10`, `--set quorum=0.5`."""
+        return flag(self.name, value) if self.has_flag else key(self.name, value)
 
     def read(self, value: object) -> Any:
         """Checks a value, and turns it into the one that is used; raises BadInput."""
         try:
             return self.kind.read(value, self.default)
         except ValueError as error:
-            raise BadInput(f"{self.given(self._shown(value))}: {error}") from error
+            raise BadInput(self.given(self._shown(value)), error) from error
 
     def _shown(self, value: object) -> str:
         """A value that is refused; as JSON if it is of a wrong type."""
@@ -298,8 +293,8 @@ class Settings:
             if isinstance(item, Setting) and item.instead_of is not None:
                 value, other = getattr(self, item.name), getattr(self, item.instead_of)
                 if value is not None and other is not None:
-                    both = f"{flag(item.name)} {value} and {flag(item.instead_of)} {other}"
-                    raise BadInput(f"{both}: give one of them")
+                    both = f"{flag(item.name, value)} and {flag(item.instead_of, other)}"
+                    raise BadInput(both, "give one of them")
         for row in self.excludes:
             row.check(self)
         self.check()

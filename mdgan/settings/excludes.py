@@ -8,6 +8,7 @@ from typing import Any
 
 from mdgan.errors import BadInput
 from mdgan.settings.declare import Settings
+from mdgan.spelling import flag, key, spelled
 
 _ENTRY = re.compile(r"(!?)(\w+)(?:(!?=)(.+))?")
 
@@ -37,15 +38,18 @@ class Excludes:
 
     when: str | Condition  # any of these is there,
     what: str | Condition  # and any of these
-    text: str  # what the user reads then after `WHAT:`; {when} becomes the flags with their values
+    # What the user reads then after `WHAT:`. {when} becomes the flags with their values, and
+    # {updates=async}, {clients} or {set quorum=0.5} other settings.
+    text: str
 
     def check(self, settings: Settings) -> None:
         """Raises BadInput if settings stand beside each other that cannot."""
         for when in _conditions(self.when, type(settings)):
             for what in _conditions(self.what, type(settings)):
                 if when.holds(settings) and what.holds(settings):
-                    text = self.text.format(when=when.said_of(settings))
-                    raise BadInput(f"{what.said_of(settings)}: {text}")
+                    text = self.text.format_map(_Fields(when=when.said_of(settings)))
+                    why, _, way_out = text.partition("; ")
+                    raise BadInput(what.said_of(settings), why, way_out)
 
     def columns(self, kind: type[Settings]) -> tuple[str, str]:
         """`what` and `when` for people, as far as a component has such settings."""
@@ -53,7 +57,15 @@ class Excludes:
             ", ".join(condition.words for condition in _conditions(column, kind))
             for column in (self.what, self.when)
         )
-        return what, when
+        return spelled(what), spelled(when)
+
+
+class _Fields(dict[str, str]):
+    """What the fields of a text stand for; see `Excludes`."""
+
+    def __missing__(self, entry: str) -> str:
+        name, equals, value = entry.removeprefix("set ").partition("=")
+        return (flag if entry.startswith(name) else key)(name, value if equals else None)
 
 
 def table(text: str, **conditions: Condition) -> tuple[Excludes, ...]:
@@ -83,10 +95,12 @@ def _conditions(column: str | Condition, kind: type[Settings]) -> tuple[Conditio
 
 
 def _all(parts: list[Condition]) -> Condition:
+    if len(parts) == 1:
+        return parts[0]
     return Condition(
-        " ".join(part.words for part in parts),
+        " ".join(f"{part.words}" for part in parts),
         lambda settings: all(part.holds(settings) for part in parts),
-        lambda settings: " ".join(part.said_of(settings) for part in parts),
+        lambda settings: " ".join(f"{part.said_of(settings)}" for part in parts),
     )
 
 

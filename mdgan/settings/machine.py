@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from mdgan.errors import BadInput
+from mdgan.spelling import flag
 
 _IN_THE_WAY = ("user", "system", "irq", "softirq", "steal")
 """What keeps a core from this process; programs that were started with `nice` give way."""
@@ -47,17 +48,15 @@ def parse_cores(text: str) -> tuple[frozenset[int], ...]:
 def check_cores(text: str) -> None:
     """Checks that this process may use all cores of a `--cores` value."""
     if not hasattr(os, "sched_setaffinity"):
-        raise BadInput(f"--cores {text}: this system pins no process to cores; leave it out")
+        raise BadInput(flag("cores", text), "this system pins no process to cores", "leave it out")
     usable = sorted(os.sched_getaffinity(0))
     foreign = frozenset[int]().union(*parse_cores(text)) - frozenset(usable)
     if foreign:
         first, last = usable[0], usable[-1]
         are_all = last - first + 1 == len(usable)
         known = f"{first}..{last}" if are_all else ", ".join(map(str, usable))
-        raise BadInput(
-            f"--cores {text}: core {min(foreign)} is none that this process may use; use some of "
-            f"{known}, or any"
-        )
+        why = f"core {min(foreign)} is none that this process may use"
+        raise BadInput(flag("cores", text), why, f"use some of {known}, or any")
 
 
 def pin(cores: frozenset[int]) -> None:
@@ -66,7 +65,9 @@ def pin(cores: frozenset[int]) -> None:
         os.sched_setaffinity(0, cores)
     except OSError as error:
         known = ",".join(map(str, sorted(cores)))
-        raise BadInput(f"--cores {known}: the system refuses them ({error.strerror})") from error
+        raise BadInput(
+            flag("cores", known), f"the system refuses them ({error.strerror})"
+        ) from error
 
 
 def processor_name() -> str:

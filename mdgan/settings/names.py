@@ -34,9 +34,9 @@ class Names:
     def add(self, name: str, thing: object) -> None:
         """Registers something of the user's."""
         if name in self._own:
-            raise BadInput(f"{self.kind} {name!r}: comes with mdgan; register another name")
+            raise BadInput(f"{self.kind} {name!r}", "comes with mdgan", "register another name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise BadInput(f"{self.kind} {name!r:.80}: a name has small letters, digits, - and .")
+            raise BadInput(f"{self.kind} {name!r:.80}", "a name has small letters, digits, - and .")
         self.registered[name] = thing
 
     def setting(self, stand_in: str | None = None) -> ValueKind:

@@ -55,18 +55,20 @@ def load(group: str, name: str, kind: type[Kind]) -> Kind:
     package = _package(entry)
     if others:
         packages = " and ".join([package, *map(_package, others)])
-        raise BadInput(f"{name}: the packages {packages} both bring one; uninstall one of them")
+        raise BadInput(name, f"the packages {packages} both bring one", "uninstall one of them")
     try:
         found = entry.load()
     except (Exception, SystemExit) as error:  # code of others may raise anything
         raise BadInput(
-            f"{name}: the package {package} cannot be imported: {type(error).__name__}: "
-            f"{reason_of(error)}; repair or uninstall it"
+            name,
+            f"the package {package} cannot be imported: {type(error).__name__}: {reason_of(error)}",
+            "repair or uninstall it",
         ) from error
     if not isinstance(found, kind):
         raise BadInput(
-            f"{name}: {entry.value} of the package {package} must be of the class {kind.__name__}, "
-            f"not {type(found).__name__}"
+            name,
+            f"{entry.value} of the package {package} must be of the class {kind.__name__}, not "
+            f"{type(found).__name__}",
         )
     return found
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from mdgan.errors import BadInput
 from mdgan.settings.layers import both, parts_of
+from mdgan.spelling import flag
 
 _NETWORKS = ("generator", "discriminator")
 _SAME_KEYS = ("lr", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm", "schedule")
@@ -35,13 +36,13 @@ class Gone(NamedTuple):
 GONE = {
     "join_token": Gone(None, "give credentials instead (`mdgan credentials new FILE` makes them)"),
     "relay": Gone("auto", "discriminators go through the server where it cannot be helped"),
-    "tune": Gone(False, "add --vectorize if `mdgan plan` says that it pays"),
-    "dp_repeatable": Gone(False, "noise is never repeatable; --dp-noise 0 adds none"),
+    "tune": Gone(False, f"add {flag('vectorize')} if `mdgan plan` says that it pays"),
+    "dp_repeatable": Gone(False, f"noise is never repeatable; {flag('dp_noise', 0)} adds none"),
     "ada_images": Gone(500_000, "it is 500000, as in the paper"),
-    "slot_rounds": Gone(3, "--slots auto tries one more after 3 rounds"),
-    "time_window": Gone(None, "--placement lb forgets nothing"),
+    "slot_rounds": Gone(3, f"{flag('slots', 'auto')} tries one more after 3 rounds"),
+    "time_window": Gone(None, f"{flag('placement', 'lb')} forgets nothing"),
     "data_buffer": Gone("auto", "how much is read ahead follows from the samples' size"),
-    "tensorboard": Gone(False, "give --tracker tensorboard"),
+    "tensorboard": Gone(False, f"give {flag('tracker', 'tensorboard')}"),
 }
 
 SAME = {"all_reduce": {"ring": "star"}}
@@ -69,7 +70,7 @@ def modern(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
             found["tracker"] = f"tensorboard,{before}" if before else "tensorboard"
         elif name in GONE:
             if value not in (None, GONE[name].default):
-                raise BadInput(f"{source}: {name!r} is no setting any more; {GONE[name].why}")
+                raise BadInput(source, f"{name!r} is no setting any more", GONE[name].why)
         elif name not in RENAMED and name not in _OF_BOTH:
             same = SAME.get(name, {}).get(value) if isinstance(value, str) else None
             found.setdefault(name, value if same is None else same)
@@ -85,14 +86,14 @@ def answer(name: str, value: object) -> str | None:
     Args:
         value: what the user gives; None if nothing follows the flag.
     """
-    flag = "--" + name.replace("_", "-")
+    asked = f"{flag(name)}"
     if name in GONE:
-        return f"{flag}: is no setting any more; {GONE[name].why}"
+        return f"{asked}: is no setting any more; {GONE[name].why}"
     shown = "VALUE" if value is None else str(value)
     if name in _OF_BOTH:
-        both_of = " ".join(f"--{network}-optimizer {name}={shown}" for network in _NETWORKS)
-        return f"{flag}: is now a key of each optimizer; write {both_of}"
+        ways = (flag(f"{network}_optimizer", f"{name}={shown}") for network in _NETWORKS)
+        return f"{asked}: is now a key of each optimizer; write {' '.join(map(format, ways))}"
     if name not in RENAMED:
         return None
     new, form = RENAMED[name]
-    return f"{flag}: write --{new.replace('_', '-')} {form.format(shown)}"
+    return f"{asked}: write {flag(new, form.format(shown))}"

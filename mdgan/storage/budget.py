@@ -12,7 +12,9 @@ from pathlib import Path
 
 import psutil
 
-SETTING = "--set file_memory=GIB"
+from mdgan.spelling import key
+
+SETTING = key("file_memory", "GIB")
 _ALWAYS_BYTES = 1 << 30
 _TIMES_STORED = 800
 """Pictures of one colour, masks and columns that hardly change get as small as that."""

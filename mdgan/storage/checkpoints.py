@@ -12,7 +12,7 @@ from mdgan.errors import BadInput
 from mdgan.storage import whole_file
 from mdgan.storage.fence import Fenced
 from mdgan.storage.foreign_file import read_whole
-from mdgan.storage.manifest import Manifest, Newer
+from mdgan.storage.manifest import SERVER, Manifest, Newer
 from mdgan.storage.state_file import Damaged, StoredFile, check_file, read_state
 
 SERVER_FILE = "server.safetensors"
@@ -115,7 +115,7 @@ class Checkpoints:
                     check_file(folder, stored)
                 return manifest, passed_over
             except Newer as error:
-                raise BadInput(f"{folder}: {error}; update mdgan") from error
+                raise BadInput(folder, error, "update mdgan") from error
             except Damaged as error:
                 passed_over.append(f"checkpoint of iteration {iteration}: {error}")
         return None, passed_over
@@ -139,6 +139,13 @@ class Checkpoints:
                 with contextlib.suppress(Damaged):
                     return read_state(folder, stored)
         return None
+
+    def states_of(self, manifest: Manifest) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """The states of a checkpoint that are on this machine, by worker; first 0, the server's."""
+        for owner in sorted(manifest.files, key=lambda name: (name != SERVER, len(name), name)):
+            state = self.find(manifest.iteration, manifest.files[owner])
+            if state is not None:
+                yield 0 if owner == SERVER else int(owner), state
 
     def lend(self, before: int, iteration: int, files: Iterable[StoredFile]) -> None:
         """Puts files of an earlier checkpoint into a later one, too."""

@@ -15,6 +15,7 @@ MOST_PICTURE_BYTES = 1 << 26
 MOST_RECORDS_BYTES = 1 << 32
 """Of a file that is read line by line."""
 LONGEST_LINE_BYTES = 1 << 23
+_END_BYTES = 1 << 14
 
 
 def open_regular(path: Path, most_bytes: int | None = None) -> BufferedReader:
@@ -69,3 +70,14 @@ def _check(status: os.stat_result, path: Path, most_bytes: int | None) -> None:
 def _check_size(size: int, path: Path, most_bytes: int | None) -> None:
     if most_bytes is not None and size > most_bytes:
         raise OSError(EINVAL, f"is larger than {most_bytes >> 10:,} KiB", str(path))
+
+
+def ends_of(path: Path) -> bytes:
+    """The length, beginning and end of a file, or of each file in a folder; raises OSError."""
+    if path.is_dir():
+        return b"".join(ends_of(each) for each in sorted(path.iterdir()) if each.is_file())
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        begin = file.read(_END_BYTES)
+        file.seek(max(len(begin), size - _END_BYTES))
+        return b"%d %b%b" % (size, begin, file.read(_END_BYTES))

@@ -232,8 +232,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             names = file.keys()
             return {name: file.get_tensor(name) for name in names}, fields
     except FileNotFoundError as error:
-        raise BadInput(f"{path}: is missing") from error
+        raise BadInput(path, "is missing") from error
     except OSError as error:
-        raise BadInput(f"{path}: damaged ({error.strerror or error})") from error
+        raise BadInput(path, f"damaged ({error.strerror or error})") from error
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: damaged ({error})") from error
+        raise BadInput(path, f"damaged ({error})") from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from mdgan.errors import writing
+from mdgan.spelling import Mention, output
 from mdgan.storage.foreign_file import open_regular
 
 OWNER_ALONE = 0o600  # the mode of files that hold a secret, or what was learnt from samples
@@ -27,9 +28,9 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
         file.write(data)
 
 
-def write_output(flag: str, path: Path, data: bytes) -> None:
-    """Writes a file that the user asked for, completely or not at all."""
-    with writing(f"{flag} {path}"):
+def write_output(path: Path, data: bytes, setting: Mention | None = None) -> None:
+    """Writes a file that the user asked for (by `setting`, or `-o`), completely or not at all."""
+    with writing(setting or output(path)):
         write_whole(path, data)
 
 

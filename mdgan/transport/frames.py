@@ -137,7 +137,7 @@ def decode(frame: Frame) -> Message:
     # A RecursionError, for lists within lists, is a RuntimeError.
     except (safetensors.SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise WireError(f"damaged {frame.kind} message: {one_line(error)}") from error
-    return Message(frame.kind, frame.iteration, fields, tensors)
+    return Message(frame.kind, frame.iteration, fields, tensors=tensors)
 
 
 def next_frame(pieces: Iterator[Piece], accepts: Mapping[str, Most]) -> Frame | None:
@@ -172,7 +172,7 @@ def next_frame(pieces: Iterator[Piece], accepts: Mapping[str, Most]) -> Frame | 
             raise WireError(f"a {first.kind} message ends too early")
         piece = following
     body = parts[0] if len(parts) == 1 else b"".join(parts)
-    return Frame(first.kind, first.iteration, body, first.taker)
+    return Frame(first.kind, first.iteration, body, taker=first.taker)
 
 
 def frames_of(pieces: Iterator[Piece], accepts: Mapping[str, Most]) -> Iterator[Frame]:

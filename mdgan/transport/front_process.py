@@ -204,7 +204,9 @@ class FrontProcess:
                     del callers[caller.name]
 
         client = caller.socket
-        caller.end = await join(client, server, caller.said, _STRANGER_BYTES, forget)
+        caller.end = await join(
+            client, server, caller.said, most_bytes=_STRANGER_BYTES, on_end=forget
+        )
         caller.said = b""
 
     def _obey(self) -> None:

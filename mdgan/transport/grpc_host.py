@@ -12,6 +12,7 @@ import grpc
 from mdgan.credentials.permit import HOST_NAME, SERVER_NAME
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
+from mdgan.transport import streams
 from mdgan.transport.base import RELAY
 from mdgan.transport.frames import (
     CutOff,
@@ -29,15 +30,6 @@ from mdgan.transport.links_pb2 import Nothing, Order, Piece, Time
 from mdgan.transport.parcel_service import ParcelService, fetch
 from mdgan.transport.parcels import NothingThere, Parcels
 from mdgan.transport.plain_socket import PlainSocket, knock
-from mdgan.transport.streams import (
-    CLOCK,
-    TAKE_PART,
-    Outbox,
-    close,
-    is_place,
-    open_channel,
-    reason_of,
-)
 from mdgan.transport.until import Inbox, Until
 
 _CLOCK_QUESTIONS = 5
@@ -85,12 +77,12 @@ class GrpcHostTransport(HostTransport):
         said = {**hello, "purpose": "join", "listens": None}
         if accepts_from_hosts and parcels_at is not None:
             said["listens"] = self._service.serve(parcels_at, timeouts)
-        self._outbox = Outbox()
+        self._outbox = streams.Outbox()
         self._outbox.put(encode(Message(Kind.HELLO, 0, said)))
-        self._way: Outbox | PlainSocket = self._outbox  # to the server
+        self._way: streams.Outbox | PlainSocket = self._outbox  # to the server
         self._over = threading.Event()
-        self._channel = open_channel(place, identity, SERVER_NAME, timeouts)
-        take_part: Any = self._channel.stream_stream(TAKE_PART, None, Piece.FromString)
+        self._channel = streams.open_channel(place, identity, SERVER_NAME, timeouts=timeouts)
+        take_part: Any = self._channel.stream_stream(streams.TAKE_PART, None, Piece.FromString)
         self._call = take_part(self._outbox.pieces())
         first: Inbox[dict[str, Any] | Exception] = Inbox()
         self._reader = threading.Thread(
@@ -118,7 +110,7 @@ class GrpcHostTransport(HostTransport):
         self._service.stop(grace_seconds)
         self._reader.join(grace_seconds)
         self._outbox.end()
-        close(self._channel)
+        streams.close(self._channel)
 
     def _read(self, place: str, first: Inbox[dict[str, Any] | Exception]) -> None:
         """Feeds the inbox until the server says goodbye or is gone."""
@@ -131,7 +123,7 @@ class GrpcHostTransport(HostTransport):
             reason = self._why_gone() if isinstance(error, CutOff) else str(error)
         except grpc.RpcError as error:
             first.put(error)
-            reason = reason_of(error)
+            reason = streams.reason_of(error)
         self.lose_server(reason)
         self._way.cut()
         self._outbox.end()
@@ -160,12 +152,12 @@ class GrpcHostTransport(HostTransport):
     def _why_gone(self) -> str:
         """Why the connection is gone; gRPC may tell so a moment after the other one has ended."""
         if self._over.wait(_GONE_SECONDS) and self._call.code() is not grpc.StatusCode.OK:
-            return reason_of(self._call)
+            return streams.reason_of(self._call)
         return "its connection closed"
 
     def _ask_clock(self) -> float:
         """Seconds to add to this machine's monotonic clock to get the server's (Cristian 1989)."""
-        ask = self._channel.unary_unary(CLOCK, Nothing.SerializeToString, Time.FromString)
+        ask = self._channel.unary_unary(streams.CLOCK, Nothing.SerializeToString, Time.FromString)
         best = math.inf, 0.0
         for _ in range(_CLOCK_QUESTIONS):
             asked = time.monotonic()
@@ -195,12 +187,12 @@ class GrpcHostTransport(HostTransport):
     def _fetch(self, giver: int, iteration: int, address: Any, ticket: str) -> Frame:
         order = Order(giver=giver, iteration=iteration, taker=self.host, ticket=ticket)
         if address == RELAY:
-            return fetch(self._channel, order, self._from_hosts, self._swap_seconds)
+            return fetch(self._channel, order, self._from_hosts, timeout_seconds=self._swap_seconds)
         # A server that lies could name a socket of this machine, or have names looked up.
-        if not isinstance(address, str) or (self._has_ports and not is_place(address)):
+        if not isinstance(address, str) or (self._has_ports and not streams.is_place(address)):
             raise NothingThere("its address is unknown")
-        channel = open_channel(address, self._identity, HOST_NAME, self._timeouts)
+        channel = streams.open_channel(address, self._identity, HOST_NAME, timeouts=self._timeouts)
         try:
-            return fetch(channel, order, self._from_hosts, self._swap_seconds)
+            return fetch(channel, order, self._from_hosts, timeout_seconds=self._swap_seconds)
         finally:
-            close(channel)
+            streams.close(channel)

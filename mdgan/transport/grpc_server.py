@@ -220,7 +220,9 @@ class GrpcServerTransport(ServerTransport):
             come = outbox.frames
         stream = _Stream(context, self._guard.caller(context), outbox)
         owner = stream.caller.certificate or f"host {newcomer.told['host']}"
-        guest = self.let_in(newcomer.told["host"], newcomer.told, stream, owner, most_bytes)
+        guest = self.let_in(
+            newcomer.told["host"], newcomer.told, stream, owner=owner, most_bytes=most_bytes
+        )
         stream.watch()
         parcels = newcomer.parcels if relayed else {}
         work = guest, stream, come, newcomer.accepts, parcels
@@ -240,11 +242,12 @@ class GrpcServerTransport(ServerTransport):
                 told = {name: hello.get(name) for name in ("host", "workers", "listens")}
                 del hello
         except (frames.WireError, grpc.RpcError) as error:
-            self._guard.refuse(caller, context, str(error), grpc.StatusCode.INVALID_ARGUMENT)
+            code = grpc.StatusCode.INVALID_ARGUMENT
+            self._guard.refuse(caller, context, str(error), code=code)
         num_workers = len(told["workers"] or ())
-        accepts, parcels = self._accepts_from(num_workers), self._parcels_from(num_workers)
+        parcels = self._parcels_from(num_workers)
         told["listens"] = self._place_of(told, context.peer()) if parcels else None
-        return _Newcomer(told, welcome, accepts, parcels)
+        return _Newcomer(told, welcome, self._accepts_from(num_workers), parcels=parcels)
 
     def _take_from(
         self,
@@ -269,7 +272,7 @@ class GrpcServerTransport(ServerTransport):
                     self.parcels.laid_out(guest.host, frame.iteration)
                 elif frame.kind in parcels:
                     # Its workers are shared out among takers: all together are not more than one.
-                    self.parcels.put(guest.host, frame.taker, frame, most_bytes)
+                    self.parcels.put(guest.host, frame.taker, frame, most_bytes=most_bytes)
                 else:
                     if not self.await_room(guest, SLOW_SECONDS):
                         what = "nothing more is read of it while so much that it has sent waits"
@@ -342,7 +345,9 @@ class GrpcServerTransport(ServerTransport):
 
     def _reaches(self, place: str) -> bool:
         """Whether a host of this run listens there, as far as the server can tell."""
-        channel = streams.open_channel(place, self._access.identity, HOST_NAME, self._timeouts)
+        channel = streams.open_channel(
+            place, self._access.identity, HOST_NAME, timeouts=self._timeouts
+        )
         try:
             grpc.channel_ready_future(channel).result(_REACH_SECONDS)
         except grpc.FutureTimeoutError:

@@ -192,9 +192,9 @@ class Guard(grpc.ServerInterceptor):
             permit.fingerprint if is_own else address,
             f"certificate {permit.fingerprint[:12]} at {address}",
             self._access.most_ranks if permit.ranks is None else len(permit.ranks),
-            permit,
-            permit.fingerprint if is_own else "",
-            known,
+            permit=permit,
+            certificate=permit.fingerprint if is_own else "",
+            address=known,
         )
 
     def refuse(
@@ -206,7 +206,7 @@ class Guard(grpc.ServerInterceptor):
     ) -> NoReturn:
         """Ends a call, and tells so; ends the connection of one that is refused all the time."""
         with self._lock:
-            bucket = self._bucket(caller, "refused", REFUSALS_IN_A_ROW, REFUSALS_A_SECOND)
+            bucket = self._bucket(caller, "refused", REFUSALS_IN_A_ROW, a_second=REFUSALS_A_SECOND)
             is_abuse = not bucket.take()
         if self._front is not None and (is_abuse or self.why_outdated(caller)):
             self._front.end(context.peer())
@@ -250,11 +250,11 @@ class Guard(grpc.ServerInterceptor):
         if reason := self.why_outdated(caller):
             self.refuse(caller, context, reason)
         if refusal := self._enter(caller, kind, context):
-            self.refuse(caller, context, refusal, grpc.StatusCode.RESOURCE_EXHAUSTED)
+            self.refuse(caller, context, refusal, code=grpc.StatusCode.RESOURCE_EXHAUSTED)
         try:
             if handler is None:
                 reason = "it asks for what is not here"
-                self.refuse(caller, context, reason, grpc.StatusCode.UNIMPLEMENTED)
+                self.refuse(caller, context, reason, code=grpc.StatusCode.UNIMPLEMENTED)
             if self._front is not None:
                 self._front.let(context.peer())
             first = self._first(caller, requests, context)
@@ -279,7 +279,7 @@ class Guard(grpc.ServerInterceptor):
             return next(requests)
         except (StopIteration, grpc.RpcError):
             reason = "it asks nothing, or nothing that can be read"
-            self.refuse(caller, context, reason, grpc.StatusCode.INVALID_ARGUMENT)
+            self.refuse(caller, context, reason, code=grpc.StatusCode.INVALID_ARGUMENT)
         finally:
             in_time.cancel()
 
@@ -289,13 +289,15 @@ class Guard(grpc.ServerInterceptor):
         victim = None
         with self._lock:
             a_second = _JOINS_A_SECOND if kind == "TakePart" else A_SECOND
-            bucket = self._bucket(caller, kind, IN_A_ROW * (1 + caller.num_ranks), a_second)
+            bucket = self._bucket(
+                caller, kind, IN_A_ROW * (1 + caller.num_ranks), a_second=a_second
+            )
             if not bucket.take():
                 return f"its {kind} calls come too often"
             own = self._open.setdefault(caller.identity, {})
             if sum(call.kind == kind for call in own.values()) >= most:
                 return f"it has {most} {kind} calls already, as many as it may have at a time"
-            own[context] = _Call(caller, kind, context, bucket)
+            own[context] = _Call(caller, kind, context, bucket=bucket)
             if sum(map(len, self._open.values())) > MOST_CALLS:
                 victim = [*max(self._open.values(), key=len).values()][-1]
         if victim is not None:

@@ -121,7 +121,7 @@ class HostTransport(ABC):
         begin = time.monotonic()
         try:
             address, ticket = addresses.get(giver), tickets.get(giver, "")
-            frame = self._fetch(giver, iteration, address, ticket)
+            frame = self._fetch(giver, iteration, address, ticket=ticket)
             if frame.iteration != iteration:
                 raise WireError(f"it gave what is of iteration {frame.iteration}")
             return base.Received(giver, decode(frame), len(frame.body))

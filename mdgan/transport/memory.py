@@ -24,7 +24,7 @@ class MemoryNetwork:
         """Adds a host and tells the server; an earlier link of the same host is gone."""
         welcome = self.server.decide({"purpose": "join", "host": host, **hello})
         if isinstance(welcome, str):
-            raise BadInput(f"the server refused this host: {welcome}")
+            raise BadInput("the server refused this host", welcome)
         self.hosts[host] = end = self.make_host(host, welcome)
         end.guest = self.server.let_in(host, hello, end)
         return end
@@ -86,6 +86,6 @@ class MemoryHostTransport(HostTransport):
         if giver not in self._network.hosts:
             raise NothingThere("its address is unknown")
         parcels = self._network.server.parcels
-        frame = parcels.wait_for(giver, iteration, self.host, ticket)
+        frame = parcels.wait_for(giver, iteration, self.host, ticket=ticket)
         parcels.fetched(giver, iteration, self.host)
         return frame

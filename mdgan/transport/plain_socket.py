@@ -206,7 +206,7 @@ class PlainSocket:
         # Memory is taken only for as much again as has come.
         while len(body) < size:
             body += self._read(bytearray(min(size - len(body), len(body))))
-        return Frame(kind, iteration, bytes(body), taker)
+        return Frame(kind, iteration, bytes(body), taker=taker)
 
     def _read(self, into: bytearray) -> bytearray:
         try:

@@ -184,7 +184,7 @@ class ServerTransport:
             hello: what others need to know of it.
             owner: see `Guest`; `most_bytes`, too.
         """
-        guest = Guest(host, line, owner, most_bytes)
+        guest = Guest(host, line, owner, most_bytes=most_bytes)
         with self._lock:
             before = self._guests.get(host)
             if before is not None:

@@ -36,7 +36,7 @@ def ask(
         Interrupted: asked to stop.
     """
     metadata = () if gives_back is None else ((GIVES_BACK, str(gives_back)),)
-    with _told(place, identity, timeouts, ASK, metadata) as told:
+    with _told(place, identity, timeouts, method=ASK, metadata=metadata) as told:
         return until.take(told)
 
 
@@ -52,7 +52,7 @@ def watch(
     Returns:
         `ended` if it said goodbye, `lost` if its connection broke or it fell silent.
     """
-    with _told(place, identity, timeouts, WATCH) as told:
+    with _told(place, identity, timeouts, method=WATCH) as told:
         on_welcome(until.take(told))
         try:
             while True:
@@ -72,7 +72,7 @@ def _told(
     metadata: tuple[tuple[str, str], ...] = (),
 ) -> Iterator[Inbox[Mapping[str, Any] | Exception]]:
     """What a server answers, for a thread that looks up often."""
-    channel = open_channel(place, identity, SERVER_NAME, timeouts)
+    channel = open_channel(place, identity, SERVER_NAME, timeouts=timeouts)
     ask: Any = channel.unary_stream(method, Nothing.SerializeToString, Welcome.FromString)
     told: Inbox[Mapping[str, Any] | Exception] = Inbox()
     answers = ask(Nothing(), metadata=metadata)

@@ -34,6 +34,7 @@ def drawn(output: str) -> list[str]:
     return re.findall(r"^ +(\d+ \| .*)$", output, flags=re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_two_faults_and_what_is_told_of_them(tmp_path: Path) -> None:
     """Seed 3 draws a worker that is killed, and one that halts for less than is noticed."""
     flags = ["--seed", "3", "--faults", "2", "--kinds", "kill,stop", "--", *SMALL, "--out", "run"]

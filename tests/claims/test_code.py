@@ -32,7 +32,9 @@ OPENS_PORTS = {
     "mdgan/launch/addresses.py": "tries whether an address is free, and closes",
     "mdgan/launch/minder.py": "the same",
     "mdgan/cli/chaos.py": "the same",
-    "mdgan/launch/torchrun_store.py": "asks the store of torchrun, and serves none",
+    "mdgan/nvflare/tunnel.py": "on loopback, for hosts behind the tunnel",
+    "mdgan/nvflare/server.py": "tries whether a port of loopback is free, and closes",
+    "mdgan/transport/torchrun_store.py": "asks the store of torchrun, and serves none",
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -76,8 +77,8 @@ def what_leaves(
                 found = answer.clone(), self.weights.get(n, 1.0)
                 answers[n, str(question.kind), question.iteration] = found
 
-    def told(_counted: Any, *, schedule: Any, **_about: Any) -> Tensor:
-        return torch.tensor(noisy[int(schedule.whose.split()[-1]) - 1])
+    def told(_counted: Any, *, schedule: Any, **_about: Any) -> Any:
+        return SimpleNamespace(tell=torch.tensor(noisy[int(schedule.whose.split()[-1]) - 1]).double)
 
     def heard(network: LyingNetwork, number: int, hello: Any) -> Any:
         said[number, "HELLO", 0] = [hello["num_samples"], hello["class_counts"]], []
@@ -85,7 +86,7 @@ def what_leaves(
 
     with pytest.MonkeyPatch.context() as change:
         make_noise_known(change)
-        change.setattr(counts, "noisy_counts", told)
+        change.setattr(counts, "paid_counts", told)
         change.setattr(host, "Leaving", Heard)
         change.setattr(LyingNetwork, "join", heard)
         change.setattr(processes, "MemoryNetwork", partial(LyingNetwork, lies))
@@ -126,7 +127,11 @@ SECURE = ("--sampling", "random", "--secure-aggregation")
 
 @pytest.mark.parametrize(
     ("flags", "lies"),
-    [((), Overhears), (SECURE, Overhears), (SECURE, TellsOfOneClass)],
+    [
+        ((), Overhears),
+        pytest.param(SECURE, Overhears, marks=pytest.mark.slow),
+        (SECURE, TellsOfOneClass),
+    ],
     ids=["in the clear", "in secure sums", "to a server that lies"],
 )
 @claim(

@@ -85,7 +85,7 @@ def test_no_certificate_stands_for_the_ranks_of_another_one() -> None:
     hosts = Hosts(5, sharing=NoiseSharing(5), certificates=own)
     with pytest.raises(NotMasked, match="all but 4 of the 5 workers"):
         hosts.answer(1, torch.zeros(2, 3), hosts.question(parties={"0": [1, 2, 3, 4]}))
-    liar = HostKeys([4, 5], own[4]).begin(RUN)
+    liar = HostKeys([4, 5], own[4]).make_key(RUN)
     hosts.masks[1].keys.learn([liar])
     assert hosts.masks[1].keys.refused == {4}
     message = hosts.answer(1, torch.zeros(2, 3), hosts.question(2, parties={"0": [1, 2, 3, 4]}))

@@ -170,7 +170,7 @@ def test_under_differential_privacy_hosts_tell_no_counts_and_no_sums(tmp_path: P
         return original(network, host, hello)
 
     original = LyingNetwork.join
-    flags = ["--iterations", "4", "--eval-interval", "2", "--set", "eval_samples=64"]
+    flags = ["--iterations", "2", "--eval-interval", "2", "--set", "eval_samples=64"]
     private = ["--dp-noise", "1.5", "--dp-delta", "0.0001"]
     with (
         patch.object(processes, "MemoryNetwork", partial(LyingNetwork, lies)),

@@ -17,8 +17,8 @@ from mdgan.errors import BadInput
 from mdgan.inspect.chrome_trace import chrome_trace
 from mdgan.inspect.evaluate import evaluate_run
 from mdgan.launch.beginning import continuation
-from mdgan.launch.prepare import prepare
-from mdgan.launch.resolve import resolve
+from mdgan.launch.checked import prepare
+from mdgan.launch.given import Given
 from mdgan.observe.live_view import follow
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import RunDirectory
@@ -47,8 +47,8 @@ def read_any_config(data: bytes) -> None:
         path = Path("settings.json")
         path.write_bytes(data)
         layers = read_layers(path, {})
-        resolve(layers, "mdgan")
-        prepare(*layers)
+        Given([{"algorithm": "mdgan"}, *layers]).named()
+        prepare(Given(layers))
 
 
 def read_any_settings(settings: Mapping[str, Any]) -> None:
@@ -109,8 +109,8 @@ def resume_on(files: Mapping[str, bytes]) -> None:
     """Goes on with a run with other contents in some files, up to where it would train."""
     with damaged_run(files) as path, chdir(path.parent), refused_in_one_line():
         layers = read_layers(None, {"iterations": 9}, path)
-        resolve(layers, "mdgan")
-        prepared = prepare(*layers, continues=path)
+        Given([{"algorithm": "mdgan"}, *layers]).named()
+        prepared = prepare(Given(layers, continues=path))
         run = RunDirectory.open(path)
         run.cut_after(continuation(run, prepared.config).manifest.iteration)
 

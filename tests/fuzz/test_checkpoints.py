@@ -45,7 +45,7 @@ def headers() -> st.SearchStrategy[bytes]:
     return st.builds(build, tables, sizes, st.binary(max_size=48))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(
     st.binary(max_size=300)
     | mutations(st.just(MANIFEST))
@@ -60,7 +60,7 @@ def test_any_bytes_as_a_manifest(data: bytes) -> None:
     checkpoints.read_any_manifest(data)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(
     st.dictionaries(
         st.sampled_from(sorted(json.loads(MANIFEST))), json_values, min_size=1, max_size=2
@@ -72,7 +72,7 @@ def test_any_value_in_a_manifest(changes: dict[str, Any]) -> None:
     checkpoints.read_manifest(sealed({**json.loads(MANIFEST), **changes}))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(st.binary(max_size=300) | mutations(st.just(STATE)) | headers())
 @example(STATE)
 @example(b"")

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from mdgan.launch.resolve import known_settings
+from mdgan.launch.given import known_settings
 from mdgan.settings.retired import GONE, RENAMED
 from tests.fuzz import config_files
+from tests.marks import examples
 
 DEEP = b"[" * 3000
 LONG = b'{"iterations": ' + b"9" * 5000 + b"}"
@@ -57,7 +58,7 @@ UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
 
 quickly = settings(
     deadline=None,
-    max_examples=8,
+    max_examples=examples(4),
     suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow],
 )
 
@@ -79,7 +80,7 @@ def changed(name: str) -> st.SearchStrategy[dict[str, Any]]:
     return changes.map(lambda change: {**of_the_run(name), **change})
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(25))
 @given(any_bytes | json_values.map(json.dumps).map(str.encode))
 @example(DEEP)
 @example(LONG)
@@ -89,7 +90,7 @@ def test_any_bytes_as_a_config_file(data: bytes) -> None:
     config_files.read_any_config(data)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.dictionaries(st.sampled_from(NAMES), json_values | texts | numbers, max_size=4))
 @example({"world_size": 10**12})
 @example({"world_size": 10**5, "ranks": "0..99999"})
@@ -135,7 +136,7 @@ def test_any_value_in_a_runs_files(data: st.DataObject) -> None:
     config_files.evaluate_on(files)
 
 
-@settings(deadline=None, max_examples=8, phases=UNSHRUNK)
+@settings(deadline=None, max_examples=examples(3), phases=UNSHRUNK)
 @given(st.lists(records, max_size=8), st.booleans())
 @example([{"iteration": 3, "event": "resumed"}], False)
 @example([{"iteration": 3, "event": "lost", "workers": [HUGE]}], True)

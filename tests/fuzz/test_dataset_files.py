@@ -14,6 +14,7 @@ from PIL import Image
 
 from tests.fuzz import dataset_files
 from tests.fuzz.seeds import mutations, search_a_minute
+from tests.marks import examples
 
 FIRST_BATCH = "cifar-10-batches-py/data_batch_2"
 VALUES = (
@@ -71,7 +72,7 @@ def of_the_file(name: str, file: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "celeba"])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20))
 @given(st.data())
 def test_any_bytes_in_a_file(name: str, data: st.DataObject) -> None:
     file = data.draw(st.sampled_from(dataset_files.FILES[name]))
@@ -79,20 +80,20 @@ def test_any_bytes_in_a_file(name: str, data: st.DataObject) -> None:
     dataset_files.read(name, file, data.draw(mutations(st.just(whole)) | st.binary(max_size=200)))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(50))
 @given(mutations(st.sampled_from(pictures())) | st.binary(max_size=100))
 def test_any_bytes_as_a_picture(data: bytes) -> None:
     dataset_files.read("folder", dataset_files.FILES["folder"][0], data)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20))
 @given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES), min_size=1, max_size=2))
 def test_any_value_of_a_name_in_a_dataset_file(values: dict[str, str]) -> None:
     lines = "".join(f"{name} = {value}\n" for name, value in values.items())
     dataset_files.load_file((DATASET + lines).encode())
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(15))
 @given(st.sets(st.sampled_from(NAMES[:5]), min_size=1), st.binary(max_size=30))
 def test_a_dataset_file_that_misses_names(missing: set[str], more: bytes) -> None:
     dataset_files.load_file(f"{DATASET}\ndel {', '.join(sorted(missing))}\n".encode())

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from tests.fuzz.seeds import mutations, search_a_minute, seeds
 from tests.fuzz.targets import TARGETS
+from tests.marks import examples
 
 NAMES = pytest.mark.parametrize("name", TARGETS)
-quick = settings(deadline=None, max_examples=150)
+quick = settings(deadline=None, max_examples=examples(50))
 
 
 @NAMES

@@ -86,7 +86,8 @@ def test_another_dataset_file_is_named() -> None:
 
 
 def test_a_join_that_fails_blocks_no_rank_and_a_newcomer_says_what_it_holds(tmp_path: Path) -> None:
-    running = training(tmp_path, *SHORT, "--world-size", "3", "--eval-interval", "20")
+    scored = ["--eval-interval", "20", "--set", "eval_samples=100"]
+    running = training(tmp_path, *SHORT, "--world-size", "3", *scored)
     wait_until(lambda: bool(read_events(running.folder, "scores")), "the first scores")
     wrong = finish(start([*MDGAN, "join", "run", "--data-dir", "nowhere"], tmp_path))
     check_refused(wrong, "--data-dir nowhere")

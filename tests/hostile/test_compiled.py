@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from mdgan.launch.checked import prepare
+from mdgan.launch.given import Given
 from mdgan.launch.guests import of_the_run
-from mdgan.launch.prepare import prepare
 from tests.claims.registry import claim
 from tests.processes import QUICK, check_refused, ended_well, run
 
@@ -45,7 +46,7 @@ FLAGS = ["--dataset", "tells", "--datasets-dir", ".", "--iterations", "2", "--th
 NOBODY = 65534
 
 
-def folders_of_torch(folder: Path, **variables: Any) -> set[str]:
+def folders_of_torch(folder: Path, *flags: str, **variables: Any) -> set[str]:
     """Where the processes of a run look for what torch has compiled."""
     (folder / "tells.py").write_text(TELLS)
     (folder / "tmp").mkdir(exist_ok=True)
@@ -54,10 +55,10 @@ def folders_of_torch(folder: Path, **variables: Any) -> set[str]:
         "TMPDIR": str(folder / "tmp"),
         **variables,
     }
-    ended_well(run("train", *FLAGS, "--world-size", "3", "--out", "run", cwd=folder, **own),
-               folder / "run", 2)  # fmt: skip
+    command = ["train", *FLAGS, "--world-size", "3", *flags, "--out", "run"]
+    ended_well(run(*command, cwd=folder, **own), folder / "run", 2)
     told = [json.loads(path.read_text()) for path in folder.glob("told-*.json")]
-    assert len(told) > 1, "the server and its hosts are processes of their own"
+    assert flags or len(told) > 1, "the server and its hosts are processes of their own"
     return {place for places in told for place in places}
 
 
@@ -95,7 +96,8 @@ def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, how: str)
         if os.geteuid() != 0:
             pytest.skip("needs root to give a folder to another user")
         os.chown(own, NOBODY, NOBODY)
-    told = {Path(place).parent for place in folders_of_torch(tmp_path)}
+    alone = [] if how == "open to all" else ["--transport", "memory"]
+    told = {Path(place).parent for place in folders_of_torch(tmp_path, *alone)}
     assert len(told) == 1
     (new,) = told
     assert new.parent == tmp_path / "tmp"
@@ -107,7 +109,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, how: str)
 @claim("compiled", "TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR stay as you have set them.")
 def test_what_the_user_says_stays(tmp_path: Path) -> None:
     mine = {name: str(tmp_path / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
-    assert folders_of_torch(tmp_path, **mine) == set(mine.values())
+    assert folders_of_torch(tmp_path, "--transport", "memory", **mine) == set(mine.values())
     assert not (tmp_path / "cache" / "mdgan" / "compiled").exists()
 
 
@@ -124,6 +126,6 @@ def test_without_any_private_folder_nothing_is_compiled(tmp_path: Path) -> None:
 @claim("host-settings", "A server sets no setting of a host's machine")
 def test_no_server_makes_a_host_compile() -> None:
     said: dict[str, Any] = {"world_size": 3, "iterations": 10}
-    identity = prepare({**said, "compile": True}).identity
-    assert identity == prepare(said).identity, "each machine decides for itself"
+    identity = prepare(Given([{**said, "compile": True}])).identity
+    assert identity == prepare(Given([said])).identity, "each machine decides for itself"
     assert "compile" not in of_the_run({**identity, "compile": True})

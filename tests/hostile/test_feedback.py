@@ -17,6 +17,7 @@ from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from tests.claims.registry import claim
 from tests.hostile.bench import RANK, TINY
+from tests.marks import mostly_slow
 from tests.processes import Finished, generator_bytes, read_events, read_metrics, run_here
 
 FLAGS = (
@@ -83,7 +84,7 @@ def run_with(lie: str, folder: Path, *flags: str, liar: int = RANK) -> Finished:
     return ran
 
 
-@pytest.mark.parametrize("lie", ["scaled", "reversed", "pulled"])
+@pytest.mark.parametrize("lie", mostly_slow(["scaled", "reversed", "pulled"], ["reversed"]))
 @claim(
     "opposing",
     "Feedback that for long opposes that of the others, or is more than three times as long, does "
@@ -99,7 +100,7 @@ def test_who_opposes_the_others_is_named_alone(tmp_path: Path, lie: str) -> None
     assert max(s for row in scores for n, s in row.items() if n != str(RANK)) < 8
 
 
-@pytest.mark.parametrize("workers", [3, 4, 6])
+@pytest.mark.parametrize("workers", mostly_slow([3, 4, 6], [4, 6]))
 @claim("few-name-nobody", "With fewer than five that answer nobody is, and a line says so")
 def test_who_knows_what_another_one_answers_has_nobody_named_in_its_place(
     tmp_path: Path, workers: int
@@ -125,7 +126,10 @@ def test_what_is_far_longer_than_usual_is_cut_and_may_be_let(tmp_path: Path) -> 
     assert "looks like" not in ran.errors
 
 
-@pytest.mark.parametrize("flags", [(), ("--secure-aggregation", "--kappa", "1")])
+@pytest.mark.parametrize(
+    "flags",
+    [(), pytest.param(("--secure-aggregation", "--kappa", "1"), marks=pytest.mark.slow)],
+)
 def test_an_honest_run_keeps_its_bits(tmp_path: Path, flags: tuple[str, ...]) -> None:
     for name, how in {"cut": (), "as it is": ("--set", "longest_answer=0")}.items():
         (tmp_path / name).mkdir()
@@ -134,17 +138,17 @@ def test_an_honest_run_keeps_its_bits(tmp_path: Path, flags: tuple[str, ...]) ->
     assert generator_bytes(with_cut) == generator_bytes(as_it_is)
 
 
-@pytest.mark.parametrize("lie", ["scaled", "reversed"])
+@pytest.mark.parametrize("lie", mostly_slow(["scaled", "reversed"], ["scaled"]))
 @claim(
     "opposing-in-sums",
     "With nine hosts or more a host that opposes the others for long is named, and not asked for"
     " feedback again.",
 )
 def test_in_secure_sums_it_is_named_alone_and_asked_no_more(tmp_path: Path, lie: str) -> None:
-    flags = ("--world-size", "10", "--secure-aggregation", "--iterations", "120")
+    flags = ("--world-size", "10", "--secure-aggregation", "--iterations", "60")
     ran = run_with(lie, tmp_path, *flags)
     assert ALONE in ran.errors
     assert ran.errors.count("looks like") == 1
     (row,) = read_events(tmp_path / lie, "attendance")
-    assert row["workers"].pop(str(RANK))["answered"] < 100
-    assert {counts["answered"] for counts in row["workers"].values()} == {120}
+    assert row["workers"].pop(str(RANK))["answered"] < 50
+    assert {counts["answered"] for counts in row["workers"].values()} == {60}

@@ -12,7 +12,7 @@ import torch
 from mdgan.credentials.files import write_shared
 from mdgan.credentials.identity import read_credentials
 from mdgan.errors import BadInput
-from mdgan.launch.host_folder import host_folder, run_key
+from mdgan.launch.claim import host_folder, run_key
 from mdgan.storage.checkpoints import Checkpoints, worker_file
 from mdgan.storage.state_file import write_state
 from tests.claims.registry import claim

@@ -62,7 +62,7 @@ class Substitutes(LyingServer):
         if message.kind != Kind.KEYS or host != VICTIM:
             return [message]
         (first, *others) = message.fields["keys"]
-        own = self._own.begin(b"any run")
+        own = self._own.make_key(b"any run")
         return [replace(message, fields={"keys": [{**own, "workers": first["workers"]}, *others]})]
 
 

@@ -12,8 +12,9 @@ from mdgan.records.rows import json_object
 from mdgan.records.run_directory import ENCODING_FILE, RunDirectory
 from mdgan.release.signing import MANIFEST_FILE
 from mdgan.release.verify import Trust, verify_bundle
-from mdgan.samples.table.reading import Problem, read_rows, texts_of_file
+from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.schema import Schema, WholeColumn
+from mdgan.samples.table.texts import Problem, texts_of_file
 from mdgan.storage import budget
 from tests.claims.registry import claim
 from tests.processes import run_here
@@ -72,11 +73,10 @@ def test_counts_that_are_none_are_refused(tmp_path: Path) -> None:
 def test_the_name_of_a_folder_moves_no_terminal(tmp_path: Path) -> None:
     folder = FakeRun(workers=2).write(tmp_path / "a\x1b[2J\x9b")
     (folder / "audit-log.jsonl").write_text("x")
-    for command in (["report"], ["watch"], ["trace"], ["log", "verify"]):
+    for command in (["watch"], ["trace"], ["log", "verify"]):
         ended = run_here(*command, folder.name, cwd=tmp_path)
         assert ended.output + ended.errors
         assert not {"\x1b", "\x9b"} & {*ended.output, *ended.errors}, ended
-    assert not {"\x1b", "\x9b"} & set((folder / "report.html").read_text())
 
 
 def test_parquet_reads_as_before(tmp_path: Path) -> None:

@@ -61,6 +61,6 @@ def test_a_server_without_a_role_tells_certificates_apart() -> None:
     eve, server = issued(AUTHORITY, "worker", 4, 5), issued(AUTHORITY, None)
     owners = []
     for rank in (4, 5):
-        told = HostKeys([rank], eve).begin(RUN)
+        told = HostKeys([rank], eve).make_key(RUN)
         owners.append(check_key(msgspec.convert(told, SignedKey), RUN, server))
     assert owners[0] == owners[1] != ""

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from mdgan.launch.host_folder import host_folder, run_key
+from mdgan.launch.claim import host_folder, run_key
 from mdgan.storage import whole_file
 from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints, worker_file
 from mdgan.storage.state_file import write_state
 from tests.claims.registry import claim
-from tests.processes import MDGAN, QUICK, ended_well, finish, start
+from tests.processes import QUICK, ended_well, run_here
 from tests.unit.storage.small import make_state, save_checkpoint
 
 NOBODY = 65534
@@ -31,16 +31,16 @@ def _umask(request: pytest.FixtureRequest) -> Iterator[None]:
     os.umask(before)
 
 
-@pytest.mark.parametrize("mask", ["000", "022"])
+@pytest.mark.usefixtures("_umask")
 @claim(
     "private-states",
     "Checkpoints of servers and hosts, canaries and what an audit reconstructs are files of mode "
     "0600 in folders of mode 0700, whatever your umask",
 )
-def test_no_other_user_reads_the_states_of_a_run(mask: str, tmp_path: Path) -> None:
-    flags = ["train", "--world-size", "3", *QUICK, "--workers-per-host", "1", "--out", "run"]
-    command = ["sh", "-c", f'umask {mask}; exec "$@"', "sh", *MDGAN, *flags]
-    ended_well(finish(start([*command, "--checkpoint-interval", "6"], tmp_path)), tmp_path / "run")
+def test_no_other_user_reads_the_states_of_a_run(tmp_path: Path) -> None:
+    flags = ["train", "--world-size", "3", *QUICK, "--transport", "memory", "--out", "run"]
+    flags += ["--workers-per-host", "1", "--checkpoint-interval", "6"]
+    ended_well(run_here(*flags, cwd=tmp_path), tmp_path / "run")
     states = tmp_path / "run" / "checkpoints"
     assert len([*states.rglob("*.safetensors")]) >= 3
     assert open_ones(states) == []

@@ -14,9 +14,9 @@ import pytest
 
 from mdgan.errors import BadInput
 from mdgan.launch import guests
-from mdgan.launch.find import NoServerYet, check_ours
-from mdgan.launch.private_folders import make_private_folder
+from mdgan.storage.private_folders import make_private_folder
 from mdgan.transport import plain_socket
+from mdgan.transport.find import NoServerYet, check_ours
 from mdgan.transport.frames import WireError
 from tests.claims.registry import claim
 from tests.processes import (
@@ -76,7 +76,7 @@ def test_the_group_of_one_user_is_no_other_user(
 ) -> None:
     """Many systems make such a group for each user, and let it write to the user's folders."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    group, user = "mdgan.launch.private_folders.grp", "mdgan.launch.private_folders.pwd"
+    group, user = "mdgan.storage.private_folders.grp", "mdgan.storage.private_folders.pwd"
     alice = type("User", (), {"pw_name": "alice", "pw_gid": OTHER_GROUP})
     bob = type("User", (), {"pw_name": "bob", "pw_gid": OTHER_GROUP})
     os.chown(tmp_path, 0, OTHER_GROUP)
@@ -174,7 +174,7 @@ def test_a_host_leaves_the_server_of_another_user(
 @claim("private-folder", "it looks each time that it looks for the server")
 def test_a_host_does_not_return_to_a_name_that_another_user_has_taken(temporary: Path) -> None:
     """The server is gone with its folder; the host that joined it looks for it all the same."""
-    flags = ["--set", "patience=4", "--threads", "1"]
+    flags = ["--set", "patience=2", "--threads", "1"]
     train = ["train", "--world-size", "2", "--iterations", "100000", "--log-interval", "5"]
     server = start([*MDGAN, *train, *flags, "--out", "run"], temporary, TMPDIR=str(temporary))
     running = Training(server, temporary / "run")

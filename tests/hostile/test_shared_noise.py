@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mdgan.engine.parts import HostHandler
-from mdgan.families.moments import message as moments_message
+from mdgan.families.moments import contract
 from mdgan.families.moments.host import MomentsHost
-from mdgan.launch import prepare, processes
+from mdgan.launch import checked, processes
 from mdgan.launch.ranks import LocalRanks, local_ranks
 from mdgan.messages import Message
 from mdgan.privacy.budget import ClientsAccount
@@ -63,10 +63,10 @@ def one_carries_seven() -> Iterator[None]:
         return total if here.adds_nothing else with_noise(total, *noise)
 
     with (
-        patch.object(prepare, "local_ranks", divided),
+        patch.object(checked, "local_ranks", divided),
         patch.object(processes, "HostKeys", certified),
         patch.object(MomentsHost, "handlers", noted),
-        patch.object(moments_message, "with_noise", nothing),
+        patch.object(contract, "with_noise", nothing),
     ):
         yield
 
@@ -76,7 +76,9 @@ def sums_in(folder: Path) -> Tensor:
     return load_file(file)["told.sums"].double()
 
 
-@pytest.mark.parametrize(("sharers", "left"), [(None, 3 / 4), (3, 3 / 3)])
+@pytest.mark.parametrize(
+    ("sharers", "left"), [(None, 3 / 4), pytest.param(3, 3 / 3, marks=pytest.mark.slow)]
+)
 @claim(
     "noise-left",
     "Where c of M certificates do, the noise that is left has the variance σ²(M − c)/M.",

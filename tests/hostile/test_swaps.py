@@ -13,6 +13,7 @@ from mdgan.families.mdgan.messages import DISCRIMINATORS, SWAPPED
 from mdgan.messages import Message
 from tests.claims.registry import claim
 from tests.hostile.bench import RANK, Hostile, hostile_run, with_fields, with_tensors
+from tests.marks import mostly_slow
 from tests.processes import read_events, run_here
 
 Lie = Callable[[Message], Message]
@@ -51,7 +52,18 @@ LIES: dict[str, Lie] = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(
+    "lie",
+    mostly_slow(
+        LIES,
+        [
+            "NaN",
+            "squares after which nothing is learnt",
+            "large weights",
+            "weights that say the opposite",
+        ],
+    ),
+)
 @claim("tried", "What a swap brings is tried before it is taken.")
 def test_a_discriminator_that_was_spoilt_is_not_taken(tmp_path: Path, lie: str) -> None:
     flags = ["--iterations", "16", "--swap-interval", "6"]
@@ -112,11 +124,20 @@ def test_who_spoils_discriminators_is_shut_out_and_nobody_else(tmp_path: Path) -
     assert "others refuse the discriminators that it has had" in event["reason"]
 
 
-@pytest.mark.parametrize("partition", ["sorted", "dirichlet:0.05"])
+@pytest.mark.parametrize("partition", mostly_slow(["sorted", "dirichlet:0.05"], ["sorted"]))
 @claim("tried", "so it does where workers hold such different classes")
 def test_honest_discriminators_of_other_classes_are_taken(tmp_path: Path, partition: str) -> None:
     flags = ["--world-size", "11", "--transport", "memory", "--threads", "1", "--iterations", "51"]
-    flags += ["--sample-interval", "0", "--swap-interval", "10", "--out", "run"]
+    flags += [
+        "--sample-interval",
+        "0",
+        "--swap-interval",
+        "10",
+        "--eval-interval",
+        "0",
+        "--out",
+        "run",
+    ]
     ended = run_here("train", *flags, "--partition", partition, cwd=tmp_path)
     assert ended.status == 0, ended
     assert [swap["refused"] for swap in read_events(tmp_path / "run", "swap")] == [[]] * 5

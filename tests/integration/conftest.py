@@ -10,22 +10,30 @@ from typing import Any
 
 import pytest
 
-from mdgan.data.handed import HANDED
 from mdgan.interface import child
 from tests.forks import ForkedCommand
+from tests.gallery import Gallery, common_folder
 from tests.integration.exactness import MODELS, RETURN
 from tests.integration.signed_runs import trained_apart
 from tests.processes import environment, run_here
 
 
+@pytest.fixture(scope="session")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Gallery:
+    """Finished runs that tests only read."""
+    return Gallery(common_folder(tmp_path_factory) / "gallery")
+
+
 @pytest.fixture(scope="session", name="place")
-def a_signed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def a_signed_run(gallery: Gallery) -> Path:
     """A folder with a run of two hosts that have certificates, and a bundle of it."""
-    folder = tmp_path_factory.mktemp("signed")
-    trained_apart(folder)
-    released = run_here("release", "run", "-o", "bundle", "--samples", "500", cwd=folder)
-    assert released.status == 0, released
-    return folder
+
+    def make(folder: Path) -> None:
+        trained_apart(folder)
+        released = run_here("release", "run", "-o", "bundle", "--samples", "500", cwd=folder)
+        assert released.status == 0, released
+
+    return gallery.show("signed", make)
 
 
 @pytest.fixture
@@ -52,12 +60,14 @@ def quick_start() -> Iterator[None]:
     """Commands are forks of a process that has imported torch, as in other tests."""
 
     def start(command: Sequence[str], **options: Any) -> ForkedCommand:
-        variables = environment(**{HANDED: options["env"][HANDED]})  # without ENDS_WITH_INPUT
+        (events,) = options["pass_fds"]
         read, write = os.pipe()
-        process = ForkedCommand(command[3:], Path.cwd(), variables, merged=True, given=read)
+        made = ForkedCommand(
+            command[3:], Path.cwd(), environment(), merged=True, given=read, events=events
+        )
         os.close(read)
-        process.stdin = os.fdopen(write, "w")  # type: ignore[attr-defined] # as a Popen has it
-        return process
+        made.stdin = os.fdopen(write, "wb")  # type: ignore[attr-defined] # as a Popen has it
+        return made
 
     with pytest.MonkeyPatch.context() as patch:
         tools = SimpleNamespace(Popen=start, PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)

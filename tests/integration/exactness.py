@@ -1,10 +1,6 @@
 """What must hold bit for bit whatever a run trains with: helpers of several test files."""
 
-from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from tests.processes import QUICK, ended_well, run, run_here
 
@@ -24,17 +20,6 @@ FAMILIES = {
         *("--round-iterations", "4", "--participation", "0.5"),
     ],
 }
-
-
-def mostly_slow(cases: Iterable[Any], quick: Collection[Any]) -> list[Any]:
-    """Parameters of a test, of which only a few are tried by default."""
-    return [
-        pytest.param(
-            *(case if isinstance(case, tuple) else (case,)),
-            marks=() if case in quick else pytest.mark.slow,
-        )
-        for case in cases
-    ]
 
 
 def whole_and_resumed(

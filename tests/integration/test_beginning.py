@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mdgan.records.run_directory import RunDirectory
+from tests.marks import mostly_slow
 from tests.processes import QUICK, generator_bytes, run, run_here
 
 DIGITS = Path(__file__).parents[2] / "datasets" / "digits.py"
@@ -65,9 +66,7 @@ def trained(folder: Path, out: str, *arguments: str) -> bytes:
     return generator_bytes(folder / out)
 
 
-@pytest.mark.parametrize(
-    "name", ["mdgan", "fl-gan", pytest.param("standalone", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", mostly_slow(["mdgan", "fl-gan", "standalone"], ["mdgan"]))
 def test_it_is_as_if_the_models_had_been_built_so(folder: Path, name: str) -> None:
     way = [*WAYS[name], *(MEMORY if name != "standalone" else [])]
     begun = trained(folder, "begun", *way, *BEGUN)

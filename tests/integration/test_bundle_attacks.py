@@ -185,7 +185,7 @@ def test_files_that_the_generator_does_not_give_are_named(place: Path, tmp_path:
     )
     buffer = io.BytesIO()
     torch.export.save(program, buffer)
-    weights = load_file(own / "generator.safetensors")
+    state = load_file(own / "generator.safetensors")
     attacks = {
         "generator.pt2": buffer.getvalue(),
         "samples.npz": npz_of(torch.from_numpy(arrays), None),
@@ -193,13 +193,16 @@ def test_files_that_the_generator_does_not_give_are_named(place: Path, tmp_path:
         "card.md": (own / "card.md").read_bytes().replace(b"mdgan", b"MDGAN", 1),
         "card.html": (own / "card.html").read_bytes() + b"<p>Approved.</p>",
         "croissant.json": (own / "croissant.json").read_bytes().replace(b"1.0.0", b"1.0.1"),
-        "generator.safetensors": save(weights, metadata={"a": "real sample"}),
+        "generator.safetensors": save(state, metadata={"a": "real sample"}),
     }
-    for name, data in attacks.items():
-        bundle = resealed(place, tmp_path / name, same, **{name.replace(".", "_"): data})
-        assert f"{name}: made again, it is another one" in wrong(checked(place, bundle)), name
-    bundle = resealed(place, tmp_path / "more", real_npz=b"real samples")
-    assert "real.npz: is none that mdgan makes" in wrong(checked(place, bundle))
+    *made, weights = attacks
+    for names in (made, [weights]):
+        files = {name.replace(".", "_"): attacks[name] for name in names}
+        bundle = resealed(place, tmp_path / names[0], same, **files, real_npz=b"real samples")
+        said = wrong(checked(place, bundle))
+        for name in names:
+            assert f"{name}: made again, it is another one" in said, name
+        assert "real.npz: is none that mdgan makes" in said
     bundle = resealed(place, tmp_path / "less", generator_safetensors=None)
     assert "samples and cards: are the server's word" in wrong(checked(place, bundle))
 

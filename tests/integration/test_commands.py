@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from mdgan.cli import main
+from tests.gallery import Gallery
 from tests.processes import QUICK, finish, read_metrics, run, run_here, training, wait_until
 
 
@@ -20,16 +21,18 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.out
 
 
-@pytest.fixture(scope="module")
-def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("finished")
+@pytest.fixture(scope="session")
+def finished_run(gallery: Gallery) -> Path:
+    return gallery.show("finished", train_in_processes) / "run"
+
+
+def train_in_processes(folder: Path) -> None:
     flags = ["--world-size", "3", "--sample-interval", "5", "--log-interval", "4", "--out", "run"]
     result = run("train", *QUICK[:-2], *flags, cwd=folder)
     assert result.status == 0, result
     assert "done: 12 of 12 iterations" in result.output
     assert "mdgan report" in result.output
     assert re.search(r"iteration 12/12 \| .* it/s \| loss G \S+ D \S+ \| 0 s left", result.errors)
-    return folder / "run"
 
 
 def test_run_folder(finished_run: Path) -> None:
@@ -142,7 +145,7 @@ def test_datasets_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1×8×8" in next(line for line in lines if line.startswith("digits"))
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg"])
+@pytest.mark.parametrize("suffix", ["png", pytest.param("svg", marks=pytest.mark.slow)])
 def test_datasets_show(capsys: pytest.CaptureFixture[str], tmp_path: Path, suffix: str) -> None:
     output = tmp_path / f"picture.{suffix}"
     flags = ["--partition", "dirichlet:0.5", "--workers", "6", "-o", str(output)]

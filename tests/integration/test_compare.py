@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.gallery import Gallery
 from tests.processes import (
     MDGAN,
     finish,
@@ -31,9 +32,12 @@ def config(folder: Path, name: str, **settings: Any) -> str:
     return f"{name}.json"
 
 
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("compared")
+@pytest.fixture(scope="session")
+def compared(gallery: Gallery) -> Path:
+    return gallery.show("compared", compare)
+
+
+def compare(folder: Path) -> None:
     files = [
         config(folder, "four", world_size=5, transport="memory"),
         config(folder, "alone", algorithm="standalone"),
@@ -43,7 +47,6 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert result.status == 0, result
     assert result.errors == ""
     (folder / "output").write_text(result.output)
-    return folder
 
 
 def test_every_configuration_is_trained_with_every_seed(compared: Path) -> None:
@@ -102,7 +105,8 @@ def test_the_report_has_one_line_for_each_configuration(compared: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_finished_is_not_trained_again(compared: Path) -> None:
+def test_what_is_finished_is_not_trained_again(compared: Path, tmp_path: Path) -> None:
+    compared = Path(shutil.copytree(compared, tmp_path, dirs_exist_ok=True))
     before = {path: path.stat().st_mtime_ns for path in (compared / "out").glob("*/run.json")}
     flags = [*SHORT, *SCORED, "--seeds", "7,0", "--out", "out"]
     again = run_here("compare", "alone.json", "four.json", *flags, "--resume", cwd=compared)
@@ -148,19 +152,22 @@ def test_private_runs_spend_of_one_account_unless_told_otherwise(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("transport", "of_host"),
-    [("memory", ""), pytest.param("tcp", "host-1:kill@receive:3", marks=pytest.mark.slow)],
+    [
+        ("memory", ""),
+        pytest.param("tcp", "host-1:kill@receive:3", marks=pytest.mark.slow),
+    ],
 )
 def test_who_goes_on_meets_only_the_faults_that_are_still_ahead(
     tmp_path: Path, transport: str, of_host: str
 ) -> None:
-    """After each strike of the server, and with `--resume`: here from iteration 280 on, or before.
+    """After each strike of the server, and with `--resume`: here from iteration 30 on, or before.
 
     Checkpoints are far apart, so that some are whole at each strike, however fast iterations are.
     """
-    faults = f"server:kill@wait:300;{of_host};server:kill@wait:200"
-    settings = {"world_size": 3, "checkpoint_interval": 20, "eval_interval": 0, "faults": faults}
+    faults = f"server:kill@wait:35;{of_host};server:kill@wait:25"
+    settings = {"world_size": 3, "checkpoint_interval": 5, "eval_interval": 0, "faults": faults}
     name = config(tmp_path, "struck", transport=transport, checkpoint_keep=99, **settings)
-    command = ["compare", name, *SHORT, "--iterations", "400", "--seeds", "0", "--out", "out"]
+    command = ["compare", name, *SHORT, "--iterations", "40", "--seeds", "0", "--out", "out"]
     folder = tmp_path / "out" / "struck-seed0"
     for given, num_strikes in ([], 2), (["--resume"], 1):
         result = run(*command, *given, cwd=tmp_path)
@@ -170,7 +177,7 @@ def test_who_goes_on_meets_only_the_faults_that_are_still_ahead(
         assert lost == ([[1]] if of_host else []), result
         (folder / "run.json").write_text(json.dumps({**read_status(folder), "state": "stopped"}))
         for checkpoint in (folder / "checkpoints").iterdir():
-            if int(checkpoint.name) > 280:
+            if int(checkpoint.name) > 30:
                 shutil.rmtree(checkpoint)
 
 

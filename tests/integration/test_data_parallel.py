@@ -60,7 +60,11 @@ def Discriminator():
 """
 
 
-@pytest.mark.parametrize("more", ["", WITHOUT_BUFFERS], ids=["digits", "without buffers"])
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param("", marks=pytest.mark.slow), WITHOUT_BUFFERS],
+    ids=["digits", "without buffers"],
+)
 def test_common_memory_gives_the_bits_of_the_star(tmp_path: Path, more: str) -> None:
     digits = (REPOSITORY / "datasets" / "digits.py").read_text()
     (tmp_path / "own.py").write_text(digits + more)
@@ -72,7 +76,11 @@ def test_common_memory_gives_the_bits_of_the_star(tmp_path: Path, more: str) -> 
 DIRECT = ["--all-reduce", "direct"]
 
 
-@pytest.mark.parametrize("more", [[], ["--workers-per-host", "2"]], ids=["apart", "two a host"])
+@pytest.mark.parametrize(
+    "more",
+    [[], pytest.param(["--workers-per-host", "2"], marks=pytest.mark.slow)],
+    ids=["apart", "two a host"],
+)
 def test_hosts_that_add_up_give_the_bits_of_the_star(tmp_path: Path, more: list[str]) -> None:
     flags = ["--local-steps", "2", "--generator-optimizer", "adam:clip_norm=0.5"]
     direct = spread(tmp_path, "direct", *flags, *DIRECT, *more)
@@ -80,7 +88,7 @@ def test_hosts_that_add_up_give_the_bits_of_the_star(tmp_path: Path, more: list[
     assert run_here("report", "direct", cwd=tmp_path).status == 0
 
 
-@pytest.mark.parametrize("part", ["trade", "gather"])
+@pytest.mark.parametrize("part", ["trade", pytest.param("gather", marks=pytest.mark.slow)])
 def test_a_group_that_breaks_costs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
@@ -88,10 +96,10 @@ def test_a_group_that_breaks_costs_nothing(
     works = getattr(Collective, part)
     calls = itertools.count()
 
-    def fails_once(self: Collective, *given: object) -> bool:
+    def fails_once(self: Collective, *given: object, **named: object) -> bool:
         if next(calls) == 13:
             self.close()
-        return bool(works(self, *given))
+        return bool(works(self, *given, **named))
 
     monkeypatch.setattr(Collective, part, fails_once)
     flags = ["--workers-per-host", "1", *DIRECT, "--out", "direct"]
@@ -120,8 +128,8 @@ APART += ["--set", "generator_batch_size=12"]
 
 
 SPREAD = [
-    pytest.param([], id="sync"),
-    pytest.param(FIRST_ASYNC, id="async"),
+    pytest.param([], id="sync", marks=pytest.mark.slow),
+    pytest.param(FIRST_ASYNC, id="async", marks=pytest.mark.slow),
     pytest.param([*FIRST_ASYNC, *DIRECT], id="direct"),
     pytest.param(APART, id="apart, lag 2"),
     pytest.param(APART[:4], id="apart, lag 1", marks=pytest.mark.slow),

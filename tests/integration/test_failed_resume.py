@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gallery import Gallery
 from tests.processes import (
     MDGAN,
     check_refused,
@@ -27,10 +28,13 @@ FLAGS = [
 OVER_THE_NETWORK = ["--transport", "tcp", "--ranks", "0", "--listen", "127.0.0.1:0"]
 
 
-@pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session")
+def ended(gallery: Gallery) -> Path:
     """A run that was cut short between two checkpoints, and while it wrote a picture."""
-    folder = tmp_path_factory.mktemp("ended")
+    return gallery.show("cut-short", cut_short) / "run"
+
+
+def cut_short(folder: Path) -> None:
     result = run_here(*FLAGS, "--iterations", "5", "--out", "run", cwd=folder)
     assert result.status == 0, result
     with (folder / "run" / "metrics.jsonl").open("a") as file:
@@ -38,7 +42,6 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "run" / "samples" / ".0000010.png.12.tmp").write_bytes(b"half")
     status = read_status(folder / "run")
     (folder / "run" / "run.json").write_text(json.dumps({**status, "state": "failed"}))
-    return folder / "run"
 
 
 @pytest.fixture
@@ -80,8 +83,7 @@ REFUSED = {
 
 def check_left_alone(run: Path, says: str, *flags: str) -> None:
     before = contents(run)
-    result = finish(start([*MDGAN, "train", "--resume", "run", *flags], run.parent))
-    check_refused(result, says)
+    check_refused(run_here("train", "--resume", "run", *flags, cwd=run.parent), says)
     assert contents(run) == before
 
 
@@ -104,16 +106,12 @@ def test_a_damaged_checkpoint(run: Path) -> None:
 
 
 def test_hosts_that_do_not_come(run: Path) -> None:
-    flags = [
-        *OVER_THE_NETWORK,
-        "--iterations",
-        "20",
-        "--set",
-        "connect_timeout=1",
-        "--tracker",
-        "tensorboard",
-    ]
-    check_left_alone(run, "rank(s) 1,2 did not join within 1 s", *flags)
+    before = contents(run)
+    flags = [*OVER_THE_NETWORK, "--iterations", "20", "--set", "connect_timeout=1"]
+    flags += ["--tracker", "tensorboard"]
+    result = finish(start([*MDGAN, "train", "--resume", "run", *flags], run.parent))
+    check_refused(result, "rank(s) 1,2 did not join within 1 s")
+    assert contents(run) == before
 
 
 def test_an_end_while_the_server_waits_for_hosts(run: Path) -> None:

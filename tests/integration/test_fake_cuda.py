@@ -13,13 +13,13 @@ from tests.fake_cuda import CUDA, fake_cuda
 from tests.processes import Finished, generator_bytes, run_here
 
 _SHORT = [
-    *("train", "--transport", "memory", "--iterations", "3", "--batch-size", "4", "--threads", "1"),
+    *("train", "--transport", "memory", "--iterations", "2", "--batch-size", "4", "--threads", "1"),
     *("--sample-interval", "0", "--eval-interval", "0", "--checkpoint-interval", "0"),
 ]
 _WASSERSTEIN = "--discriminator-loss wasserstein --generator-loss wasserstein"
 
 RUNS = {
-    "md-gan": "--world-size 4 --workers-per-host 2 --swap-interval 1 --augment ada --r1 0.1 --ema 3"
+    "md-gan": "--world-size 3 --workers-per-host 1 --swap-interval 1 --augment ada --r1 0.1 --ema 3"
     " --spectral-norm --discriminator-optimizer lookahead:adabelief:clip_norm=1",
 }
 SLOW_RUNS = {

@@ -56,6 +56,7 @@ def check_goes_on_as_if_nothing_had_been(folder: Path, *flags: str) -> None:
     assert ours[-3:] == theirs[-3:]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_asked_to_stop(tmp_path: Path) -> None:
     running = begin(tmp_path)
     running.process.terminate()

@@ -50,6 +50,7 @@ def test_a_plan_is_made_for_a_number(tmp_path: Path) -> None:
     assert "with mdgan plan give a number" in result.errors
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(num_cores() > 8, reason="would need many workers")
 def test_by_default_few_processes_give_the_bits_of_a_process_each(tmp_path: Path) -> None:
     workers = 2 * num_cores()

@@ -99,10 +99,10 @@ def test_workers_that_never_come(tmp_path: Path, port: int) -> None:
 def test_no_server(tmp_path: Path, listens: bool) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
-        port, says = silent.getsockname()[1], "no server answers at 127.0.0.1:{} after 3 s"
+        port, says = silent.getsockname()[1], "no server answers at 127.0.0.1:{} after 1 s"
         if listens:
             silent.listen()
             says = "the server at 127.0.0.1:{} did not admit this host"
-        flags = ["--ranks", "1", "--set", "connect_timeout=3"]
+        flags = ["--ranks", "1", "--set", "connect_timeout=1"]
         result = finish(start(train(*flags, port=port), tmp_path))
     check_refused(result, says.format(port), lines=3)  # whom it trusts, and that it waits

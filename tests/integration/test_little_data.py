@@ -8,10 +8,10 @@ from tests.integration.exactness import (
     AVERAGE,
     FAMILIES,
     IN_MEMORY,
-    mostly_slow,
     one_worker_and_a_single_process,
     whole_and_resumed,
 )
+from tests.marks import mostly_slow
 from tests.processes import QUICK, ended_well, generator_bytes, read_events, run_here
 
 AVERAGED = ["standalone", *QUICK, "--ema", "4"]
@@ -28,7 +28,7 @@ def test_spectral_norm_cannot_be_stacked(tmp_path: Path) -> None:
     ended_well(asked, tmp_path / "asked")
 
 
-@pytest.mark.parametrize("family", mostly_slow(FAMILIES, ["mdgan", "fl-gan"]))
+@pytest.mark.parametrize("family", mostly_slow(FAMILIES, ["mdgan"]))
 def test_an_average_changes_no_training_and_survives_a_stop(tmp_path: Path, family: str) -> None:
     whole, resumed = whole_and_resumed(family, ["--ema", "4"], tmp_path)
     assert resumed == whole

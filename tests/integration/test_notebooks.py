@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import mdgan
 from tests.claims.registry import claim
+from tests.marks import mostly_slow
 from tests.processes import QUICK_SETTINGS, run_here, wait_until
 
 pytestmark = pytest.mark.usefixtures("quick_start")
@@ -50,7 +51,7 @@ def partials(sizes: Sizes) -> dict[str, Any]:
     return {"generator": build, "discriminator": made["discriminator"]}
 
 
-@pytest.mark.parametrize("kind", [closures, lambdas, partials])
+@pytest.mark.parametrize("kind", mostly_slow([closures, lambdas, partials], [partials]))
 @claim("no-pickle", "nothing pickled is stored in a run, or crosses machines")
 def test_models_of_a_notebook_train(
     here: Path, kind: Any, capsys: pytest.CaptureFixture[str]
@@ -168,11 +169,20 @@ def test_a_run_in_the_background(here: Path) -> None:
     assert repr(failed) == "<a run that could not begin>"
 
 
+def test_two_runs_at_once_have_folders_of_their_own(here: Path) -> None:
+    both = [mdgan.start(**{**SETTINGS, "iterations": 2}) for _ in range(2)]
+    first, second = (each.wait() for each in both)
+    assert first.path != second.path
+    assert first.iteration == second.iteration == 2
+
+
 @pytest.mark.parametrize("has_folder", [False, True])
 def test_a_run_that_is_stopped_before_its_first_iteration(
     here: Path, port: int, has_folder: bool
 ) -> None:
-    training = mdgan.start(out="run", ranks="0", master_port=port, **SETTINGS)  # waits for others
+    Path("never.py").write_text("import threading\nthreading.Event().wait()\n")  # is not loaded
+    own = SETTINGS if has_folder else {**SETTINGS, "dataset": "never", "datasets_dir": "."}
+    training = mdgan.start(out="run", ranks="0", master_port=port, **own)  # waits for others
     if has_folder:
         wait_until(lambda: Path("run/generation-1.json").exists(), "the run's folder")
     run = training.stop()

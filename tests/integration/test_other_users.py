@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from mdgan.errors import BadInput
-from mdgan.launch import guests, private_folders
+from mdgan.launch import guests
+from mdgan.storage import private_folders
 from tests.claims.registry import claim
 from tests.processes import MDGAN, Training, finish, start, wait_until
 

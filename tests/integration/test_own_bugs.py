@@ -53,13 +53,17 @@ def write_file(folder: Path, whose: str, how: str) -> None:
     (folder / "own.py").write_text(text)
 
 
-@pytest.mark.parametrize("transport", ["tcp", "memory"])
 @pytest.mark.parametrize(
-    ("whose", "how", "says"),
+    ("transport", "whose", "how", "says"),
     [
-        ("D", BUG, "KeyError: 'my bug' (own.py:16)"),
-        ("G", BUG, "KeyError: 'my bug' (own.py:16)"),
-        ("D", NAN, "NaN or Inf"),
+        ("tcp", "D", BUG, "KeyError: 'my bug' (own.py:16)"),
+        ("memory", "G", BUG, "KeyError: 'my bug' (own.py:16)"),
+        pytest.param(*("tcp", "G", BUG, "KeyError: 'my bug' (own.py:16)"), marks=pytest.mark.slow),
+        pytest.param(
+            *("memory", "D", BUG, "KeyError: 'my bug' (own.py:16)"), marks=pytest.mark.slow
+        ),
+        pytest.param("tcp", "D", NAN, "NaN or Inf", marks=pytest.mark.slow),
+        ("memory", "D", NAN, "NaN or Inf"),
     ],
 )
 def test_a_bug_ends_the_run_and_is_on_the_last_line(

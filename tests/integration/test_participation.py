@@ -89,6 +89,7 @@ def test_the_server_sends_and_receives_that_fraction(tmp_path: Path) -> None:
     assert part == pytest.approx([0.5 * count for count in server_bytes(full)], rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stale", [pytest.param("0", marks=SLOW), "1"])
 def test_a_run_that_was_stopped_ends_the_same(tmp_path: Path, stale: str) -> None:
     flags = [*QUICK, *PART, "--stale", stale, "--checkpoint-interval", "5", "--swap-interval", "3"]

@@ -10,7 +10,8 @@ from mdgan.data.shard import Shard
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.build import build_model, make_local_gan
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
-from mdgan.launch.prepare import prepare
+from mdgan.launch.checked import prepare
+from mdgan.launch.given import Given
 from tests.processes import run_here
 
 SEED, CLIENTS, EACH, ROUNDS, B = 3, 5, 4, 3, 8
@@ -29,7 +30,7 @@ def drawn(number: int) -> list[int]:
 
 def the_loop() -> dict[str, Tensor]:
     """Every client begins with the server's models and nothing else; their mean is the server's."""
-    prepared = prepare(SETTINGS)
+    prepared = prepare(Given([SETTINGS]))
     settings, models, clients = prepared.settings, prepared.models, prepared.clients
     assert isinstance(settings, FederatedSettings)
     assert clients is not None

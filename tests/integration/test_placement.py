@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from tests.integration.federated import here, spread
+from tests.marks import mostly_slow
 from tests.processes import (
     finish,
     generator_bytes,
@@ -24,14 +25,14 @@ CLIENTS = ["--algorithm", "fl-gan", "--clients", "6", "--participation", "0.67"]
 OWN_RANKS = [*CLIENTS[:2], "--world-size", "7", *CLIENTS[4:], "--set", "client_state=fresh"]
 
 
-def test_any_placement_trains_what_clients_at_home_train(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", mostly_slow(["rr", "bb", "lb"], ["lb"]))
+def test_any_placement_trains_what_clients_at_home_train(tmp_path: Path, name: str) -> None:
     home = here(tmp_path, "home", *OWN_RANKS)
-    for name in ("rr", "bb", "lb"):
-        flags = [*CLIENTS, "--placement", name, "--slots", "3", "--world-size", "3"]
-        assert here(tmp_path, name, *flags) == home
-    (first, *_) = read_events(tmp_path / "lb", "placement")
-    assert first["strategy"] == "rr"
-    assert read_events(tmp_path / "lb", "placement")[-1]["strategy"] == "lb"
+    flags = [*CLIENTS, "--placement", name, "--slots", "3", "--world-size", "3"]
+    assert here(tmp_path, name, *flags) == home
+    placed = read_events(tmp_path / name, "placement")
+    assert placed[0]["strategy"] == ("rr" if name == "lb" else name)
+    assert placed[-1]["strategy"] == name
 
 
 @pytest.mark.slow
@@ -43,6 +44,7 @@ def test_clients_of_a_slot_train_at_once(tmp_path: Path) -> None:
     assert at_once[0] == at_once[1] != singly
 
 
+@pytest.mark.slow
 def test_rules_that_outvote_liars_see_the_models_of_all_clients(tmp_path: Path) -> None:
     rule = ["--aggregation", "trimmed-mean:1"]
     home = here(tmp_path, "home", *OWN_RANKS, *rule)

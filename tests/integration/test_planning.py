@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from mdgan.cli import main
-from tests.processes import MDGAN, finish, run, start_anew
+from tests.processes import run
 from tests.unit.dataset_formats import write_image_folder
 
 UNITS = {"ms": 1e-3, "s": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
@@ -153,7 +153,7 @@ def test_pictures_of_many_classes_are_planned_by_a_process_of_its_own(tmp_path: 
     """What looks at them must leave no pool of threads: the processes that play could not begin."""
     write_image_folder(tmp_path / "pictures", "abcdefghij", 40, size=8)
     flags = ["--dataset", "folder", "--data-dir", "pictures", "--world-size", "3"]
-    planned = finish(start_anew([*MDGAN, "plan", *flags], tmp_path))
+    planned = run("plan", *flags, cwd=tmp_path)
     assert planned.status == 0, planned
     assert figures(planned.output)["a discriminator"] < 100e3, "that of 64×64 has 33 MB"
 

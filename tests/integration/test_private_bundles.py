@@ -1,6 +1,7 @@
 """Bundles of private runs, and of tables: what they tell, and what they do not."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.schema import read_schema
 from mdgan.storage.state_file import read_tensors
 from tests.claims.registry import claim
+from tests.gallery import Gallery
 from tests.integration.signed_runs import checked, replaced, resealed, trained_apart, wrong
 from tests.integration.test_tables import SCHEMA, site
 from tests.processes import run_here
@@ -41,35 +43,41 @@ def released(folder: Path, to: str, *flags: str) -> RunEvidence:
     return msgspec.json.decode((folder / to / "evidence.json").read_bytes(), type=RunEvidence)
 
 
-@pytest.fixture(scope="module", name="private")
-def a_private_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session", name="private")
+def a_private_run(gallery: Gallery) -> Path:
     """Three hosts with noise in every step, whose budgets are spent with the last one."""
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
-    folder = tmp_path_factory.mktemp("private")
-    trained_apart(folder, *PRIVATE, "--iterations", "6", hosts=3, iterations=6)
-    released(folder, "bundle")
-    return folder
+
+    def make(folder: Path) -> None:
+        trained_apart(folder, *PRIVATE, "--iterations", "6", hosts=3, iterations=6)
+        released(folder, "bundle")
+
+    return gallery.show("private", make)
 
 
-@pytest.fixture(scope="module", name="sums")
-def a_run_of_private_sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session", name="sums")
+def a_run_of_private_sums(gallery: Gallery) -> Path:
     """Two sites with tables, which tell one noisy sum and go home."""
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
-    folder = with_tables(tmp_path_factory.mktemp("sums"))
-    flags = [*TABLE, *PRIVATE, "--algorithm", "moments", "--held-out", "held-out.csv"]
-    trained_apart(folder, *flags, "--architecture", "md-gan-mlp")
-    released(folder, "bundle")
-    return folder
+
+    def make(folder: Path) -> None:
+        flags = [*TABLE, *PRIVATE, "--algorithm", "moments", "--held-out", "held-out.csv"]
+        trained_apart(with_tables(folder), *flags, "--architecture", "md-gan-mlp")
+        released(folder, "bundle")
+
+    return gallery.show("sums", make)
 
 
-@pytest.fixture(scope="module", name="tables")
-def a_run_on_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session", name="tables")
+def a_run_on_tables(gallery: Gallery) -> Path:
     """Two sites with tables, and no noise."""
-    folder = with_tables(tmp_path_factory.mktemp("tables"))
-    trained_apart(folder, *TABLE, "--held-out", "held-out.csv")
-    (folder / "any.toml").write_text("require = []")
-    released(folder, "bundle", "--policy", "any.toml")
-    return folder
+
+    def make(folder: Path) -> None:
+        trained_apart(with_tables(folder), *TABLE, "--held-out", "held-out.csv")
+        (folder / "any.toml").write_text("require = []")
+        released(folder, "bundle", "--policy", "any.toml")
+
+    return gallery.show("tables", make)
 
 
 def test_hosts_name_the_generator_though_their_budgets_end_with_the_run(private: Path) -> None:
@@ -82,6 +90,7 @@ def test_hosts_name_the_generator_though_their_budgets_end_with_the_run(private:
     assert sum(each.startswith("rank(s) ") and "terms alone" not in each for each in lines) == 3
 
 
+@pytest.mark.slow
 @claim(
     "default-both",
     "In both, no host may have refused to sign, and where hosts signed, none may be silent.",
@@ -140,7 +149,8 @@ def test_hosts_that_told_one_sum_have_signed_the_terms_alone(sums: Path) -> None
 @claim("canaries-only", "of the audit only what canaries say.")
 def test_one_row_less_changes_no_number_of_a_private_bundle(sums: Path, tmp_path: Path) -> None:
     figures = []
-    for less in (0, 1, 2):
+    sums = Path(shutil.copytree(sums, tmp_path / "sums"))
+    for less in (0, 1):
         folder = tmp_path / f"data{less}"
         folder.mkdir()
         for number in (1, 2):
@@ -152,7 +162,7 @@ def test_one_row_less_changes_no_number_of_a_private_bundle(sums: Path, tmp_path
         told = msgspec.to_builtins(msgspec.structs.replace(evidence, made=""), str_keys=True)
         figures.append((json.dumps(told, sort_keys=True), json.dumps(home)))
     assert len({told for told, _ in figures}) == 1
-    assert len({home for _, home in figures}) == 3  # which the audit did see
+    assert len({home for _, home in figures}) == 2  # which the audit did see
 
 
 @claim(
@@ -211,6 +221,7 @@ def test_a_dataset_file_of_ones_own_is_named_by_the_reader(tables: Path, tmp_pat
     )
 
 
+@pytest.mark.slow
 def test_hosts_whose_budgets_end_early_have_their_say(tmp_path: Path) -> None:
     """All of them leave at once, and the server ends with that: it waits for what they sign."""
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")

@@ -48,6 +48,7 @@ def test_real_processes_draw_and_weigh_by_noisy_counts(tmp_path: Path, flags: li
     assert sum(held["samples"] for held in begun["workers"].values()) > 1400
 
 
+@pytest.mark.slow
 @claim("told-once", "The identical question is free")
 def test_a_run_that_goes_on_tells_the_same_counts_again(tmp_path: Path) -> None:
     flags = ["--dp-noise", "2", "--checkpoint-interval", "2", "--iterations", "4"]

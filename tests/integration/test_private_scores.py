@@ -139,7 +139,7 @@ def test_a_network_of_workers_samples_is_not_taken_from_the_cache(tmp_path: Path
     assert cached(tmp_path) == [known]
 
 
-@pytest.mark.parametrize("others", [0, 60])
+@pytest.mark.parametrize("others", [pytest.param(0, marks=pytest.mark.slow), 60])
 @claim("scores-network", "With fewer than 130 of them it is a network of random weights.")
 def test_with_too_few_held_out_samples_the_network_has_learnt_nothing(
     tmp_path: Path, others: int

@@ -21,6 +21,7 @@ import mdgan
 from mdgan.data import dataset_file
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.interface import child
+from mdgan.interface.messages import LineLogged, TrainingRequest
 from tests.processes import (
     QUICK,
     QUICK_SETTINGS,
@@ -239,8 +240,26 @@ def test_a_process_is_started_and_refuses_in_one_line(
 ) -> None:
     monkeypatch.setattr(child, "subprocess", subprocess)
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
-    with pytest.raises(mdgan.BadInput, match=r"^iterations=0: must be at least 1"):
-        child.command("train", "--iterations", "0", shown=child.Audience(quiet=True))
+    shown: list[object] = []
+    with pytest.raises(mdgan.BadInput, match=r"^iterations=0: must be at least 1") as refused:
+        child.run_child(TrainingRequest({"iterations": 0}), show=shown.append)
+    assert (refused.value.setting, refused.value.value) == ("iterations", "0")
+    assert shown == [LineLogged(str(refused.value), is_warning=True)]
+
+
+@pytest.mark.slow
+def test_a_program_without_any_stream_is_refused_as_others(here: Path) -> None:
+    program = """
+import mdgan
+try:
+    mdgan.train(batch_size=10**6)
+except mdgan.BadInput as error:
+    open("said", "w").write(str(error))
+"""
+    (here / "own.py").write_text(program)
+    command = ["sh", "-c", f"{sys.executable} own.py <&- >&- 2>&-"]
+    assert finish(start_anew(command, here, PYTHONPATH=str(REPOSITORY))).status == 0
+    assert (here / "said").read_text().startswith("batch_size=1000000: larger than")
 
 
 @pytest.mark.slow

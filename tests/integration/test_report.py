@@ -73,9 +73,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of runs of all kinds, and a page that looks at it in two widths."""
     folder = tmp_path_factory.mktemp("report")
     runs = [
-        FakeRun(workers=10, iterations=80, slow=frozenset({31}), lost={7: 60}, swap_interval=5),
-        FakeRun(workers=4, iterations=80, done=50, state="running", slow=frozenset({25})),
-        FakeRun(workers=0, iterations=80),
+        FakeRun(workers=4, iterations=40, slow=frozenset({31}), lost={3: 30}, swap_interval=5),
+        FakeRun(workers=0, iterations=40),
     ]
     paths = [str(fake.write(folder / f"run{n}")) for n, fake in enumerate(runs)]
     paths.append(str(federated_run(folder / "federated")))

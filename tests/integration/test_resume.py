@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.gallery import Gallery
+from tests.marks import mostly_slow
 from tests.processes import (
     Finished,
     check_refused,
@@ -42,22 +44,23 @@ def worker_states(folder: Path, iteration: int) -> list[bytes]:
     return [file.read_bytes() for file in files]
 
 
-@pytest.fixture(scope="module")
-def ended_at_10(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session")
+def ended_at_10(gallery: Gallery) -> Path:
     """A run with checkpoints of iterations 5 and 10: only the last one of a start is certain."""
-    folder = tmp_path_factory.mktemp("ended")
-    assert here(folder, *IN_MEMORY, "--iterations", "5", "--out", "cut").status == 0
-    again = here(folder, "train", "--resume", "cut", "--iterations", "10")
-    assert again.status == 0, again
-    return folder / "cut"
+
+    def make(folder: Path) -> None:
+        assert here(folder, *IN_MEMORY, "--iterations", "5", "--out", "cut").status == 0
+        again = here(folder, "train", "--resume", "cut", "--iterations", "10")
+        assert again.status == 0, again
+
+    return gallery.show("ended-at-10", make) / "cut"
 
 
-@pytest.fixture(scope="module")
-def uncut_to_12(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+@pytest.fixture(scope="session")
+def uncut_to_12(gallery: Gallery) -> bytes:
     """The generator of a run that went on to iteration 12 at once."""
-    folder = tmp_path_factory.mktemp("uncut")
-    assert here(folder, *IN_MEMORY, "--iterations", "12", "--out", "run").status == 0
-    return generator_bytes(folder / "run")
+    flags = [*IN_MEMORY, "--iterations", "12", "--out", "run"]
+    return generator_bytes(gallery.show("uncut-to-12", lambda folder: here(folder, *flags)) / "run")
 
 
 def test_a_killed_run_goes_on_bit_by_bit(tmp_path: Path) -> None:
@@ -95,7 +98,13 @@ def test_states_kept_by_the_server_serve_as_well(tmp_path: Path) -> None:
     assert generator_bytes(tmp_path / "cut") == generator_bytes(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("name", ["server.safetensors", "worker-0002.safetensors", "manifest.json"])
+@pytest.mark.parametrize(
+    "name",
+    mostly_slow(
+        ["server.safetensors", "worker-0002.safetensors", "manifest.json"],
+        ["worker-0002.safetensors"],
+    ),
+)
 def test_a_damaged_checkpoint_is_passed_over(
     tmp_path: Path, ended_at_10: Path, uncut_to_12: bytes, name: str
 ) -> None:
@@ -112,7 +121,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     assert generator_bytes(tmp_path / "cut") == uncut_to_12
 
 
-@pytest.mark.parametrize("world_size", ["4", "7"])
+@pytest.mark.parametrize("world_size", mostly_slow(["4", "7"], ["7"]))
 def test_fewer_or_more_workers(tmp_path: Path, ended_at_10: Path, world_size: str) -> None:
     shutil.copytree(ended_at_10, tmp_path / "run")
     flags = ["--world-size", world_size, "--iterations", "15"]

@@ -19,7 +19,6 @@ from tests.processes import (
 )
 
 PROCESSES = {
-    "as few processes as by default": [],
     "a process per worker": ["--workers-per-host", "1"],
     "two workers per process": ["--workers-per-host", "2"],
     "one process for all workers": ["--workers-per-host", "5"],
@@ -47,7 +46,7 @@ DERANGEMENT = [
     "settings",
     [
         pytest.param(PAIRS, id="pairs"),
-        pytest.param(MEANS, id="means"),
+        pytest.param(MEANS, id="means", marks=pytest.mark.slow),
         pytest.param(DERANGEMENT, id="derangement", marks=pytest.mark.slow),
         pytest.param(ASYNC, id="async", marks=pytest.mark.slow),
         pytest.param([*PAIRS, "--merge-halves"], id="merged", marks=pytest.mark.slow),

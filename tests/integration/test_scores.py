@@ -15,6 +15,7 @@ from PIL import Image
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Losses
 from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory
+from tests.gallery import Gallery
 from tests.processes import (
     MDGAN,
     finish,
@@ -67,17 +68,25 @@ def evaluate(folder: Path, *flags: str) -> dict[str, Any]:
     return record
 
 
-@pytest.fixture(scope="module")
-def scored_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session")
+def scored_run(gallery: Gallery) -> Path:
     """Three workers in processes of their own, who hold different classes."""
-    folder = tmp_path_factory.mktemp("scored")
+    return gallery.show("scored", train_scored) / "run"
+
+
+@pytest.fixture
+def copy_of_scored_run(scored_run: Path, tmp_path: Path) -> Path:
+    """One that an evaluation may write to."""
+    return Path(shutil.copytree(scored_run, tmp_path / "scored"))
+
+
+def train_scored(folder: Path) -> None:
     flags = ["--world-size", "4", "--partition", "sorted", "--workers-per-host", "1"]
     flags += ["--out", "run"]
     result = run("train", *SCORED, *flags, cwd=folder)
     assert result.status == 0, result
     assert "FID" in result.output
     assert "real data" in result.output
-    return folder / "run"
 
 
 def test_scores_are_recorded_with_all_it_takes_to_compare_them(scored_run: Path) -> None:
@@ -115,14 +124,14 @@ def test_what_a_report_shows_of_workers_and_machines_is_recorded(scored_run: Pat
 
 
 def test_sums_of_the_workers_give_the_score_of_all_data_in_one_place(
-    scored_run: Path, tmp_path: Path
+    copy_of_scored_run: Path, tmp_path: Path
 ) -> None:
     """The workers never showed a sample; here all of the data are read and scored anew."""
-    (*_, trained) = read_events(scored_run, "scores")
-    alone = Path(shutil.copytree(scored_run, tmp_path / "alone"))
+    (*_, trained) = read_events(copy_of_scored_run, "scores")
+    alone = Path(shutil.copytree(copy_of_scored_run, tmp_path / "alone"))
     (alone / "real.safetensors").unlink()
     central = evaluate(alone, "-n", "2100")
-    again = evaluate(scored_run, "-n", "2100")
+    again = evaluate(copy_of_scored_run, "-n", "2100")
     for record in (central, again):
         assert record["warnings"] == []
         assert record["extractor"] == trained["extractor"]
@@ -130,7 +139,7 @@ def test_sums_of_the_workers_give_the_score_of_all_data_in_one_place(
             wanted = pytest.approx(trained["scores"][name], rel=1e-6)
             assert record["scores"][name] == wanted, name
         assert record["real"] == pytest.approx(trained["real"], rel=1e-9)
-    assert [record.get("by") for record in read_events(scored_run, "scores")] == [
+    assert [record.get("by") for record in read_events(copy_of_scored_run, "scores")] == [
         *(None, None, "evaluate")
     ]
     refused = run_here("evaluate", str(alone), "--data-dir", "elsewhere", cwd=tmp_path)
@@ -153,8 +162,10 @@ def test_a_run_whose_sums_are_by_halves_is_scored_by_its_data(
     assert found["scores"]["fid"] == pytest.approx(trained["scores"]["fid"], rel=1e-6)
 
 
-def test_evaluation_prints_a_table_and_warns_of_few_samples(scored_run: Path) -> None:
-    result = run_here("evaluate", str(scored_run), "-n", "500", cwd=scored_run)
+def test_evaluation_prints_a_table_and_warns_of_few_samples(
+    copy_of_scored_run: Path, tmp_path: Path
+) -> None:
+    result = run_here("evaluate", str(copy_of_scored_run), "-n", "500", cwd=tmp_path)
     assert result.status == 0, result
     assert "500 generated samples against 1,438 real ones" in result.output
     for name in ("FID", "KID", "precision", "coverage", "classes covered", "real data"):
@@ -162,7 +173,7 @@ def test_evaluation_prints_a_table_and_warns_of_few_samples(scored_run: Path) ->
     assert "2,048" in result.output
     unlike = "warning: these scores do not compare with those of training: other number of samples"
     assert unlike in result.output
-    few = run_here("evaluate", str(scored_run), "-n", "30", cwd=scored_run)
+    few = run_here("evaluate", str(copy_of_scored_run), "-n", "30", cwd=tmp_path)
     assert "fid left out: a covariance of 64 features needs at least 65 samples" in few.output
 
 

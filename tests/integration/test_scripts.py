@@ -10,7 +10,7 @@ import pytest
 
 from mdgan.families import registry
 from mdgan.launch.settings import LaunchSettings
-from mdgan.settings.declare import flag
+from mdgan.spelling import flag
 from tests.processes import QUICK, REPOSITORY, Finished, finish, start
 
 SCRIPTS = REPOSITORY / "scripts"
@@ -26,6 +26,7 @@ def config_of(folder: Path) -> dict[str, Any]:
     return config
 
 
+@pytest.mark.slow
 def test_distributed_from_any_folder(tmp_path: Path) -> None:
     result = script(
         "run-distributed.sh",
@@ -67,7 +68,7 @@ def test_every_argument_is_written_as_mdgan_takes_it(name: str, tmp_path: Path) 
     assert ran.status == 0, ran
     settings = {**registry.declared_settings(), **LaunchSettings.declared()}
     expected = [
-        f"{flag(each)} 1" if settings[each].has_flag else f"--set {each}=1" for each in arguments
+        f"{flag(each)!s} 1" if settings[each].has_flag else f"--set {each}=1" for each in arguments
     ]
     _, _, command, *words = ran.output.split()
     written = [" ".join(pair) for pair in zip(words[::2], words[1::2], strict=True)]

@@ -119,3 +119,52 @@ def test_server_stopped_on_its_machine_ends_the_others(tmp_path: Path) -> None:
     for bytes_counted, bytes_moved in zip((counted.sent, counted.received), wire, strict=True):
         # Packets have headers, and joining and pulses are not counted.
         assert 0.8 * bytes_moved < sum(bytes_counted.values()) < bytes_moved
+
+
+@pytest.mark.parametrize("by", ["flag", "listen", "slurm", "torchrun"])
+def test_a_name_that_means_the_machine_alone_is_refused_where_others_have_ranks(
+    by: str, tmp_path: Path
+) -> None:
+    """Debian and Ubuntu write `127.0.1.1 NAME` into /etc/hosts."""
+    flags = [*MDGAN, "train", "--dataset", "digits", *QUICK, *OWN, "--out", "run"]
+    slurm = {
+        **{"SLURM_JOB_ID": "1", "SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_TASKS_PER_NODE": "1(x3)"},
+        **{"SLURM_STEP_NODELIST": "node[1-3]", "SLURMD_NODENAME": "node1", "SLURM_PROCID": "0"},
+        **{"SLURM_NODEID": "0", "SLURM_LOCALID": "0"},
+    }
+    torchrun = {
+        **{"RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"},
+        **{"MASTER_ADDR": "node1", "MASTER_PORT": "29501", "TORCHELASTIC_USE_AGENT_STORE": "True"},
+    }
+    alone = ["--world-size", "3", "--ranks", "0"]
+    more, variables = {
+        "flag": ([*alone, "--master-addr", "node1"], {}),
+        "listen": ([*alone, "--master-addr", "10.77.0.1", "--listen", "node1:29502"], {}),
+        "slurm": ([], slurm),
+        "torchrun": ([], torchrun),
+    }[by]
+    with namespaces.machines(1) as (first,), namespaces.names(first, "127.0.1.1 node1"):
+        ended = finish(start([*first.prefix, *flags, *more], tmp_path, **variables))
+    assert ended.status == 2, ended
+    named = "--listen node1:29502" if by == "listen" else "--master-addr node1"
+    assert f"mdgan: {named}: means 127.0.1.1 here, which is this machine alone" in ended.errors
+    assert "give one of its addresses (10.77.0.1) on all machines, or --listen ADDRESS here" in (
+        ended.errors
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_where_the_server_listens_may_be_said_beside_a_name_that_means_the_machine_alone(
+    tmp_path: Path,
+) -> None:
+    train = [*MDGAN, "train", "--world-size", "3", "--master-addr", "node1", *FLAGS, *OWN]
+    with (
+        namespaces.machines(2) as (first, second),
+        namespaces.names(first, "127.0.1.1 node1"),
+        namespaces.names(second, "10.77.0.1 node1"),
+    ):
+        flags = ["--ranks", "0,1", "--listen", "10.77.0.1", "--out", "run"]
+        server = start([*first.prefix, *train, *flags], tmp_path)
+        worker = start([*second.prefix, *train, "--ranks", "2"], tmp_path)
+        results = [finish(server), finish(worker)]
+    assert [result.status for result in results] == [0, 0], results

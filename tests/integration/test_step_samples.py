@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mdgan.records.recorded_run import RecordedRun
-from tests.processes import QUICK, check_refused, ended_well, run, run_here
+from tests.processes import QUICK, check_refused, ended_well, run_here
 
 FLAGS = ["train", *QUICK, "--world-size", "4", "--swap-interval", "5"]
 
@@ -17,9 +17,9 @@ def bytes_sent(run_folder: Path) -> list[int]:
 
 
 def test_three_workers_learn_from_more_for_fewer_bytes(tmp_path: Path) -> None:
-    flags = [*FLAGS, "--workers-per-host", "1"]
-    more = run(*flags, "--step-samples", "48", "--out", "more", cwd=tmp_path)
-    paper = run(*flags, "--out", "paper", cwd=tmp_path)
+    flags = [*FLAGS, "--transport", "memory", "--workers-per-host", "1"]
+    more = run_here(*flags, "--step-samples", "48", "--out", "more", cwd=tmp_path)
+    paper = run_here(*flags, "--out", "paper", cwd=tmp_path)
     learnt = ended_well(more, tmp_path / "more"), ended_well(paper, tmp_path / "paper")
     assert learnt[0] != learnt[1]
     of_more, of_paper = (sum(bytes_sent(tmp_path / name)) for name in ("more", "paper"))

@@ -9,7 +9,6 @@ from tests.processes import (
     REPOSITORY,
     finish,
     read_events,
-    read_metrics,
     run,
     run_here,
     training,
@@ -77,13 +76,6 @@ def test_swap_epochs_follows_the_shard_size(tmp_path: Path) -> None:
     assert run_here("train", *quick, cwd=tmp_path).status == 0
     iterations = [event["iteration"] for event in read_events(tmp_path / "run", "swap")]
     assert iterations == [2, 4, 6, 8, 10]  # 0.5 · 479 / 100 ≈ 2; no swap after the last
-
-
-def test_no_swap_when_never(tmp_path: Path) -> None:
-    flags = ["--transport", "memory", "--swap-interval", "0", "--out", "run"]
-    assert run_here("train", *QUICK, *flags, cwd=tmp_path).status == 0
-    assert read_metrics(tmp_path / "run")
-    assert read_events(tmp_path / "run", "swap") == []
 
 
 def test_a_worker_is_not_blamed_for_what_a_swap_may_have_brought(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.report.numbers.durations import worker_operations
+from tests.gallery import Gallery
 from tests.processes import (
     Finished,
     generator_bytes,
@@ -30,13 +31,15 @@ def finished(result: Finished, folder: Path, iterations: int) -> None:
     assert read_status(folder)["iteration"] == iterations
 
 
-@pytest.fixture(scope="module")
-def at_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session")
+def at_once(gallery: Gallery) -> Path:
     """A run of 14 iterations."""
-    folder = tmp_path_factory.mktemp("vectorized")
-    result = run_here(*AT_ONCE, "--iterations", "14", "--out", "whole", cwd=folder)
-    finished(result, folder / "whole", 14)
-    return folder / "whole"
+
+    def make(folder: Path) -> None:
+        result = run_here(*AT_ONCE, "--iterations", "14", "--out", "whole", cwd=folder)
+        finished(result, folder / "whole", 14)
+
+    return gallery.show("vectorized", make) / "whole"
 
 
 def test_all_at_once_over_processes(tmp_path: Path, at_once: Path) -> None:

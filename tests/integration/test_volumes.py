@@ -48,3 +48,17 @@ def test_a_damaged_scan_is_named_and_left_out(scans: Path) -> None:
     strict = run_here(*FLAGS, "--set", "strict_data=true", "--out", "strict", cwd=scans)
     assert strict.status == 2, strict
     assert "b.nii" in strict.errors
+
+
+def test_what_was_done_to_scans_is_shown(scans: Path) -> None:
+    (scans / "scans" / "p0" / "a_seg.nii.gz").write_bytes(b"mask")
+    (scans / "scans" / "DICOMDIR").write_bytes(b"")
+    (scans / "scans" / "q0" / "4.dcm").unlink()
+    shown = run_here("datasets", "show", "volumes", "--data-dir", "scans", cwd=scans)
+    assert shown.status == 0, shown
+    assert "turned to the axes of the body: 3 in 3 volume(s), first q0" in shown.errors
+    assert (
+        "slices were interpolated, as some are missing or lie unevenly: 1 in 1 volume(s), first q0"
+        in shown.errors
+    )
+    assert "skipped in scans: DICOMDIR: 1, first DICOMDIR; masks beside scans: 1" in shown.errors

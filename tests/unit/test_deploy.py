@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mdgan.cli.train import train
+from mdgan.launch.given import Given, known_settings
 from mdgan.launch.links import DEFAULT_PORT
-from mdgan.launch.resolve import known_settings, resolve
 from tests.processes import REPOSITORY
 
 KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
@@ -144,9 +144,9 @@ def test_each_pod_sees_its_own_certificate_alone() -> None:
 def test_the_settings_are_mdgans_and_fit_the_number_of_workers() -> None:
     settings = json.loads((KUBERNETES / "settings.json").read_text())
     assert set(settings) <= known_settings().keys()
-    resolved = resolve([settings])
+    named_run = Given([settings]).named()
     workers = named("StatefulSet", "mdgan-worker")["spec"]["replicas"]
-    assert resolved.settings.world_size == workers + 1
+    assert named_run.draft.world_size == workers + 1
 
 
 @pytest.mark.parametrize("name", ["mdgan-server", "mdgan-worker"])

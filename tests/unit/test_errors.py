@@ -1,6 +1,21 @@
 """How trouble that comes again and again is told."""
 
-from mdgan.errors import Folded
+import pytest
+
+from mdgan.errors import BadInput, Folded
+from mdgan.spelling import flag
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31mb", "a\x02b", "a\0b", "a\udcffb", "a\x85b"])
+def test_a_refusal_moves_no_terminal(name: str) -> None:
+    refused = BadInput(name, f"is no {flag('dataset', name)}", f"name another than {name!r}")
+    for is_for_python in (False, True):
+        refused.is_for_python = is_for_python
+        said = str(refused)
+        assert said.isprintable()
+        assert repr(refused) == f"BadInput({said!r})"
+        assert f"{flag('dataset')}" not in said
+        said.encode()
 
 
 def test_what_happens_again_and_again_is_told_less_and_less_often() -> None:

@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from mdgan import messages
 from mdgan.messages import Kind
+from tests.marks import examples
 
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=examples(24))
 
 
 def test_a_stop_says_why() -> None:

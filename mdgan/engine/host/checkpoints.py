@@ -45,7 +45,8 @@ class HostCheckpoints:
         self, order: Message, workers: Mapping[int, Learner], send: Callable[[Message], Any]
     ) -> None:
         """Snapshots all workers now; writes them, and reports, in the background."""
-        kept, wants_states = [*map(int, order.fields["kept"])], order.fields["to_server"]
+        kept = [*map(int, order.fields["kept"])]
+        wants_states = order.fields["to_server"]
         if wants_states and not self.to_server:
             raise OutOfTurn("it wants states of workers, and no checkpoint_to_server is set here")
         states = {rank: worker.state() for rank, worker in workers.items()}

@@ -22,6 +22,7 @@ from mdgan.metrics.chosen import CLASSIFIER, unpack
 from mdgan.metrics.classifier import RANDOM
 from mdgan.metrics.extractor import Extractor
 from mdgan.metrics.real_statistics import RealStatistics, added_up
+from mdgan.spelling import flag
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,8 @@ class Describer:
             sums = next(self._steps)
         except BadInput as error:
             if str(error) != self.why_not:  # that is what the user asked for
-                _log.warning("warning: the server is told nothing of the data here: %s", error)
+                told = "warning: the server is told nothing of the data here: %s"
+                _log.warning(told, error.marked)
             sums, reason = {}, str(error) if isinstance(error, Withheld) else _SEE_LOG
         if sums is None:
             return None
@@ -116,5 +118,5 @@ def _check_enough(total: RealStatistics, extractor: Extractor) -> None:
     if 0 < total.num_samples < least:
         raise Withheld(
             f"it has {total.num_samples} sample(s), and sums over fewer than {least} would tell "
-            "too much of each; carry more workers in one host with --workers-per-host"
+            f"too much of each; carry more workers in one host with {flag('workers_per_host')}"
         )

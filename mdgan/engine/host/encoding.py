@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from mdgan.engine.counting import counts_form, published_digest, read_learnt
 from mdgan.engine.host.protocol import OutOfTurn
 from mdgan.engine.stages.contract import HostPath, Leaving
+from mdgan.engine.stages.noise_parts import OF_COUNTS, least_noise, parts_of_noise
 from mdgan.messages import Kind, Message
 from mdgan.samples.contract import SampleKind
 
@@ -17,16 +19,22 @@ class HostEncoding:
     """Counts once, and lets the algorithm begin when the counts of all sites are there.
 
     Args:
-        counts: by worker, its counts, int64, with noise if they must have some; called once.
-        noisy: whether they have.
+        counts: from parts of noise by worker, the counts of each; called once.
+        noisy: whether they have noise, and are of `SampleKind.noisy_form`.
+        noises: σ of each worker's account.
     """
 
     def __init__(
-        self, kind: SampleKind, counts: Callable[[], Mapping[int, Tensor]], *, noisy: bool = False
+        self,
+        kind: SampleKind,
+        counts: Callable[[Mapping[int, float]], Mapping[int, Tensor]],
+        *,
+        noisy: bool = False,
+        noises: Mapping[int, float] = {},
     ) -> None:
         self._kind = kind
         self._counts = counts
-        self._noisy = noisy
+        self._noisy, self._noises = noisy, noises
         self.learnt = ""  # the digest of what was learnt, for `Statement`
         self._waiting: list[Callable[[], None]] = []
         self.is_known = not kind.num_counts  # whether samples can be encoded
@@ -38,17 +46,22 @@ class HostEncoding:
         else:
             self._waiting.append(then)
 
+    def tell(self) -> dict[str, Any]:
+        """What the server must know of the noise."""
+        return {OF_COUNTS: {str(n): own for n, own in self._noises.items()}} if self._noises else {}
+
     def answer(self, question: Message, path: HostPath) -> Message:
         """Host → server: the counts of all workers here; the server sees sums alone if it must."""
         if not self._kind.num_counts:
             raise OutOfTurn("it asks for counts, and there is nothing to count")
-        counts = self._counts()
         if not path.hides_answers:
-            total = {"counts": torch.stack(list(counts.values())).sum(0)}
+            total = {"counts": torch.stack(list(self._counts({}).values())).sum(0)}
             return Message(Kind.COUNTS, question.iteration, tensors=total)
+        counts = self._counts(parts_of_noise(question, path, self._noises))
         told = {worker: own.double() for worker, own in counts.items()}
-        about, form = hashlib.sha256(b"counts").digest(), counts_form(self._kind.num_counts)
-        return path.pack(Leaving.in_one_sum(question, told, about, form))
+        about = hashlib.sha256(f"counts {least_noise(question)!r}".encode()).digest()
+        form = counts_form(self._kind, noisy=self._noisy)
+        return path.pack(Leaving.in_one_sum(question, told, about, form=form))
 
     def learn(self, message: Message) -> None:
         """Takes in the counts of all sites, from the server; raises as `read_learnt`.

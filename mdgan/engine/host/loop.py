@@ -146,18 +146,19 @@ class Host:
         spending = self.reports.spending
         spending.attend(self.checkpoints.attend(welcome))
         holds = self._what_holds(welcome)
-        told = self.part.tell()
+        told = {**self.part.tell(), **self.encoding.tell()}
         spending.over().tell(iteration, transport.send)
         key = self._path.begin(run_digest(welcome, self.hello["identity"]))
-        transport.send(messages.ready(iteration, holds, told, key))
+        transport.send(messages.ready(iteration, holds, told, key=key))
         self._lacks = set(self._learners) - set(holds)
         self.encoding.once_known(partial(self.part.arrived, holds))
         if self._teller is not None:
             self._teller.joined(welcome)
         while (message := self._next_message(transport)).kind != Kind.STOP:
             self._obey(message, transport)
-        run, terms = str(welcome.get("run_id", "")), self.hello["identity"]
-        self._stop(message, transport, Statement(run, terms, 0, learnt=self.encoding.learnt))
+        run = str(welcome.get("run_id", ""))
+        known = Statement(run, self.hello["identity"], 0, learnt=self.encoding.learnt)
+        self._stop(message, transport, known)
 
     @property
     def _state(self) -> protocol.State:
@@ -228,8 +229,9 @@ class Host:
     def _stop(self, message: Message, transport: HostTransport, known: Statement) -> None:
         self._tell_spans(transport, at_end=True)
         with protocol.sensible(message.kind):
-            shut_out, reason = message.fields["shut_out"], one_line(message.fields["reason"])
-        self.reports.attest(transport, message, known, list(self._learners))
+            shut_out = message.fields["shut_out"]
+            reason = one_line(message.fields["reason"])
+        self.reports.attest(transport, message, known, workers=list(self._learners))
         if shut_out:
             raise HostFailed(reason)
         if reason:

@@ -68,7 +68,7 @@ ENGINE: Mapping[str, Turn] = {
     Kind.ASKCOUNTS: Turn(ARRIVED, 1, Per.LINK),
     Kind.LEARNT: Turn(ALWAYS, 1, Per.LINK),
     Kind.EXTRACTOR: Turn(TRAINS, 1, Per.LINK),
-    Kind.CHECKPOINT: Turn(TRAINS, 2, Per.ITERATION, {Kind.CHECKPOINT: 0}),
+    Kind.CHECKPOINT: Turn(TRAINS, 2, Per.ITERATION, above={Kind.CHECKPOINT: 0}),
     Kind.STOP: Turn(ALWAYS),
 }
 """What every server sends; families and paths have `rules` of their own, which count before these.

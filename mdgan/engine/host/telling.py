@@ -34,15 +34,20 @@ class HostReports:
 
         What processes of the algorithm's own hold is `part_bytes`.
         """
-        traffic, iteration = transport.traffic, self.tracer.iteration
+        iteration = self.tracer.iteration
         rows = self.tracer.take()
         memory = memory_bytes() if self.tracer.records else 0  # it follows what samples are
-        memory += part_bytes if memory else 0
-        told = rows, traffic.sent, traffic.received, memory
-        fetching = self.fetcher.tell(at_end=at_end)
-        profile = self.tracer.profile(at_end=at_end)
-        spent = self.spending.told(exactly=at_end)
-        transport.send(messages.spans(iteration, *told, fetching, profile, spent))
+        told = messages.spans(
+            iteration,
+            rows,
+            transport.traffic.sent,
+            received_bytes=transport.traffic.received,
+            memory_bytes=memory + (part_bytes if memory else 0),
+            fetching=self.fetcher.tell(at_end=at_end),
+            profile=self.tracer.profile(at_end=at_end),
+            spent=self.spending.told(exactly=at_end),
+        )
+        transport.send(told)
 
     def attest(
         self, transport: HostTransport, stop: Message, known: Statement, workers: list[int]
@@ -51,11 +56,12 @@ class HostReports:
         said = stop.fields.get("said")
         if self.own_identity is None or not said:
             return
-        own, account = self.own_identity(), self.spending.account(exactly=True)
+        own = self.own_identity()
         if permit_of(own.certificate).refusal("worker", workers):
             return  # the server's own certificate, of which its signature says enough
         early = self.spending.leaves_early(workers)
-        answer = attest(own, str(said), known, workers, account, leaves_early=early)
+        account = self.spending.account(exactly=True)
+        answer = attest(own, str(said), known, workers=workers, account=account, leaves_early=early)
         if answer.refusal:
             _log.warning("this host does not sign what is said of the run: %s", answer.refusal)
         transport.send(messages.attest(stop.iteration, to_builtins(answer, str_keys=True)))

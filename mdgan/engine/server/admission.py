@@ -181,7 +181,7 @@ class Admission:
                 return Later(f"rank {host} did not answer; it may come back in {ceil(left)} s")
             self._linked[host] = self._carried[host] = hello.workers
             most_kept = max(1, len(self.expected))
-            self.standing.take(hello.owner, hello.workers, self._taken(), most_kept)
+            self.standing.take(hello.owner, hello.workers, self._taken(), most=most_kept)
             self.shut_out -= {n for n in hello.workers if not self.standing.is_out(n)}
             kept = [n for n in hello.workers if n in self._promised]
             self._promised.update(dict.fromkeys(kept, _OVER))
@@ -286,7 +286,9 @@ class Admission:
         """See `Standing.give_up`."""
         with self._lock:
             workers = self._linked.get(host, [])
-            return self.standing.give_up(workers, waited_seconds, took_part_seconds, was_cut)
+            return self.standing.give_up(
+                workers, waited_seconds, took_part_seconds, was_cut=was_cut
+            )
 
     def heard_of_successor(self) -> bool:
         """Whether a host has said, since this was asked last, that a later server took over."""
@@ -327,7 +329,8 @@ class Admission:
 
     def restore(self, manifest: Manifest, *, takes_over: bool) -> None:
         """Goes on from a checkpoint; with `--resume` users start hosts anew: certificates stay."""
-        standing, known = self.standing, manifest.strikes.items()
+        standing = self.standing
+        known = manifest.strikes.items()
         kept = {who: dict(own) for who, own in known if takes_over or Owner.is_certificate(who)}
         standing.strikes.update(kept)
         standing.named.update({rank: set(names) for rank, names in manifest.named.items()})

@@ -67,13 +67,13 @@ class KeptStates:
     def leave(self, states: Mapping[int, State]) -> None:
         """Keeps what workers that go have left."""
         for worker, state in states.items():
-            self._left[worker] = state, self.peers.owner(worker)
+            self._left[worker] = state, self.peers.admission.owners.get(worker)
 
     def hold(self, workers: Iterable[int]) -> None:
         """Workers have states again: forgets what they left here when they went."""
         for worker in workers:
             self._left.pop(worker, None)
-            self._believe(worker, self.peers.owner(worker))
+            self._believe(worker, self.peers.admission.owners.get(worker))
 
     def left(self) -> dict[str, State]:
         """By the worker's number, what is kept besides the checkpoint."""
@@ -82,7 +82,7 @@ class KeptStates:
     def owners(self, workers: Iterable[int]) -> dict[int, Owner]:
         """Where the states come from that these workers are about to send, and those `left`."""
         known = {worker: owner for worker, (_, owner) in self._left.items()}
-        known |= {worker: self.peers.owner(worker) for worker in workers}
+        known |= {worker: self.peers.admission.owners.get(worker) for worker in workers}
         return {worker: owner for worker, owner in known.items() if owner is not None}
 
     def commit(
@@ -106,7 +106,7 @@ class KeptStates:
 
     def may_have(self, worker: int) -> bool:
         """Whether the host that has come with a worker's rank may have the worker's whole state."""
-        taker = self.peers.owner(worker)
+        taker = self.peers.admission.owners.get(worker)
         if worker in self._left:
             _, owner = self._left[worker]
             return owner is None or owner.is_same(taker)
@@ -158,7 +158,7 @@ class ServerCheckpoints:
     believes_first: InitVar[bool] = True
 
     def __post_init__(self, committed: Manifest | None, believes_first: bool) -> None:
-        self.kept = KeptStates(self.store, self.peers, committed, believes_first)
+        self.kept = KeptStates(self.store, self.peers, committed, believes_first=believes_first)
         self.ordered = None if committed is None else committed.iteration
         self._writer = BackgroundWriter()
         self._problems: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
@@ -189,7 +189,7 @@ class ServerCheckpoints:
         counting = self._counting(iteration)
         if counting is None:
             return
-        opened = self._begin(iteration, progress, state, self.peers.free())
+        opened = self._begin(iteration, progress, state, hosts=self.peers.free())
         self.ordered = iteration
         to_server = self.settings.checkpoints.checkpoint_to_server
         order = messages.checkpoint(iteration, counting, to_server=to_server)
@@ -207,7 +207,7 @@ class ServerCheckpoints:
         if not self.settings.checkpoints.checkpoint_interval or self._counting(iteration) is None:
             return
         self._writer.drain(_DRAIN_SECONDS)
-        self._begin(iteration, progress, state, {}).borrows = True
+        self._begin(iteration, progress, state, hosts={}).borrows = True
         self._commit_if_complete()
 
     def _begin(
@@ -230,11 +230,12 @@ class ServerCheckpoints:
             strikes={who: dict(own) for who, own in [*standing.strikes.items()]},
             named={rank: tuple(sorted(known)) for rank, known in [*standing.named.items()]},
         )
-        states, owners = {**self.kept.left(), SERVER: state}, self.kept.owners(waiting)
-        self._open = _Open(manifest, states, owners, asked, waiting)
+        states = {**self.kept.left(), SERVER: state}
+        owners = self.kept.owners(waiting)
+        self._open = _Open(manifest, states, owners, asked=asked, waiting=waiting)
         return self._open
 
-    def note(self, host: int, message: Message) -> None:
+    def note_written(self, host: int, message: Message) -> None:
         """Takes in a CHECKPOINTED message about the host's own workers; `Damaged` if it is odd."""
         reason, opened = str(message.fields["reason"]), self._open
         files = {int(n): StoredFile.from_record(r) for n, r in message.fields["files"].items()}

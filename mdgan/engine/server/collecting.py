@@ -13,7 +13,7 @@ from typing import Any
 
 from mdgan.engine.answers import ANSWERS, AnswerForm, Answers
 from mdgan.engine.parts import ServerPart
-from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.engine import AnswerCollector, Engine
 from mdgan.engine.server.hosts import HostAnswer, Hosts, workers_of
 from mdgan.engine.settings import DeadlineRule, RunSettings
 from mdgan.engine.stages.screen import LEAST_VOTES, AnswerChecks, Screening
@@ -66,10 +66,8 @@ class Deadline:
         return min(num_live, max(1, ceil(self._quorum * num_live)))
 
 
-class Collector:
+class Collector(AnswerCollector):
     """Takes in one event after the other while the server waits; all but answers go to the engine.
-
-    What families call of it is explained there: see `Engine`.
 
     A host that owes an answer for too long (see `Deadline`) counts as lost, even if it lives.
     """
@@ -96,7 +94,7 @@ class Collector:
         """Takes in one event; an answer that comes now is to an earlier question: discards it."""
         answer = self._next(timeout_seconds)
         if answer is not None:
-            self._peers.back(answer.workers)
+            self._peers.attendance.back(answer.workers)
 
     def _next(self, timeout_seconds: float, iteration: int = 0) -> HostAnswer | None:
         event = self._kept(iteration) or self._engine.transport.receive(timeout_seconds)
@@ -113,7 +111,7 @@ class Collector:
         workers = self._peers.paid(event.sender, event.message.iteration)
         if workers is None:
             return None
-        return HostAnswer(event.sender, workers, event.message, event.num_bytes)
+        return HostAnswer(event.sender, workers, event.message, num_bytes=event.num_bytes)
 
     def _kept(self, iteration: int) -> Received | None:
         for place, event in enumerate(self._early):
@@ -175,15 +173,20 @@ class Collector:
         read: Callable[[Message], Any] | None = None,
         again: bool = False,
     ) -> Answers:
+        checks = self._checks(weights, form, forms, read=read)
+        return self._answers(iteration, asked, checks, again=again)
+
+    def _answers(
+        self, iteration: int, asked: Hosts, checks: AnswerChecks, *, again: bool = False
+    ) -> Answers:
         received = self._engine.transport.traffic.received
-        checks = self._checks(weights, form, forms, read)
         with self._engine.span("wait") as waiting:
             before = received.total()
             self._await_answers(iteration, asked, checks)
             checks.look_back()
             self._engine.handle_losses()
             if not again:
-                self._peers.answered(checks.answers.losses)
+                self._peers.attendance.answered(checks.answers.losses)
             waiting.num_bytes = received.total() - before
         return checks.answers
 
@@ -192,10 +195,19 @@ class Collector:
         weights: Mapping[int, float] | None,
         form: AnswerForm | None = None,
         forms: Mapping[int, AnswerForm] | None = None,
+        *,
         read: Callable[[Message], Any] | None = None,
     ) -> AnswerChecks:
-        own = self._screenings, self._peers, self._part.device
-        return AnswerChecks(*own, form or self._part.forms[0], forms or {}, weights or {}, read)
+        """What the answers to one question must pass."""
+        return AnswerChecks(
+            self._screenings,
+            self._peers,
+            self._part.device,
+            form=form or self._part.forms[0],
+            forms=forms or {},
+            weights=weights or {},
+            read=read,
+        )
 
     def _await_answers(self, iteration: int, asked: Hosts, checks: AnswerChecks) -> None:
         begin = time.monotonic()
@@ -209,7 +221,7 @@ class Collector:
             elif waited >= limit and self._may_go_on(checks.answers, asked):
                 live = self._peers.hosts()
                 late = [n for host in missing for n in asked[host] if n in live[host]]
-                self._peers.late(iteration, late)
+                self._peers.attendance.late(iteration, late)
                 break
             else:
                 until = min(patience, limit if waited < limit else inf)
@@ -220,7 +232,7 @@ class Collector:
                     self._take_in(answer, checks)
                     self._deadline.times.append(time.monotonic() - begin)
                 else:  # to an earlier question, or to one of this iteration that was given up
-                    self._peers.back(answer.workers)
+                    self._peers.attendance.back(answer.workers)
 
     def _take_in(self, answer: HostAnswer, checks: AnswerChecks) -> None:
         checks.take_in(answer)
@@ -245,15 +257,15 @@ class Collector:
     # One answer after the other.
 
     def next_answer(self, iteration: int, weights: Mapping[int, float] | None = None) -> Answers:
-        """See `Engine`.
+        """See `AnswerCollector`.
 
         The first answers are awaited together: only together they show which norm is usual, and
         what is applied cannot be taken back.
         """
+        checks = self._checks(weights)
         if not self._has_first:
             self._has_first = True
-            return self.collect(iteration, self._peers.busy(), weights)
-        checks = self._checks(weights)
+            return self._answers(iteration, self._peers.busy(), checks)
         with self._engine.span("wait") as waiting:
             answer = self._next(self._seconds_left())
             if answer is not None:
@@ -261,7 +273,7 @@ class Collector:
                     self._deadline.times.append(time.monotonic() - since)
                 self._take_in(answer, checks)
                 checks.cut()
-                self._peers.answered(checks.answers.losses)
+                self._peers.attendance.answered(checks.answers.losses)
                 waiting.num_bytes = answer.num_bytes
         return checks.answers
 

@@ -11,6 +11,7 @@ from mdgan.data.shard import Shard
 from mdgan.engine.counting import counts_form, published_digest, read_counts
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.stages.contract import ServerPath
+from mdgan.engine.stages.noise_parts import OF_COUNTS, noise_of_sum
 from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
 from mdgan.records.run_directory import ENCODING_FILE, RunDirectory
@@ -29,7 +30,7 @@ class ServerEncoding:
     _told: set[int] = field(default_factory=set, init=False)
     _learnt: Tensor | None = field(default=None, init=False)
 
-    def begin(self, engine: Engine, path: ServerPath | None) -> Message | None:
+    def learn_from(self, engine: Engine, path: ServerPath | None) -> Message | None:
         """Learns from the workers of the start, and tells all; BadInput if no host has counted.
 
         Args:
@@ -52,10 +53,10 @@ class ServerEncoding:
         if not self.goes_on:
             self.run.write_tensors(ENCODING_FILE, {"counts": counts}, {})
         for host in engine.peers.hosts():
-            self.tell(host, engine)
+            self.tell_learnt(host, engine)
         return Message(Kind.LEARNT, 0, tensors={"counts": counts})
 
-    def tell(self, host: int, engine: Engine) -> None:
+    def tell_learnt(self, host: int, engine: Engine) -> None:
         """A host is ready: it hears what was learnt, once."""
         if self._learnt is not None and host not in self._told:
             self._told.add(host)
@@ -66,19 +67,23 @@ class ServerEncoding:
         self._told.intersection_update(engine.peers.hosts())
 
     def _ask(self, engine: Engine, path: ServerPath | None) -> Tensor:
-        """Σ of the counts of all hosts that answer, float64."""
-        number = self.kind.num_counts
-        if path is not None and path.hides_answers:
-            sums = path.ask_for_sum(Kind.ASKCOUNTS, engine, counts_form(number))
+        """Σ of the counts of all hosts that answer, float64, without noise as far as it shows."""
+        form, iteration = counts_form(self.kind, noisy=self.noisy), engine.done + 1
+        path, hosts = path or ServerPath(form), engine.peers.taking_part()
+        least, variances = noise_of_sum(hosts, OF_COUNTS, path, engine.peers)
+        if path.hides_answers:
+            sums = path.ask_for_sum(Kind.ASKCOUNTS, engine, form, least)
             parts = [part.total.double() for part in sums]
+            workers = [n for part in sums for n in part.workers]
         else:
-            iteration, hosts = engine.done + 1, engine.peers.taking_part()
             engine.ask(iteration, hosts, lambda _: Message(Kind.ASKCOUNTS, iteration))
-            read = partial(read_counts, num_counts=number, noisy=self.noisy)
-            found = engine.collect(iteration, hosts, read=read).masked
+            read = partial(read_counts, form=form)
+            found = engine.collector.collect(iteration, hosts, read=read).masked
             parts = [found[host] for host in sorted(found)]
+            workers = [n for host in sorted(found) for n in hosts[host]]
         if not parts:
-            raise BadInput(
-                "no host has told how values spread over its rows; see the hosts' own output"
-            )
-        return torch.stack(parts).sum(0)
+            what = "no host has told how values spread over its rows"
+            raise BadInput(what, way_out="see the hosts' own output")
+        total = torch.stack(parts).sum(0)
+        variance = sum(variances[n] for n in workers) * self.kind.num_histograms
+        return self.kind.from_noisy(total, variance) if self.noisy else total

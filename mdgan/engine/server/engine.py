@@ -20,41 +20,8 @@ class AllWorkersLost(RuntimeError):
     """No worker is left to train with, and none came in time."""
 
 
-class Engine(Protocol):
-    """The server, as an algorithm sees it.
-
-    Attributes:
-        done: the last iteration that is done.
-        stop_asked: whether the user has asked the server to stop.
-        all_failed: whether all hosts have failed by themselves, so that none can come back.
-        answer_seconds: after which a host that owes an answer counts as lost at the latest.
-        tell: sends a host a message that needs no answer; see `ServerTransport`.
-        at, span, note, event: see `Peers`, `Tracer` and `RunObserver`.
-    """
-
-    peers: Peers
-    transport: ServerTransport
-    observer: RunObserver
-    done: int
-    stop_asked: bool
-    all_failed: bool
-    answer_seconds: float
-    tell: Callable[[int, Message], int]
-    at: Callable[[int], None]
-    span: Callable[[str], Span]
-    note: Callable[[str], None]
-    event: Callable[..., None]
-
-    def await_hosts(self) -> Hosts:
-        """The hosts that take part in the next iteration; waits for some if there are too few.
-
-        Raises:
-            AllWorkersLost: none has come for as long as `patience`.
-            Interrupted: the user has asked the server to stop; everything is saved.
-        """
-
-    def ask(self, iteration: int, asked: Hosts, question: Callable[[int], Message]) -> None:
-        """Sends every host its question; from here on it owes an answer."""
+class AnswerCollector(Protocol):
+    """Waits for what hosts answer, and screens it."""
 
     def collect(
         self,
@@ -90,6 +57,57 @@ class Engine(Protocol):
 
     def is_enough(self, hosts: Hosts) -> bool:
         """Whether some hosts are enough of those that live for an iteration to begin."""
+
+
+class Engine(Protocol):
+    """The server, as an algorithm sees it.
+
+    Attributes:
+        done: the last iteration that is done.
+        stop_asked: whether the user has asked the server to stop.
+        all_failed: whether all hosts have failed by themselves, so that none can come back.
+        answer_seconds: after which a host that owes an answer counts as lost at the latest.
+    """
+
+    peers: Peers
+    collector: AnswerCollector
+    transport: ServerTransport
+    observer: RunObserver
+    done: int
+    stop_asked: bool
+    all_failed: bool
+    answer_seconds: float
+
+    def at(self, iteration: int) -> None:
+        """The server works on this iteration from here on."""
+        self.peers.at(iteration)
+
+    def span(self, name: str) -> Span:
+        """A block that is timed; see `Tracer`."""
+        return self.observer.tracer.span(name)
+
+    def note(self, text: str) -> None:
+        """Logs one line."""
+        self.observer.note(text)
+
+    def event(self, name: str, iteration: int, **details: Any) -> None:
+        """Records something that happens now and then; see `RunObserver`."""
+        self.observer.event(name, iteration, **details)
+
+    def tell(self, host: int, message: Message) -> int:
+        """Sends a message that needs no answer; see `ServerTransport`."""
+        return self.transport.send(host, message)
+
+    def await_hosts(self) -> Hosts:
+        """The hosts that take part in the next iteration; waits for some if there are too few.
+
+        Raises:
+            AllWorkersLost: none has come for as long as `patience`.
+            Interrupted: the user has asked the server to stop; everything is saved.
+        """
+
+    def ask(self, iteration: int, asked: Hosts, question: Callable[[int], Message]) -> None:
+        """Sends every host its question; from here on it owes an answer."""
 
     def poll(self) -> None:
         """Takes in what has come, without waiting; `Interrupted` if the user asked to stop."""

@@ -67,17 +67,17 @@ class Strikes:
         self.unusable: set[int] = set()
         self.limit = limit
         self._counts = standing or Standing(dict)
-        self._excused: set[int] = set()
+        self.excused: set[int] = set()
 
     def accept(self, worker: int) -> None:
         """A worker's answer can be used."""
         self.unusable.discard(worker)
-        self._excused.discard(worker)
+        self.excused.discard(worker)
 
     def refuse(self, worker: int) -> None:
         """A worker's answer cannot be used: a strike, unless the worker is excused."""
         self.unusable.add(worker)
-        if worker not in self._excused:
+        if worker not in self.excused:
             self._counts.strike(worker)
 
     def blame(self, workers: Collection[int]) -> None:
@@ -86,11 +86,7 @@ class Strikes:
 
     def excuse(self, workers: Iterable[int]) -> None:
         """Refusals of workers without a strike count for nothing until one answers well."""
-        self._excused.update(worker for worker in workers if not self.strikes_of(worker))
-
-    def excuses(self, worker: int) -> bool:
-        """Whether a worker is excused."""
-        return worker in self._excused
+        self.excused.update(worker for worker in workers if not self.strikes_of(worker))
 
     def strikes_of(self, worker: int) -> int:
         """How many strikes a worker has."""

@@ -10,6 +10,7 @@ from mdgan.engine.server.hosts import workers_of
 from mdgan.engine.server.running_engine import RunningEngine
 from mdgan.errors import BadInput, Interrupted
 from mdgan.observe.tracer import memory_bytes
+from mdgan.spelling import flag, key
 from mdgan.storage.fence import Fenced
 from mdgan.storage.manifest import Manifest
 
@@ -65,7 +66,7 @@ class Server:
             self._await_workers()
             self.peers.begin()
             self.part.begin(self.engine)
-            if (learnt := self.engine.encoding.begin(self.engine, self.part.path)) is not None:
+            if (learnt := self.engine.encoding.learn_from(self.engine, self.part.path)) is not None:
                 self.engine.scoring.learnt(learnt)
             self.observer.begin(self.part.holdings(self.engine), self.engine.done)
         except Fenced:
@@ -82,9 +83,9 @@ class Server:
         limits = self.timeouts
         patience = limits.liveness if self._replaces_another else limits.connect
         begin = told = time.monotonic()
-        deadline, known = begin + patience, set[int]()
+        known = set[int]()
         while absent := self.peers.absent():
-            left = 0.0 if self.engine.all_failed else deadline - time.monotonic()
+            left = 0.0 if self.engine.all_failed else begin + patience - time.monotonic()
             ranks = ",".join(map(str, absent))
             if left <= 0 and self._goes_on and (self._replaces_another or self.peers.taking_part()):
                 self.observer.note(
@@ -94,20 +95,21 @@ class Server:
                 return
             if left <= 0:
                 raise BadInput(
-                    f"rank(s) {ranks} did not join within {limits.connect:g} s; start them with "
-                    f"--ranks {ranks} or mdgan join, or wait longer with --set "
-                    "connect_timeout=SECONDS"
+                    f"rank(s) {ranks} did not join within {limits.connect:g} s",
+                    way_out=f"start them with {flag('ranks', ranks)} or mdgan join, "
+                    f"or wait longer with {key('connect_timeout', 'SECONDS')}",
                 )
             self.engine.take_in(self.peers.transport.receive(min(left, _SETTLE_SECONDS)))
             waited = time.monotonic() - told
             new = set(workers_of(self.peers.taking_part())) - known
             if self.peers.absent() and waited >= (_SETTLE_SECONDS if new else _TELL_SECONDS):
                 waits = f"waiting for rank(s) {','.join(map(str, self.peers.absent()))}"
-                joined, holdings = ",".join(map(str, sorted(new))), self.peers.holdings(new)
-                held = sum(own["samples"] for own in holdings.values())
+                joined = ",".join(map(str, sorted(new)))
+                held = sum(own["samples"] for own in self.peers.holdings(new).values())
                 said = f"rank(s) {joined} joined ({held:,} samples); {waits}"
                 self.observer.note(said if new else f"{waits} to join")
-                told, known = time.monotonic(), known | new
+                told = time.monotonic()
+                known |= new
 
     def _train_and_save(self) -> None:
         state, reason = "failed", ""
@@ -143,11 +145,15 @@ class Server:
                 if self.trainer.average is not None:
                     self.trainer.average.take_in(done, engine.done)
                 self.observer.iteration(*advance)
-                holdings, shown = partial(part.holdings, engine), self.trainer.shown
-                engine.scoring.after(done, engine.done, shown, holdings, ends=self._over)
+                holdings = partial(part.holdings, engine)
+                engine.scoring.score_after(
+                    done, engine.done, self.trainer.shown, holdings=holdings, ends=self._over
+                )
+                if engine.done == last or self.checkpoints.due(done, engine.done):
+                    part.look_back(self.trainer.shown, engine)
                 self._save_if_due(done)
                 self.checkpoints.poll()
-                self.peers.tell_of_absent()
+                self.peers.attendance.tell_of_absent()
                 if self.observer.tracer.due():
                     self._tell_spans()
 
@@ -182,7 +188,7 @@ class Server:
         if state == "finished":
             self.engine.scoring.finish()
         self.checkpoints.close(_SAVE_SECONDS)
-        self.peers.tell_counts(self.engine.done)
+        self.peers.attendance.tell_counts(self.engine.done)
         newest = self.checkpoints.kept.newest
         self.observer.end(state, self.engine.done, None if newest is None else newest.iteration)
 
@@ -197,13 +203,19 @@ class Server:
         return str(error) if isinstance(error, BadInput) else "the server failed"
 
     def _tell_spans(self, *, at_end: bool = False) -> None:
-        observer, traffic = self.observer, self.peers.transport.traffic
+        tracer = self.observer.tracer
+        traffic = self.peers.transport.traffic
+        moves = bool(traffic.sent or traffic.received)
         role, done = self.part.role, self.engine.done
-        moves = traffic.sent or traffic.received
-        sent, received = (traffic.sent, traffic.received) if moves else (None, None)
-        rows = observer.tracer.take()
-        observer.spans(role, done, rows, sent, received, memory_bytes=memory_bytes())
+        self.observer.spans(
+            role,
+            done,
+            tracer.take(),
+            sent_bytes=traffic.sent if moves else None,
+            received_bytes=traffic.received if moves else None,
+            memory_bytes=memory_bytes(),
+        )
         fetcher = self.trainer.fetcher
         fetching = None if fetcher is None else fetcher.tell(at_end=at_end)
-        profile = observer.tracer.profile(at_end=at_end)
-        observer.of_process(role, done, {"fetching": fetching, "profile": profile})
+        profile = tracer.profile(at_end=at_end)
+        self.observer.of_process(role, done, {"fetching": fetching, "profile": profile})

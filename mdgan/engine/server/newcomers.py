@@ -81,7 +81,9 @@ class Newcomers:
         workers = self._needs[taker]
         if SEALED in message.tensors and self._copied is not None:
             iteration = self._peers.iteration
-            adopt = messages.adopt_sealed(iteration, message, giver, workers, self._copied)
+            adopt = messages.adopt_sealed(
+                iteration, message, giver, workers=workers, prefix=self._copied
+            )
             self._send_state(taker, adopt, workers)
             return
         (state,) = messages.by_worker(message).values()
@@ -163,7 +165,7 @@ class Newcomers:
 
     def _known(self, worker: int) -> tuple[str, int]:
         """A worker, by the host that has it: others with its rank may have been given much."""
-        owner = self._peers.owner(worker)
+        owner = self._peers.admission.owners.get(worker)
         return owner.who if owner else "", worker
 
     def _no_host_will_hold_one(self) -> bool:

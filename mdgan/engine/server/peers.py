@@ -46,19 +46,16 @@ class Peers:
 
     def __post_init__(self) -> None:
         self.strikes = Strikes(self.settings.faults.strikes, self.admission.standing)
-        self.carried, self.owner = self.admission.carried, self.admission.owners.get
         self.observer.known = self.admission.known_by
-        self.mean_shard_size, self.learnt = 0.0, ""
+        self.mean_shard_size = 0.0
+        self.learnt = ""
         # Where noise hides each client as a whole, none is named.
         privacy = self.settings.privacy
-        self._attendance = attendance = Attendance(
+        self.attendance = Attendance(
             self.observer,
             lambda: self.iteration,
             counts_answers=not (privacy.hides_clients and privacy.keeps_ledger),
         )
-        self.answered, self.late, self.back = attendance.answered, attendance.late, attendance.back
-        self.cut, self.tell_of_absent = attendance.cut, attendance.tell_of_absent
-        self.tell_counts = attendance.tell_counts
         self._members: dict[int, Member] = {}
         self.signing: set[int] = set()  # hosts that went home, and may still say what they sign
         self._any_lost = False
@@ -78,7 +75,7 @@ class Peers:
         """A host's link is open; its workers take part once they have `arrived`."""
         workers = [int(worker) for worker in hello["workers"]]
         self.admission.joined(host, workers)
-        self.observer.audit("join", "let in", self.iteration, workers)
+        self.observer.audit("join", "let in", self.iteration, ranks=workers)
         believed = sorted(set(workers) - self.admission.shut_out)
         self._members[host] = Member(believed, hello.get("listens"))
 
@@ -184,11 +181,11 @@ class Peers:
         """
         answer = msgspec.convert(dict(message.fields), Attestation, str_keys=True)
         self.signing.discard(host)
-        if not set(answer.workers) <= set(self.carried(host)):
+        if not set(answer.workers) <= set(self.admission.carried(host)):
             raise ValueError("it speaks of workers of others")
         if answer.refusal:
-            ranks, why = in_words(answer.workers), answer.refusal
-            self.observer.note(f"rank(s) {ranks} have not signed what is said of the run: {why}")
+            about = f"have not signed what is said of the run: {answer.refusal}"
+            self.observer.note(f"rank(s) {in_words(answer.workers)} {about}")
         self.observer.event("attested", self.iteration, **msgspec.to_builtins(answer))
 
     # The keys of hosts for each other; see `host_keys.py`.
@@ -203,7 +200,7 @@ class Peers:
             signed = msgspec.convert(told, SignedKey)
         except msgspec.ValidationError as error:
             raise ValueError(f"a malformed key ({error!s:.99})") from error
-        if signed.workers != list(self.carried(host)):
+        if signed.workers != list(self.admission.carried(host)):
             raise ValueError("the key of other ranks")
         member = self._members[host]
         member.fingerprint = check_key(signed, self.admission.run, self.admission.trusts)
@@ -270,21 +267,22 @@ class Peers:
         if not self._any_lost:
             return False
         self._any_lost = False
-        self._attendance.only(set(self.workers()))
+        self.attendance.only(set(self.workers()))
         return True
 
     def lose(self, host: int, reason: str) -> None:
         """A host's link is gone."""
         if workers := self._remove(host):
-            self._attendance.lost(workers, reason, len(self.workers()))
+            self.attendance.lost(workers, reason, len(self.workers()))
 
     def cut_off(self, host: int, reason: str) -> None:
         """A host's link has ended by itself; one that is waited for each time comes back later."""
         self.signing.discard(host)
         member = self._members.get(host)
         if member is not None and member.owes:
-            since, now = member.awaited_since, time.monotonic()
-            self.admission.give_up(host, now - since, since - member.since, was_cut=True)
+            since = member.awaited_since
+            waited_seconds = time.monotonic() - since
+            self.admission.give_up(host, waited_seconds, since - member.since, was_cut=True)
         self.lose(host, reason)
 
     def drop(self, host: int, reason: str) -> None:
@@ -301,7 +299,7 @@ class Peers:
         """Lets go of hosts with ranks that certificates name which have come; that is no strike."""
         while self.admission.to_yield:
             rank = self.admission.to_yield.pop()
-            for host in [host for host in self._members if rank in self.carried(host)]:
+            for host in [host for host in self._members if rank in self.admission.carried(host)]:
                 self.dismiss(host, f"a certificate names rank {rank}; take another with mdgan join")
 
     def leave(self, host: int) -> None:
@@ -383,6 +381,6 @@ class Peers:
     def refused(self, worker: int, reason: str) -> None:
         """A worker's answer could not be used."""
         strikes = self.strikes.strikes_of(worker)
-        self._attendance.refused(worker, reason, strikes)
+        self.attendance.refused(worker, reason, strikes)
         if self.strikes.is_out(worker):
             self.shut_out(worker, f"{strikes} unusable answers, the last: {reason}")

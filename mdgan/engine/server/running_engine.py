@@ -11,7 +11,7 @@ from mdgan.engine.parts import Trainer
 from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.collecting import Collector
 from mdgan.engine.server.encoding import ServerEncoding
-from mdgan.engine.server.engine import AllWorkersLost
+from mdgan.engine.server.engine import AllWorkersLost, Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.server.newcomers import Newcomers
 from mdgan.engine.server.peers import Peers
@@ -20,7 +20,6 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.observe.timelines import Timelines
-from mdgan.observe.tracer import Span
 from mdgan.storage.state_file import Damaged
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import SLOWED, Asked, Joined, Lost, Received, ServerEvent, Visited
@@ -36,7 +35,7 @@ _HURRY_SECONDS = 0.5
 
 
 @dataclass
-class RunningEngine:
+class RunningEngine(Engine):
     """See `Engine`, which is all that families and stages know of it."""
 
     trainer: Trainer
@@ -48,28 +47,24 @@ class RunningEngine:
     encoding: ServerEncoding
 
     def __post_init__(self) -> None:
-        peers, settings, self.part = self.peers, self.settings, self.trainer.part
+        peers, settings = self.peers, self.settings
+        self.part = self.trainer.part
         self.done = peers.iteration
         self.stop_asked = self.all_failed = False
-        self.transport, self.observer = peers.transport, peers.observer
+        self.transport = peers.transport
+        self.observer = peers.observer
         self.scoring = Scoring(self.scorer, settings, peers)
-        self.at: Callable[[int], None] = peers.at
-        self.span: Callable[[str], Span] = peers.observer.tracer.span
-        self.note: Callable[[str], None] = peers.observer.note
-        self.event: Callable[..., None] = peers.observer.event
-        self.tell: Callable[[int, Message], int] = peers.transport.send
-        self.checkpoint_due = self.checkpoints.due
         self.answer_seconds = self.timeouts.answer
         self._makes_checkpoints = bool(settings.checkpoints.checkpoint_interval)
         self._hurries = self._any_spent = False
         self._spent: dict[int, float] = {}  # worker → ε, of those whose last answer follows
         masks = self.part.path is not None and self.part.path.hides_answers
         self._newcomers = Newcomers(peers, self.checkpoints.kept, self.part.copied, gives=not masks)
-        self._timelines = Timelines(peers.observer, peers.carried, settings.training.iterations)
+        self._timelines = Timelines(
+            peers.observer, peers.admission.carried, settings.training.iterations
+        )
         self._of_part = self.part.handlers()
-        self._collector = Collector(self, self.part, settings, self.timeouts)
-        self.collect, self.next_answer = self._collector.collect, self._collector.next_answer
-        self.is_enough, self.lacking = self._collector.is_enough, self._collector.lacking
+        self.collector = Collector(self, self.part, settings, limits=self.timeouts)
 
     # What algorithms do with it.
 
@@ -91,7 +86,7 @@ class RunningEngine:
         newest = None
         if not live:
             self.save(alone=True)
-        if missing := self.lacking(live):
+        if missing := self.collector.lacking(live):
             newest = self.checkpoints.newest()
             self.note(
                 f"{missing} are gone at iteration {self.done + 1}; waiting {patience:g} s for one "
@@ -99,13 +94,13 @@ class RunningEngine:
             )
 
         def can_replace(rank: int) -> bool:
-            return bool(missing and live) and not self.lacking([*live, rank])
+            return bool(missing and live) and not self.collector.lacking([*live, rank])
 
         with self.peers.admission.awaiting(newest, can_replace):
-            hosts = self._collector.await_enough(time.monotonic() + patience)
+            hosts = self.collector.await_enough(time.monotonic() + patience)
         self.stop_if_asked()
         if not hosts:
-            missing = self.lacking(workers_of(self.peers.taking_part()))
+            missing = self.collector.lacking(workers_of(self.peers.taking_part()))
             within = "" if self.all_failed else f" within {patience:g} s"
             gone = f"{missing} are gone at iteration {self.done + 1}"
             raise AllWorkersLost(f"{gone}, and none came{within}")
@@ -155,7 +150,7 @@ class RunningEngine:
     def handle_losses(self) -> None:
         """See `Engine`; those that may wait hear of it in this order."""
         while self.peers.losses_to_handle():
-            self._collector.on_lost()
+            self.collector.on_lost()
             self.part.on_lost(self)
             self.checkpoints.on_lost()
             self.scoring.on_lost()
@@ -175,18 +170,18 @@ class RunningEngine:
     def _understand(self, host: int, message: Message) -> None:
         match message.kind:
             case Kind.READY:
-                self.encoding.tell(host, self)
+                self.encoding.tell_learnt(host, self)
                 self._newcomers.ready(host, message)
             case Kind.STATE if message.fields["purpose"] == "copy":
                 self._newcomers.pass_on(host, message)
             case Kind.STATE:
                 self.checkpoints.note_states(host, message)
             case Kind.CHECKPOINTED:
-                self.checkpoints.note(host, message)
+                self.checkpoints.note_written(host, message)
             case Kind.REAL:
                 self.scoring.note_real(host, message)
             case Kind.SPANS:
-                self._timelines.note(host, message)
+                self._timelines.note_spans(host, message)
             case Kind.SPENT:
                 self._note_spent(host, message)
             case Kind.ATTEST:
@@ -202,7 +197,7 @@ class RunningEngine:
 
     def _note_spent(self, host: int, message: Message) -> None:
         given = {int(worker): float(e) for worker, e in message.fields["epsilon"].items()}
-        carried = self.peers.carried(host)
+        carried = self.peers.admission.carried(host)
         self._spent |= {n: given[n] for n in carried if n in given and 0 <= given[n] < inf}
         member = self.peers.member(host)
         if member is not None and member.arriving:  # it was asked for nothing: no answer follows
@@ -241,6 +236,9 @@ class RunningEngine:
             save = self.checkpoints.save_alone if alone else self.checkpoints.order
             save(self.done, self.part.progress(), self.trainer.state())
 
+    def checkpoint_due(self, before: int, iteration: int, *, ends: bool = False) -> bool:
+        return self.checkpoints.due(before, iteration, ends=ends)
+
     def stop_if_asked(self) -> None:
         """If the user has asked to stop: makes a checkpoint, and raises `Interrupted`."""
         if not self.stop_asked:
@@ -255,7 +253,7 @@ class RunningEngine:
     def await_files(self) -> None:
         """Waits until workers have written the checkpoint that was ordered last."""
         while self.checkpoints.waits():
-            self._collector.take_one(_LOOK_SECONDS)
+            self.collector.take_one(_LOOK_SECONDS)
 
     def await_reports(self, also: Callable[[], bool] = lambda: False) -> None:
         """Waits until all hosts have saved their workers, and while something else is true, too.
@@ -265,7 +263,7 @@ class RunningEngine:
         """
         deadline = time.monotonic() + self.timeouts.answer
         while time.monotonic() < deadline and (also() or not self.checkpoints.complete()):
-            self._collector.take_one(_LOOK_SECONDS)
+            self.collector.take_one(_LOOK_SECONDS)
 
     def see_off(self, reason: str) -> None:
         """Tells every host to stop, takes in what they still send, and closes the transport."""

@@ -66,7 +66,7 @@ class Scoring:
         if self.on:
             self._send(message)
 
-    def after(
+    def score_after(
         self,
         before: int,
         iteration: int,
@@ -100,7 +100,7 @@ class Scoring:
         if self._as_data:
             fields["held"] = [held["classes"] for held in holdings().values()]
         self._pending += 1
-        self._send(Message(Kind.GENERATOR, iteration, fields, generator.state_dict()))
+        self._send(Message(Kind.GENERATOR, iteration, fields, tensors=generator.state_dict()))
 
     def poll(self, timeout_seconds: float = 0.0) -> None:
         """Takes what the scorer has found: passes scores on, and asks hosts to describe data."""

@@ -84,9 +84,15 @@ class HostPath:
 
     def pack(self, leaving: Leaving) -> Message:
         """Host → server: the answers of all the host's workers."""
-        given = leaving.answers, leaving.losses, leaving.groups
-        iteration = leaving.question.iteration
-        return pack_answers(iteration, *given, self.form, leaving.beside, leaving.weights)
+        return pack_answers(
+            leaving.question.iteration,
+            leaving.answers,
+            leaving.losses,
+            groups=leaving.groups,
+            form=self.form,
+            beside=leaving.beside,
+            weights=leaving.weights,
+        )
 
     def when_free(self, then: Callable[[], None]) -> None:
         """The answer has left: calls `then` as soon as no other host waits for this one."""
@@ -161,11 +167,14 @@ class ServerPath:
         """The hosts that are to be asked, and what for; groups are by worker."""
         return AskedHosts(hosts, groups)
 
-    def ask_for_sum(self, kind: str, engine: Engine, form: AnswerForm) -> list[PartialSum]:
+    def ask_for_sum(
+        self, kind: str, engine: Engine, form: AnswerForm, fields: Mapping[str, Any] = {}
+    ) -> list[PartialSum]:
         """Has all workers answer in one sum, once; its parts, or none if none came."""
-        iteration, hosts = engine.done + 1, engine.peers.taking_part()
+        iteration = engine.done + 1
+        hosts = engine.peers.taking_part()
         asked = self.ask(hosts, dict.fromkeys(workers_of(hosts), 0), engine)
-        question = Message(kind, iteration, asked.fields)
+        question = Message(kind, iteration, {**asked.fields, **fields})
         engine.ask(iteration, asked.hosts, lambda _: question)
         return list(self.collect(iteration, asked, engine, form=form).sums)
 
@@ -178,7 +187,7 @@ class ServerPath:
         form: AnswerForm | None = None,
     ) -> Answers:
         """Waits for the answers to a question; see `Collector.collect`."""
-        return engine.collect(iteration, asked.hosts, weights, form)
+        return engine.collector.collect(iteration, asked.hosts, weights, form=form)
 
 
 # How answers travel.
@@ -230,7 +239,9 @@ def pack_answers(
         parts = ({n: answers[n] for n in group} for group in to_sum)
         sums = torch.stack([arithmetic.add_up(part, weights or {}) for part in parts])
         tensors |= codec.encode(sums if codec.is_exact else sums.float(), "sums.")
-    return Message(form.kind, iteration, {"workers": list(answers), "summed": to_sum}, tensors)
+    return Message(
+        form.kind, iteration, {"workers": list(answers), "summed": to_sum}, tensors=tensors
+    )
 
 
 def in_one_message(answers: Sequence[Message]) -> Message:
@@ -240,7 +251,7 @@ def in_one_message(answers: Sequence[Message]) -> Message:
         return first
     fields = {answer.kind: dict(answer.fields) for answer in answers}
     tensors = {f"{a.kind}/{name}": tensor for a in answers for name, tensor in a.tensors.items()}
-    return Message(ANSWERS, first.iteration, fields, tensors)
+    return Message(ANSWERS, first.iteration, fields, tensors=tensors)
 
 
 def of_kind(message: Message, kind: str) -> Message:
@@ -249,7 +260,7 @@ def of_kind(message: Message, kind: str) -> Message:
         return message
     fields = message.fields.get(kind) if message.kind == ANSWERS else None
     given = fields if isinstance(fields, Mapping) else {}
-    return Message(kind, message.iteration, given, part_of(message.tensors, f"{kind}/"))
+    return Message(kind, message.iteration, given, tensors=part_of(message.tensors, f"{kind}/"))
 
 
 def read_answers(
@@ -273,8 +284,8 @@ def read_answers(
     if not all(groups) or (groups and not form.sums):  # of no worker, or hidden from the algorithm
         return Answers()
     try:
-        alone = _decoded(tensors, "answers.", len(singly), form)
-        sums = _decoded(tensors, "sums.", len(groups), form)
+        alone = _decoded(tensors, "answers.", len(singly), form=form)
+        sums = _decoded(tensors, "sums.", len(groups), form=form)
     except (ValueError, KeyError, RuntimeError):
         return Answers()
     beside = {}
@@ -285,7 +296,7 @@ def read_answers(
         dict(zip(singly, alone, strict=True)),
         [PartialSum(tuple(group), row) for group, row in zip(groups, sums, strict=True)],
         dict(zip(workers, losses, strict=True)),
-        beside,
+        beside=beside,
     )
 
 

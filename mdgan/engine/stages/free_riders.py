@@ -259,8 +259,8 @@ class FreeRiders:
         then, since = self._last, self._since
         if then is not None and len(since) >= LEAST_WORKERS:
             rows = [now.rows[worker] for worker in since]
-            own = _motion(then, [then.rows[worker] for worker in since], now, rows)
-            of_givers = _motion(then, list(since.values()), now, rows)
+            own = _motion(then, [then.rows[worker] for worker in since], now, rows_now=rows)
+            of_givers = _motion(then, list(since.values()), now, rows_now=rows)
             figures = np.minimum(own, of_givers).tolist()
             self._motion.take(dict(zip(since, figures, strict=True)))
         if then is not None and self._num_since < _REST:

@@ -36,7 +36,7 @@ class Handovers:
         self.spoilers: dict[int, int] = {}
         """Workers that have spoilt discriminators, and how many hosts refused these."""
 
-    def note(
+    def note_swap(
         self,
         moves: Mapping[int, int],
         given: Mapping[int, str],

@@ -102,9 +102,9 @@ def read_masked(
     if message.fields.get("abstains") is not False:
         raise ValueError("NaN or Inf, or a value too large to be added up")
     length, counts = prod(form.shape) + NUM_LOSSES, {g: len(own) for g, own in parties.items()}
-    totals = read_tensors(message, "masked", dict.fromkeys(counts, (length,)), torch.int64)
+    totals = read_tensors(message, "masked", dict.fromkeys(counts, (length,)), dtype=torch.int64)
     sizes = {group: (n - 1, n * SECRET_BYTES + SEAL_BYTES) for group, n in counts.items()}
-    shares = read_tensors(message, "shares", sizes, torch.uint8)
+    shares = read_tensors(message, "shares", sizes, dtype=torch.uint8)
     if totals.keys() != shares.keys() or 2 * len(totals) != len(message.tensors):
         raise ValueError("tensors that are no masked sums")
     return {group: MaskedSum(total, shares[group]) for group, total in totals.items()}
@@ -125,6 +125,6 @@ def read_sums(message: Message, kind: type[_Order], otherwise: str) -> _Order:
 def read_rows(order: Message, name: str, group: int, *shape: int) -> Tensor | None:
     """What the server passes on of a sum, uint8; None if it does not, or malformed."""
     try:
-        return read_tensors(order, name, {group: shape}, torch.uint8).get(group)
+        return read_tensors(order, name, {group: shape}, dtype=torch.uint8).get(group)
     except ValueError:
         return None

@@ -42,6 +42,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from hmac import compare_digest
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,7 +102,8 @@ class HostMask(HostPath):
         repeats: whether the host would answer the same if it were asked for an iteration again.
             Then it does so only until it has helped to unmask that one's sum, in whichever run: of
             two sums, the second without one host, the difference would be that host's answer.
-        sharing: what a sum must have if answers have a part of the noise only.
+        tells_once: whether it would answer the same in any iteration; `repeats` holds for all then.
+        sharing: what a sum must have if answers, or counts, have a part of the noise only.
     """
 
     hides_answers = True
@@ -118,12 +120,14 @@ class HostMask(HostPath):
         least: int = LEAST_PARTIES,
         *,
         repeats: bool = False,
+        tells_once: bool = False,
         sharing: NoiseSharing | None = None,
     ) -> None:
         super().__init__(form)
         self.keys = keys
         self.least = max(least, LEAST_PARTIES, 0 if sharing is None else sharing.least_hosts)
-        self._repeats, self._sharing = repeats, sharing
+        self._repeats, self._sharing = repeats or tells_once, sharing
+        self._tells_once = tells_once
         self._host = keys.host
         self._newest_revealed = 0
         self._asked_form = form
@@ -133,7 +137,7 @@ class HostMask(HostPath):
 
     def begin(self, run: bytes) -> dict[str, Any]:
         self._number, self._answered = -1, {}
-        return {**self.keys.begin(run), "least": self.least}
+        return {**self.keys.make_key(run), "least": self.least}
 
     def handlers(self, tracer: Tracer) -> Mapping[str, "HostHandler"]:
         def confirm(order: Message, transport: HostTransport) -> None:
@@ -171,13 +175,15 @@ class HostMask(HostPath):
         Args:
             leaving: answers to a question that says in `sums` which hosts take part in which sum.
         """
-        about, question = leaving.about(), leaving.question
+        about = leaving.about()
+        question = leaving.question
         self._asked_form = leaving.form or self.form
         groups = sorted(set(leaving.groups.values()))
         asked = self._read(question, groups)
         all_asked = {host for group in groups for host in asked.parties.get(group, ())}
         refuses = sorted(self.keys.refused & all_asked)
-        self._number, self._answered, self._iteration = asked.number, {}, question.iteration
+        self._number, self._iteration = asked.number, question.iteration
+        self._answered = {}
         totals = [mask.added_up(leaving, group, self._asked_form.arithmetic) for group in groups]
         abstains = any(total is None for total in totals)
         tensors = {}
@@ -186,11 +192,13 @@ class HostMask(HostPath):
                 parties = asked.parties[group]
                 carried = {h: key.workers for h, key in self.keys.signed(parties).items()}
                 leaving.check(self._host, carried, self.least)
-                given = self._mask(asked.number, tuple(parties), group, total, about[group])
+                given = self._mask(
+                    asked.number, tuple(parties), group, total=total, about=about[group]
+                )
                 tensors[f"masked.{group}"] = given.total
                 tensors[f"shares.{group}"] = given.shares
         fields = {"workers": list(leaving.answers), "abstains": abstains, "refuses": refuses}
-        return Message(self._asked_form.kind, question.iteration, fields, tensors)
+        return Message(self._asked_form.kind, question.iteration, fields, tensors=tensors)
 
     def when_free(self, then: Callable[[], None]) -> None:
         """Other hosts wait for this one's shares first."""
@@ -207,7 +215,7 @@ class HostMask(HostPath):
             sum_.confirmed = tuple(survivors)
             own = [self._code(h, self._host, sum_) for h in survivors if h != self._host]
             codes[f"codes.{group}"] = torch.tensor([*map(list, own)], dtype=torch.uint8)
-        return Message(self._asked_form.kind, order.iteration, {}, codes)
+        return Message(self._asked_form.kind, order.iteration, {}, tensors=codes)
 
     def reveal(self, order: Message) -> Message:
         """Host → server: what takes the masks off the sum of the survivors (round 4).
@@ -234,8 +242,7 @@ class HostMask(HostPath):
                 if confirm < needed:  # hosts may have crashed, or one may lie: no reason to end
                     _log.warning(
                         "a sum is not unmasked: the server says that a host has dropped out, and "
-                        "%d of %d hosts that it takes confirm that to this one",
-                        *(confirm, needed),
+                        f"{confirm} of {needed} hosts that it takes confirm that to this one"
                     )
                     continue
             if self._asked_form is self.form:
@@ -246,7 +253,7 @@ class HostMask(HostPath):
             opened = self._opened(sum_, survivors, sealed)
             rows = [opened[h][[sum_.parties.index(h), *places]].astype("<u2") for h in survivors]
             tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
-        return Message(self._asked_form.kind, order.iteration, {}, tensors)
+        return Message(self._asked_form.kind, order.iteration, {}, tensors=tensors)
 
     def adopted(self, message: Message) -> Mapping[int, State]:
         """See `HostPath`; another host may have sealed one state for several workers."""
@@ -258,7 +265,7 @@ class HostMask(HostPath):
         fields = message.fields
         copy: dict[str, Tensor] = {}  # fits no model
         try:
-            given = self.opened(fields["giver"], Kind.STATE, fields["given"], message)
+            given = self.opened(fields["giver"], Kind.STATE, fields["given"], parcel=message)
             (found,) = by_worker(replace(message, tensors=given)).values()
             copy = {name: t for name, t in found.items() if name.startswith(fields["prefix"])}
         except ValueError as error:
@@ -272,13 +279,13 @@ class HostMask(HostPath):
 
     def opened(self, giver: int, kind: str, iteration: int, parcel: Message) -> State:
         sealed = parcel.tensors.get(SEALED, torch.empty(0))
-        return self.keys.unseal_message(giver, kind, iteration, sealed).tensors
+        return self.keys.unseal_message(giver, kind, iteration, sealed=sealed).tensors
 
     def _mask(
         self, number: int, parties: tuple[int, ...], group: int, total: Tensor, about: bytes
     ) -> mask.MaskedSum:
         """The total with all masks on it, and the others' shares of their seeds."""
-        said = [number, self._iteration, group, parties, self.keys.of(parties), about.hex()]
+        said = [number, self._iteration, group, parties, self.keys.keys_of(parties), about.hex()]
         context = sha256(json.dumps(said).encode()).digest()
         own, use = os.urandom(SECRET_BYTES), b"mask of " + context
         drawn = [own if host == self._host else self.keys.derived(host, use) for host in parties]
@@ -292,7 +299,7 @@ class HostMask(HostPath):
             if host != self._host
         ]
         kept, signed = rows[parties.index(self._host)], self.keys.signed(parties)
-        self._answered[group] = _AnsweredSum(context, parties, signed, kept)
+        self._answered[group] = _AnsweredSum(context, parties, signed, own=kept)
         return mask.MaskedSum(masked(total, masks), torch.from_numpy(np.stack(sealed)))
 
     def _read(self, question: Message, groups: Collection[int]) -> mask.SumQuestion:
@@ -301,7 +308,8 @@ class HostMask(HostPath):
         if asked.number <= self._number:
             raise NotMasked(f"it asks question {asked.number} a second time")
         is_usual = self._asked_form is self.form
-        if self._repeats and is_usual and question.iteration <= self._newest_revealed:
+        newest = inf if self._tells_once and self._newest_revealed else self._newest_revealed
+        if self._repeats and is_usual and question.iteration <= newest:
             raise NotMasked(
                 f"it asks for iteration {question.iteration} again, of which it may have a sum"
             )
@@ -315,18 +323,19 @@ class HostMask(HostPath):
             if self._host not in parties:
                 raise NotMasked("it asks for this host's part of a sum of others")
             if self.keys.refused.isdisjoint(parties):
-                self.keys.of(parties)
+                self.keys.keys_of(parties)
                 self._check_noise(parties, self.keys.signed(parties))
         return asked
 
     def _check_noise(self, hosts: Collection[int], asked: Mapping[int, SignedKey]) -> None:
         """Checks that these hosts' noise is enough, of those that were asked."""
-        if self._sharing is None:
+        own, of_counts = self._sharing, self._asked_form.kind == Kind.COUNTS
+        if own is None or (own.counts_alone and not of_counts):
             return
         keys = [asked[host] for host in hosts]
         ranks = {rank for key in keys for rank in key.workers}
         number, num_asked = map(self.keys.num_sharers, (keys, asked.values()))
-        if lacks := self._sharing.lacking(len(ranks), number, num_asked):
+        if lacks := own.lacking(len(ranks), number, num_asked):
             raise NotMasked(f"it wants a sum without {lacks}")
 
     def _read_survivors(self, order: Message) -> mask.Survivors:

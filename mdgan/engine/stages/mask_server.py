@@ -41,6 +41,7 @@ from mdgan.privacy.secure_settings import LEAST_PARTIES
 from mdgan.privacy.shared_noise import NoiseSharing
 from mdgan.privacy.spoilers import SpoilerSearch, UsualSums
 from mdgan.records.values import in_words
+from mdgan.spelling import flag
 
 _MOST_VAIN, _MOST_VAIN_IN_SEARCH = 3, 30
 
@@ -72,13 +73,15 @@ class ServerMask(ServerPath):
     divides: bool = False
     # Whether hosts answer once alone, so that a spoiled sum cannot be asked for again.
     is_once: bool = False
-    # What a sum must have if answers have a part of the noise only.
+    # What a sum must have if answers, or counts, have a part of the noise only.
     sharing: NoiseSharing | None = None
     hides_answers = True
 
     def __post_init__(self) -> None:
         # Where the noise takes all workers there are no smaller sums.
-        self._searches = self.sharing is None or self.sharing.given is not None
+        shared = self.sharing
+        self._of_answers = None if shared is None or shared.counts_alone else shared
+        self._searches = self._of_answers is None or self._of_answers.given is not None
         self._question = mask.SumQuestion(0, {})
         self._num_in_vain = 0
         self._search = SpoilerSearch(divides=self.divides)
@@ -90,12 +93,11 @@ class ServerMask(ServerPath):
         """Checks that a sum does not tell what a host has answered."""
         num_hosts = len(members.hosts())
         if num_hosts < LEAST_PARTIES:
-            raise BadInput(
-                f"--secure-aggregation: the workers are on {num_hosts} host(s), and a sum takes "
-                f"{LEAST_PARTIES}; use --workers-per-host 1, or more machines"
-            )
-        if self.sharing is not None:
-            self.sharing.check(members.num_sharers(members.hosts()))
+            why = f"the workers are on {num_hosts} host(s), and a sum takes {LEAST_PARTIES}"
+            way_out = f"use {flag('workers_per_host', 1)}, or more machines"
+            raise BadInput(flag("secure_aggregation"), why, way_out)
+        if self._of_answers is not None:
+            self._of_answers.check(members.num_sharers(members.hosts()))
 
     def lacking(self, members: Peers, workers: Collection[int]) -> str:
         host_of = members.host_of()
@@ -103,7 +105,7 @@ class ServerMask(ServerPath):
         if len(able := able_hosts(members, hosts)) < LEAST_PARTIES:
             number, least = len(able) or len(hosts), least_of(hosts, members)
             return f"all but {number} of the {least} hosts that a sum takes"
-        sharing = self.sharing
+        sharing = self._of_answers
         return sharing.lacking(len(workers), members.num_sharers(hosts)) if sharing else ""
 
     def num_sharers(self, hosts: Collection[int], members: Peers) -> int:
@@ -180,20 +182,22 @@ class ServerMask(ServerPath):
         """
         form = form or self.form
         read = partial(mask.read_masked, form=form, parties=self._question.parties)
-        given = engine.collect(iteration, asked.hosts, read=read).masked
+        given = engine.collector.collect(iteration, asked.hosts, read=read).masked
         refusing = {host: own for host, own in given.items() if isinstance(own, mask.Refusal)}
         heed_refusals(refusing, set(given), engine)
         masked: Masked = {host: own for host, own in given.items() if host not in refusing}
-        sums = []
+        sums, shared = [], self.sharing if form.kind == Kind.COUNTS else self._of_answers
         for group, parties in self._question.parties.items():
             survivors = [host for host in parties if group in masked.get(host, {})]
             of_sum = [n for h in survivors for n in asked.hosts[h] if asked.groups[n] == group]
             least = max(least_of(survivors, engine.peers), threshold(len(parties)))
-            if not self._searches:  # all have added their part of the noise, or it is too little
+            if shared is not None and shared.given is None:  # else there is too little noise
                 least = len(parties)
             if len(survivors) >= least:
-                sums.append(_Sum(group, parties, survivors, tuple(of_sum)))
-        revealed = self._unmask(iteration, asked, sums, masked, engine) if sums else {}
+                sums.append(_Sum(group, parties, survivors, workers=tuple(of_sum)))
+        revealed = (
+            self._unmask(iteration, asked, sums, masked=masked, engine=engine) if sums else {}
+        )
         totals: dict[_Sum, Tensor | None] = {}
         for sum_ in sums:
             addends = {host: masked[host][sum_.group].total for host in sum_.survivors}
@@ -231,18 +235,18 @@ class ServerMask(ServerPath):
                     # A host that has confirmed nothing reveals nothing.
                     its = [s for s in its if not s.num_lost or s.group in codes.get(host, {})]
                     for sum_ in its:
-                        tensors |= _passed_on(host, sum_, masked, codes)
+                        tensors |= _passed_on(host, sum_, masked, codes=codes)
                 lists = {sum_.group: list(sum_.survivors) for sum_ in its}
                 fields = mask.as_fields(mask.Survivors(self._question.number, lists))
-                return Message(kind, iteration, fields, tensors)
+                return Message(kind, iteration, fields, tensors=tensors)
 
             engine.ask(iteration, hosts, order)
             read = partial(mask.read_tensors, name=name, shapes=shapes, dtype=torch.uint8)
-            return engine.collect(iteration, hosts, read=read, again=True).masked
+            return engine.collector.collect(iteration, hosts, read=read, again=True).masked
 
         if incomplete := [sum_ for sum_ in sums if sum_.num_lost]:
             sizes = {sum_.group: (len(sum_.survivors) - 1, mask.CODE_BYTES) for sum_ in incomplete}
-            codes |= ask(Kind.SURVIVORS, incomplete, "codes", sizes)
+            codes |= ask(Kind.SURVIVORS, incomplete, "codes", shapes=sizes)
             confirmed = [group for given in codes.values() for group in given]
             sums = [
                 sum_
@@ -251,7 +255,7 @@ class ServerMask(ServerPath):
                 or confirmed.count(sum_.group) >= threshold(len(sum_.parties))  # else none reveals
             ]
         shapes = {s.group: (len(s.survivors), 1 + s.num_lost, SECRET_BYTES) for s in sums}
-        revealed = ask(Kind.UNMASK, sums, "revealed", shapes)
+        revealed = ask(Kind.UNMASK, sums, "revealed", shapes=shapes)
         return {
             host: {g: given.numpy().view("<u2").astype(np.uint16) for g, given in own.items()}
             for host, own in revealed.items()
@@ -311,7 +315,7 @@ class ServerMask(ServerPath):
             if (guilty := self._search.guilty(owners)) is None:
                 continue
             has_found = True
-            workers = list(peers.carried(owners[guilty]))
+            workers = list(peers.admission.carried(owners[guilty]))
             peers.blame(owners[guilty], "three or more sums made no sense that had it in common")
             if all(map(peers.strikes.is_out, workers)):
                 self._search.forget(guilty)

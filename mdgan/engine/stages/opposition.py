@@ -40,6 +40,9 @@ that in the next 100. So the server names a worker that goes on with the discrim
 that is left out for the third time with another one, or that has taken none for long."""
 _OFTEN = 3
 _LONG_WITHOUT_SWAP = 400  # iterations
+_SHORT_SWAP = 12
+"""Iterations within which swaps count as one. One discriminator shows little in so few, so where
+swaps come in every iteration or two, as on sorted data, the server looks at several together."""
 _FOR, _AGAINST = 2.0, 0.5
 """The most evidence of one iteration: that a worker opposes the others, and that it does not. One
 that does so in more than a fifth of all iterations is found."""
@@ -89,7 +92,7 @@ class Opposition:
         self._num_seen = 0
         # When a worker last took a discriminator, the evidence until then, and that since then.
         self._at_swap: dict[int, tuple[int, float]] = {}
-        self._since_swap: dict[int, float] = {}
+        self._since_swap: dict[int, tuple[int, float]] = {}  # since which iteration, and how much
         self._kept_out: set[int] = set()  # until there is no evidence left
         self._times_out: dict[int, tuple[int, int]] = {}  # with how many discriminators, since when
         self._times_found: dict[int, int] = {}
@@ -109,7 +112,7 @@ class Opposition:
         lists = {
             ".evidence": list(self._evidence.items()),
             ".given": [(n, *before) for n, before in self._at_swap.items()],
-            ".since": list(self._since_swap.items()),
+            ".since": [(n, *gained) for n, gained in self._since_swap.items()],
             ".kept out": sorted(self._kept_out),
             ".times out": [(n, *times) for n, times in self._times_out.items()],
             ".guilty": sorted(self.guilty),
@@ -123,7 +126,7 @@ class Opposition:
         if ".evidence" in state:
             self._evidence = {int(n): evidence for n, evidence in state[".evidence"].tolist()}
             self._at_swap = {int(n): (int(at), had) for n, at, had in state[".given"].tolist()}
-            self._since_swap = {int(n): evidence for n, evidence in state[".since"].tolist()}
+            self._since_swap = {int(n): (int(at), had) for n, at, had in state[".since"].tolist()}
             self._kept_out = set(map(int, state[".kept out"].tolist()))
             times_out = state[".times out"].long().tolist()
             self._times_out = {n: (times, since) for n, times, since in times_out}
@@ -135,8 +138,12 @@ class Opposition:
 
     def note_takers(self, workers: Collection[int]) -> None:
         """These workers have taken a discriminator from another one."""
-        self._at_swap |= {n: (self._num_seen, self._evidence.get(n, 0.0)) for n in workers}
-        self._since_swap |= dict.fromkeys(workers, 0.0)
+        for n in workers:
+            _, before = self._at_swap.get(n, (0, 0.0))
+            since, _ = self._since_swap.get(n, (-_SHORT_SWAP, 0.0))
+            if before < _ENOUGH or self._num_seen - since >= _SHORT_SWAP:
+                self._since_swap[n] = self._num_seen, 0.0
+            self._at_swap[n] = self._num_seen, self._evidence.get(n, 0.0)
 
     def forget(self, workers: Collection[int]) -> None:
         """Forgets ranks that others have now."""
@@ -169,7 +176,7 @@ class Opposition:
             for part in sums:
                 means.append(part.total.mean(0).float().view(1, -1) / len(part.workers))
             rows = means[0] if len(means) == 1 else torch.cat(means)
-            self._take(workers, rows.cpu().double().numpy(), host_of, too_long)
+            self._take(workers, rows.cpu().double().numpy(), host_of, too_long=too_long)
         sure = {n for n, evidence in self._evidence.items() if evidence >= _ENOUGH}
         if not self._of_sums:
             times = self._times_found
@@ -236,12 +243,13 @@ class Opposition:
         """Whether it is the worker that opposes the others, and not one discriminator alone."""
         since, before = self._at_swap.get(n, (0, 0.0))
         times, since_out = self._times_out[n]
-        goes_on = before >= _ENOUGH and self._since_swap.get(n, 0.0) >= _MOST_OF_ONE
+        goes_on = before >= _ENOUGH and self._since_swap.get(n, (0, 0.0))[1] >= _MOST_OF_ONE
         is_long = self._num_seen - max(since, since_out) >= _LONG_WITHOUT_SWAP
         return times >= _OFTEN or (self._evidence.get(n, 0.0) >= _SURE and (goes_on or is_long))
 
     def _add(self, n: int, evidence: float) -> None:
-        self._since_swap[n] = max(0.0, self._since_swap.get(n, 0.0) + evidence)
+        began, gained = self._since_swap.get(n, (0, 0.0))
+        self._since_swap[n] = began, max(0.0, gained + evidence)
         since, before = self._at_swap.get(n, (-_FRESH, 0.0))
         most = before + _MOST_OF_ONE if self._num_seen - since <= _FRESH else _MOST
         self._evidence[n] = max(0.0, min(self._evidence.get(n, 0.0) + evidence, most, _MOST))

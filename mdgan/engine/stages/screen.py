@@ -88,13 +88,15 @@ class Screening:
                 reason = f"NaN or Inf among its {name}"
             if reason is not None:
                 return self._refused({worker: reason})[worker]
-        return self.refuse_together([worker], answer).get(worker)
+        return self.refuse_together([worker], answer, form).get(worker)
 
-    def refuse_together(self, workers: Sequence[int], answer: Tensor) -> dict[int, str]:
+    def refuse_together(
+        self, workers: Sequence[int], answer: Tensor, form: AnswerForm | None = None
+    ) -> dict[int, str]:
         """Judges one answer for several workers; says why it is refused, a strike for each."""
         if not self._on_trust.keys().isdisjoint(workers):  # a second answer: all first ones are in
             self._settle()
-        reason, norm = _of_another_kind(answer, self.form.shape), 0.0
+        reason, norm = _of_another_kind(answer, (form or self.form).shape), 0.0
         if reason is None:
             norm = float(torch.linalg.vector_norm(answer))
             if not math.isfinite(norm):
@@ -141,7 +143,7 @@ class Screening:
     def _judge(self, worker: int, norm: float) -> str | None:
         if (most := self.form.most_norm) is not None:
             return None if norm <= _ROUNDED * most else f"norm {norm:.2g}, above {most:g}"
-        if not (self._usual_is_known and self.conduct.excuses(worker)):
+        if not (self._usual_is_known and worker in self.conduct.excused):
             self._vote(worker, norm)
         if not self._usual_is_known:
             self._on_trust[worker] = norm
@@ -191,7 +193,7 @@ class AnswerChecks:
 
     Attributes:
         screenings: one for each kind of answer.
-        form, forms, weights: see `Collector.collect`.
+        form, forms, weights: see `AnswerCollector.collect`.
         read: reads an answer of which the server sees the sum alone; raises ValueError if it is
             malformed. None if it sees every answer.
     """
@@ -217,13 +219,15 @@ class AnswerChecks:
             by_kind.setdefault(self.forms.get(worker, self.form).kind, set()).add(worker)
         for kind, alone in by_kind.items():
             screening = self.screenings[kind]
-            given = read_answers(of_kind(answer.message, kind), screening.form, self.forms)
+            form = self.form if kind == self.form.kind else screening.form
+            given = read_answers(of_kind(answer.message, kind), form, self.forms)
             for part in [part for part in given.sums if set(part.workers) <= alone]:
                 alone -= set(part.workers)
                 weight = sum(self.weights.get(n, 1.0) for n in part.workers)
                 answers.sums.append(part._replace(total=part.total.to(self.device)))
                 answers.losses.update((n, given.losses[n]) for n in part.workers)
-                self._drop(screening.refuse_together(part.workers, (part.total / weight).float()))
+                mean = (part.total / weight).float()
+                self._drop(screening.refuse_together(part.workers, mean, form))
             for worker in sorted(alone):
                 self._take_in_single(worker, given, screening)
 
@@ -238,7 +242,7 @@ class AnswerChecks:
         """Shortens answers that are far longer than usual; only where answers have one form."""
         if self.form.most_usual and not self.forms:
             screening = self.screenings[self.form.kind]
-            self.peers.cut(screening.cut(self.answers, self.peers.workers()))
+            self.peers.attendance.cut(screening.cut(self.answers, self.peers.workers()))
 
     def _take_in_masked(self, answer: HostAnswer, read: Callable[[Message], Any]) -> None:
         """Keeps masked sums until those of all hosts are there; only their form can be judged."""
@@ -255,7 +259,7 @@ class AnswerChecks:
         form, nothing = self.forms.get(worker, self.form), torch.empty(0)
         answer = given.singles.get(worker, nothing)
         beside = {name: given.beside.get(name, {}).get(worker, nothing) for name in form.beside}
-        reason = screening.refuse(worker, answer, beside, form)
+        reason = screening.refuse(worker, answer, beside, form=form)
         if reason is not None:
             self._drop({worker: reason})
             return

@@ -5,6 +5,7 @@ from math import inf
 from mdgan.errors import BadInput
 from mdgan.records.rows import WorkerNumbers
 from mdgan.settings.declare import Settings, key_setting, number, setting, switch
+from mdgan.spelling import flag
 
 MOST_USUAL = 4.0  # how many times the usual norm an answer may have by default
 LEAST_WORKERS = 3
@@ -38,14 +39,15 @@ class SuspectSettings(Settings, group="faults"):
         """Refuses to shut out free riders where there is too little to tell them by."""
         if self.shut_out_free_riders and num_workers < LEAST_WORKERS:
             raise BadInput(
-                f"--shut-out-free-riders: with {num_workers} worker(s) at a time the server "
-                f"cannot tell which answers are usual; at least {LEAST_WORKERS} must answer"
+                flag("shut_out_free_riders"),
+                f"with {num_workers} worker(s) at a time the server cannot tell which "
+                "answers are usual",
+                f"at least {LEAST_WORKERS} must answer",
             )
         if self.shut_out_free_riders and batch_size < LEAST_SAMPLES:
-            raise BadInput(
-                f"--shut-out-free-riders: a batch of {batch_size} is too small to "
-                f"see whether answers depend on it; --batch-size must be at least {LEAST_SAMPLES}"
-            )
+            why = f"a batch of {batch_size} is too small to see whether answers depend on it"
+            way_out = f"{flag('batch_size')} must be at least {LEAST_SAMPLES}"
+            raise BadInput(flag("shut_out_free_riders"), why, way_out)
 
 
 SUSPICIONS = (

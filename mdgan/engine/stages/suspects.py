@@ -19,6 +19,7 @@ from mdgan.engine.stages.opposition import Opposition
 from mdgan.engine.stages.suspect_settings import SuspectSettings
 from mdgan.gan.exact_sum import PartialSum
 from mdgan.gan.model_state import part_of, under
+from mdgan.spelling import flag
 
 _HANDOVERS, _OPPOSITION, _OWNERS = "handovers", "opposition", "owners"
 _CERTIFIED = 1 << 62
@@ -91,7 +92,7 @@ class Suspects:
         riders = self._riders
         riders.look(generated, judged, answers.singles, swap_follows=swap_follows)
         for n in sorted(riders.guilty()):
-            self._name(n, "a free rider", riders.why(n), engine)
+            self._name(n, "a free rider", riders.why(n), engine=engine)
         left_out = self._left_out(answers.singles, answers.sums, engine)
         for worker in left_out if answers.losses.keys() - left_out else ():
             answers.drop(worker)
@@ -117,7 +118,7 @@ class Suspects:
             self.opposition.look(feedbacks, sums, engine.peers.host_of())
             reason = "its feedback opposes that of the others, and does not count"
             for n in sorted(self.opposition.guilty):
-                self._name(n, "an attacker", reason, engine)
+                self._name(n, "an attacker", reason, engine=engine)
         return self.opposition.left_out
 
     def innocent(self, workers: Iterable[int]) -> set[int]:
@@ -146,7 +147,7 @@ class Suspects:
             engine.peers.shut_out(worker, f"{what}: {reason}")
             engine.handle_losses()
         else:
-            hint = "" if self._of_sums else " (see --shut-out-free-riders)"
+            hint = "" if self._of_sums else f" (see {flag('shut_out_free_riders')})"
             engine.note(f"rank {worker} looks like {what}: {reason}{hint}")
 
 

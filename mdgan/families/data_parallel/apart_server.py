@@ -22,6 +22,7 @@ from mdgan.gan.exact_sum import average
 from mdgan.gan.labels import Samples, label_counts, num_classes_of
 from mdgan.gan.losses import finite_means
 from mdgan.gan.model_state import part_of, under
+from mdgan.spelling import flag
 
 _IMAGES = "images."
 _GROUPS = (DISCRIMINATOR, GENERATOR)  # in the order of their losses
@@ -54,11 +55,12 @@ class ApartServer(ReplicaServer):
         if not generators and not discriminators:
             return "all workers"
         lost = DISCRIMINATOR if generators else GENERATOR
-        return f"all workers that train the {lost} (--generator-ranks {self.ranks})"
+        return f"all workers that train the {lost} ({flag('generator_ranks', self.ranks)})"
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One iteration: each group finds its network's gradient, beside the other."""
-        hosts, i = engine.await_hosts(), done + 1
+        hosts = engine.await_hosts()
+        i = done + 1
         engine.at(i)
 
         # 1. Share out the samples of the iteration in each group.
@@ -80,7 +82,7 @@ class ApartServer(ReplicaServer):
             fake = self._made(answers)
             rest = {DISCRIMINATOR: shares[DISCRIMINATOR]}
         if fake is not None:
-            answers |= self._ask_for(i, hosts, rest, fake, engine)
+            answers |= self._ask_for(i, hosts, rest, fake=fake, engine=engine)
         made = self._made(answers)
         if made is None or not answers.get(DISCRIMINATOR, Answers()).losses:
             return None  # a group was lost: the iteration begins again with newcomers
@@ -136,14 +138,14 @@ class ApartServer(ReplicaServer):
                 trains_generator,
                 {n: dealt[n] for n in asked[host] if n in dealt},
                 {n: weights[n] for n in asked[host]},
-                self.sent.missing(host, names),
-                counts if trains_generator else None,
+                tensors=self.sent.missing(host, names),
+                label_counts=counts if trains_generator else None,
             )
 
         engine.ask(i, asked, lambda host: messages.train_apart(i, question(host)))
         forms = {n: self._form(GENERATOR, generated[n]) for n in generated}
         forms |= dict.fromkeys(dealt, self._form(DISCRIMINATOR))
-        answers = engine.collect(i, asked, weights, forms=forms)
+        answers = engine.collector.collect(i, asked, weights, forms=forms)
         return {network: _only(answers, group) for network, group in shares.items()}
 
 
@@ -166,11 +168,11 @@ def _only(answers: Answers, workers: Collection[int]) -> Answers:
         {n: answer for n, answer in answers.singles.items() if n in workers},
         [part for part in answers.sums if set(part.workers) <= set(workers)],
         {n: loss for n, loss in answers.losses.items() if n in workers},
-        {
+        beside={
             name: {n: t for n, t in rows.items() if n in workers}
             for name, rows in answers.beside.items()
         },
-        answers.hosts,
+        hosts=answers.hosts,
     )
 
 

@@ -93,7 +93,8 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         """Weights on the way out, gradients on the way back."""
         networks = _networks(models)
         weights = sum(4 * prod(vector.shape) for vector in weight_vectors(networks).values())
-        scaling, sample_bytes = settings.scaling(), 4 * prod(models.shape) + _LABEL_BYTES
+        scaling = settings.scaling()
+        sample_bytes = 4 * prod(models.shape) + _LABEL_BYTES
         image_bytes = {  # of a worker's generated batch: a global batch may all become one worker's
             name: (scaling.global_batch_size or scaling.own.of(name)) * sample_bytes
             + small_bytes(0)
@@ -186,7 +187,10 @@ def make_replica(rank: int, needs: HostNeeds[DataParallelSettings]) -> Replica:
     keeps_classes = needs.settings.privacy.keeps_classes
     stream = () if rank == 1 else (rank,)
     gan = make_local_gan(
-        *(rank, needs.models, training, shard),
+        rank,
+        needs.models,
+        training,
+        batches=shard,
         kappa=_kappa(needs.settings),
         noise=generator_for(training.seed, "noise", *stream),
         random_state=RandomState(derive_seed(training.seed, "server", *stream), needs.device),

@@ -148,7 +148,7 @@ class Collective:
         taken = torch.empty(len(order), part)
         sizes_taken = [len(workers) * part for workers in counted.members]
         sizes_given = [len(own) * part] * self.size
-        if not self.trade(taken.view(-1), given.view(-1), sizes_taken, sizes_given):
+        if not self.trade(taken.view(-1), given.view(-1), sizes_taken, sizes_given=sizes_given):
             return False
         rows = [taken[n] for n in sorted(range(len(order)), key=order.__getitem__)]
         its_mean = torch.empty(part)

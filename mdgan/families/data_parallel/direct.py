@@ -163,7 +163,7 @@ class DirectServer:
         """Asks hosts, does the server's share meanwhile; whether all that live could do theirs."""
         engine.ask(i, hosts, question)
         well = meanwhile()
-        answers = engine.collect(i, hosts, form=messages.DONE, again=True)
+        answers = engine.collector.collect(i, hosts, form=messages.DONE, again=True)
         return well and all(float(told) == 1.0 for told in answers.singles.values())
 
     def _hear(self, _engine: Engine, host: int, message: Message) -> None:

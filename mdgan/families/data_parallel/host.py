@@ -89,7 +89,7 @@ class DataParallelHost(ReplicaHost):
         gradients, losses = self._gradients(question)
         if self.direct is not None and question.is_direct:
             self.direct.keep(question.reduction, gradients, losses)
-            norms = messages.norms(message.iteration, question.reduction, gradients, losses)
+            norms = messages.norms(message.iteration, question.reduction, gradients, losses=losses)
             self._send(norms, transport)
             return
         form = messages.gradient_form(question.reduction, next(iter(gradients.values())).shape)
@@ -149,5 +149,6 @@ class ApartHost(ReplicaHost):
             replica, stage = self.replicas[rank], self.tracer.of_worker(rank)
             gradients[rank], loss = replica.discriminator_alone(fake, stage)
             losses[rank] = torch.stack([loss, torch.zeros_like(loss)])
-        form, groups = messages.alone_form(DISCRIMINATOR), dict.fromkeys(gradients, 0)
+        form = messages.alone_form(DISCRIMINATOR)
+        groups = dict.fromkeys(gradients, 0)
         return pack_answers(iteration, gradients, losses, groups, form, weights=question.weights)

@@ -197,7 +197,7 @@ class Meeting:
             if weight
         }
         rates = dict(zip(_NETWORKS, map(float, self._rates[place]), strict=True))
-        return Order(before, first, rates, shares)
+        return Order(before, first, rates, shares=shares)
 
     def note(
         self,

@@ -93,7 +93,7 @@ def train(iteration: int, question: TrainQuestion) -> Message:
     tensors = dict(question.tensors)
     for name, moments in question.moments.items():
         tensors |= under(_MOMENTS[name], moments)
-    return Message(TRAIN, iteration, fields, tensors)
+    return Message(TRAIN, iteration, fields, tensors=tensors)
 
 
 def train_together(iteration: int) -> Message:
@@ -113,8 +113,8 @@ def read_train(message: Message, device: torch.device) -> TrainQuestion:
         KINDS[fields["answer"]],
         shares,
         int(fields["lag"]),
-        {name: tensor for name, tensor in tensors.items() if name in ALL},
-        {name: moments for name, moments in found.items() if moments},
+        tensors={name: tensor for name, tensor in tensors.items() if name in ALL},
+        moments={name: moments for name, moments in found.items() if moments},
         is_direct=fields["direct"] is True,
         is_again=fields["again"] is True,
     )
@@ -176,7 +176,7 @@ def train_apart(iteration: int, question: ApartQuestion) -> Message:
         "learnt": {str(n): len(batch) for n, batch in question.learnt.items()},
         "weights": {str(n): weight for n, weight in question.weights.items()},
     }
-    return Message(TRAIN, iteration, fields, tensors)
+    return Message(TRAIN, iteration, fields, tensors=tensors)
 
 
 def read_train_apart(message: Message, device: torch.device) -> ApartQuestion:
@@ -233,7 +233,7 @@ def norms(
 ) -> Message:
     """Host → server: how long the gradients of its workers are."""
     lengths = {n: torch.linalg.vector_norm(vector).view(1) for n, vector in found.items()}
-    return pack_answers(iteration, lengths, losses, {}, NORMS[reduction])
+    return pack_answers(iteration, lengths, losses, groups={}, form=NORMS[reduction])
 
 
 def member(iteration: int, place: bytes, steps: str) -> Message:

@@ -129,4 +129,4 @@ class ReferenceReplica(MeanStep):
         for name, network in self.networks.items():
             weights = model_state.part_of(state, f"{name}.")
             moments = model_state.part_of(state, f"{name}_moments.")
-            model_state.load_model(network.model, network.optimizer, weights, moments)
+            model_state.load_model(network.model, network.optimizer, weights, moments=moments)

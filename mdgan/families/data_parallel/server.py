@@ -19,6 +19,7 @@ from mdgan.families.data_parallel.together import TogetherServer
 from mdgan.families.data_parallel.vectors import ALL, DISCRIMINATOR, GENERATOR
 from mdgan.gan.exact_sum import average
 from mdgan.messages import Message
+from mdgan.spelling import flag
 
 _NUM_REDUCED = "num_reduced"
 
@@ -82,8 +83,8 @@ class ReplicaServer(ServerPart):
         """Says once what becomes of data that are not shared out."""
         if not self.settings.data.partition.divides and engine.peers.iteration == 0:
             engine.note(
-                "--partition none: every worker trains on its own data, which stay with it; the "
-                "server sees gradients of them"
+                f"{flag('partition', 'none')}: every worker trains on its own data, which stay "
+                "with it; the server sees gradients of them"
             )
 
     def state(self) -> dict[str, Tensor]:
@@ -126,15 +127,16 @@ class DataParallelServer(ReplicaServer):
         super().begin(engine)
         if self.direct is not None:
             engine.note(
-                "--all-reduce direct: hosts send each other gradients, which nothing encrypts or "
-                "guards; machines and network must have one owner"
+                f"{flag('all_reduce', 'direct')}: hosts send each other gradients, which nothing "
+                "encrypts or guards; machines and network must have one owner"
             )
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         return {} if self.direct is None else self.direct.handlers()
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
-        together, i = self.together, done + 1
+        together = self.together
+        i = done + 1
         if together is None or not together.meets:
             hosts = engine.await_hosts()
             if together is None or not all(together.knows(host, engine) for host in hosts):
@@ -229,4 +231,4 @@ class DataParallelServer(ReplicaServer):
 
         engine.ask(i, asked, message)
         form = (NORMS if question.is_direct else self._forms)[question.reduction]
-        return engine.collect(i, asked, question.weights, form, again=question.is_again)
+        return engine.collector.collect(i, asked, question.weights, form, again=question.is_again)

@@ -12,6 +12,7 @@ from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
 from mdgan.gan.optimizer_settings import SCALING_RULE_NAMES
 from mdgan.settings import declare
 from mdgan.settings.excludes import Condition, table
+from mdgan.spelling import flag
 
 NAME = "paragan"
 SHARED, STAR, DIRECT = "shared", "star", "direct"
@@ -20,12 +21,10 @@ _ALONE = "local-step"
 _MOST_BUFFERED = 1000
 _RANGE = re.compile(r"([0-9]{1,6})\.\.([0-9]{1,6})")
 
-_ALWAYS = Condition(f"--algorithm {NAME}", lambda _run: True, lambda _run: NAME)
-_LAGS = Condition(
-    "--updates async", lambda run: run.asynchrony.lag_at(1) > 0, lambda _run: "--updates async"
-)
+_ALWAYS = Condition(flag("algorithm", NAME), lambda _run: True, lambda _run: NAME)
+_LAGS = Condition(flag("updates", "async"), lambda run: run.asynchrony.lag_at(1) > 0)
 _KAPPA = Condition(
-    "--kappa 2", lambda run: run.kappa not in ("auto", 1), lambda run: f"--kappa {run.kappa}"
+    flag("kappa", 2), lambda run: run.kappa not in ("auto", 1), lambda run: flag("kappa", run.kappa)
 )
 
 
@@ -110,7 +109,7 @@ class BatchSettings(declare.Settings):
     excludes = table(
         """
         lr_scaling=none   | reference_batch_size |
-            is for --lr-scaling linear or sqrt; add one
+            is for {lr_scaling=linear} or sqrt; add one
         global_batch_size | generator_batch_size discriminator_batch_size |
             {when} says it for all workers; give one of them
         """
@@ -147,7 +146,7 @@ class AsynchronySettings(declare.Settings):
 
     excludes = table(
         """
-        updates=sync    | image_buffer sync_after generator_ranks | is for --updates async; add that
+        updates=sync    | image_buffer sync_after generator_ranks | is for {updates=async}; add that
         generator_ranks | image_buffer=0 |
             with {when} discriminators learn from images of an earlier iteration; use 1 or more
         generator_ranks | sync_after |
@@ -185,9 +184,9 @@ class DataParallelSettings(RunSettings):
             {when} averages the gradients of all workers; leave it out, or use fewer workers
         @lags          | local_steps |
             with {when} both networks take one step at a time; leave it out, or give
-            discriminators more samples with --set discriminator_batch_size=N
+            discriminators more samples with {set discriminator_batch_size=N}
         all_reduce=direct | generator_ranks deadline dp_epsilon dp_noise |
-            with {when} all hosts must add up together; use --all-reduce star
+            with {when} all hosts must add up together; use {all_reduce=star}
         generator_ranks | @kappa |
             with {when} discriminators learn from the images that the generator learnt from; leave
             it out
@@ -202,17 +201,17 @@ class DataParallelSettings(RunSettings):
         super().check()
         if self.kappa != "auto" and self.kappa > _MOST_BATCHES:
             raise BadInput(
-                f"--kappa {self.kappa}: a worker of {NAME} has use for two generated batches at "
-                "most, one for each network; use 1 or 2"
+                flag("kappa", self.kappa),
+                f"a worker of {NAME} has use for two generated batches at most, one for each "
+                "network",
+                "use 1 or 2",
             )
         if self.asynchrony.generator_ranks is not None:
             self._check_apart(self.asynchrony.generator_ranks)
         together, samples = max(map(len, self.groups())), self.batches.global_batch_size
         if samples is not None and samples < together:
-            raise BadInput(
-                f"--global-batch-size {samples}: fewer samples than the {together} workers that "
-                "train a network; use more, or fewer workers"
-            )
+            why = f"fewer samples than the {together} workers that train a network"
+            raise BadInput(flag("global_batch_size", samples), why, "use more, or fewer workers")
         if self.batches.lr_scaling in SCALING_RULE_NAMES.registered:
             scaling = self.scaling()  # a rule of the user's own may fail for some number of workers
             for num_workers in range(1, self.num_workers + 1):
@@ -220,14 +219,15 @@ class DataParallelSettings(RunSettings):
                     scaling.rate_factor(sum(sizes))
 
     def _check_apart(self, ranks: GeneratorRanks) -> None:
-        given = f"--generator-ranks {ranks}"
+        given = flag("generator_ranks", ranks)
         if ranks.last > self.num_workers:
             raise BadInput(
-                f"{given}: rank {ranks.last} is outside 1..{self.num_workers} "
-                f"(--world-size {self.world_size})"
+                given,
+                f"rank {ranks.last} is outside 1..{self.num_workers} "
+                f"({flag('world_size', self.world_size)})",
             )
         if len(ranks.groups(range(1, self.world_size)).discriminator) == 0:
-            raise BadInput(f"{given}: leaves no worker for the discriminator; use fewer")
+            raise BadInput(given, "leaves no worker for the discriminator", "use fewer")
 
     def groups(self) -> list[list[int]]:
         """The workers that train a network together, at the start: all, or two groups."""

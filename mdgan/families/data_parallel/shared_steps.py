@@ -147,7 +147,7 @@ def _steps_of(network: shared_network.SharedNetwork, mean: MeanOfRows) -> list[_
     one, is_clipped = torch.zeros(largest), network.policy.clip_norm is not None
     return [
         # The norm of all gradients together needs them all at a time.
-        _PieceSteps(network, piece, torch.zeros(n) if is_clipped else one[:n], mean)
+        _PieceSteps(network, piece, torch.zeros(n) if is_clipped else one[:n], mean=mean)
         for piece, n in ((piece, piece.count) for piece in network.pieces)
     ]
 

@@ -124,10 +124,10 @@ class TogetherServer:
             losses = torch.from_numpy(meeting.losses(i, workers))
         if meeting.server[END] == i:
             self._hosts = {}  # they write nothing any more
-            engine.collect(self._first, self._asked, form=TOGETHER_FORM)
+            engine.collector.collect(self._first, self._asked, form=TOGETHER_FORM)
             self._part(end)
         else:
-            engine.peers.answered(workers)
+            engine.peers.attendance.answered(workers)
         return Advance(i, losses, workers)
 
     def on_lost(self, engine: Engine) -> None:
@@ -165,7 +165,7 @@ class TogetherServer:
         workers = sorted(n for host in self._hosts for n in live.get(host, ()))
         shares = self._scaling.shares(workers, DISCRIMINATOR) if workers else {}
         rates = self._scaling.rates(dict.fromkeys((DISCRIMINATOR, GENERATOR), shares))
-        return Order(before, first, rates, shares)
+        return Order(before, first, rates, shares=shares)
 
     def _reductions(self, i: int) -> list[Reduction]:
         lag = self._settings.asynchrony.lag_at(i)
@@ -178,7 +178,9 @@ class TogetherServer:
 
     def _await(self, end: int, engine: Engine) -> None:
         """Waits until a reduction is over, or no host is left; does what lost ones left undone."""
-        meeting, since, before = self._meeting, time.monotonic(), -1
+        meeting = self._meeting
+        since = time.monotonic()
+        before = -1
 
         def is_over() -> bool:
             return not self._hosts or meeting.have_stepped(end)
@@ -251,7 +253,10 @@ class TogetherServer:
         """The server's replica is as if it had taken all steps itself."""
         for name, network in self._shared.networks.items():
             network.tell(self._replica.networks[name])
-        self._num_before, self._asked, self._hosts, self._orders = num_before, {}, {}, {}
+        self._num_before = num_before
+        self._asked = {}
+        self._hosts = {}
+        self._orders = {}
 
     def _judge(self, i: int, order: Order, end: int, engine: Engine) -> list[int]:
         """Counts strikes; returns the workers whose gradients were used, all if none could be."""
@@ -328,7 +333,7 @@ class TogetherHost:
             pass  # the server's next message, or the loss of it, says why
         nothing = dict.fromkeys(self.replicas, torch.zeros(TOGETHER_FORM.shape))
         groups = dict.fromkeys(nothing, 0)
-        return pack_answers(iteration, nothing, self._losses, groups, TOGETHER_FORM)
+        return pack_answers(iteration, nothing, self._losses, groups=groups, form=TOGETHER_FORM)
 
     def _wait_to_begin(self, i: int) -> None:
         server = self._meeting.server
@@ -339,7 +344,7 @@ class TogetherHost:
         lag = self.settings.asynchrony.lag_at(i)
         left = reductions(lag, self.settings.training.local_steps)[order.first :]
         for q, reduction in enumerate(left, order.before + 1):
-            self._find_gradients(i, reduction, order, lag)
+            self._find_gradients(i, reduction, order, lag=lag)
             meeting.give(self.host, q)
             self.shared.wake(self._others)
             with self.tracer.span("receive"):

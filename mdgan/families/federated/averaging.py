@@ -26,6 +26,7 @@ from mdgan.gan.aggregation_form import MEDIAN, AggregationRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine
 from mdgan.gan.exact_sum import PartialSum, average, total
 from mdgan.gan.randomness import generator_for
+from mdgan.spelling import flag
 
 _NEVER = -1
 _A_HAIR = 1e-9  # weights are rounded, too
@@ -111,8 +112,9 @@ def mean_by_own_weights(sums: Sequence[PartialSum], told: Mapping[int, float]) -
     weight, most = float(whole[-1, 0]), sum(told[n] for part in sums for n in part.workers)
     if not LEAST_PART * most * (1 - _A_HAIR) <= weight <= most * (1 + _A_HAIR):
         raise AllWorkersLost(
-            f"--weighting kl: the secret weights of a round add up to {weight:.3g}, but to "
-            f"{LEAST_PART * most:.3g} to {most:.3g} where no client lies; use --weighting uniform"
+            f"{flag('weighting', 'kl')}: the secret weights of a round add up to {weight:.3g}, "
+            f"but to {LEAST_PART * most:.3g} to {most:.3g} where no client lies; use "
+            f"{flag('weighting', 'uniform')}"
         )
     return whole[:-1] / weight
 
@@ -162,13 +164,16 @@ def check_classes(settings: FederatedSettings, class_counts: ClassCounts) -> Non
     held = sum_of(class_counts.values())
     if len(held) < 2:
         raise BadInput(
-            "--sampling balanced: the samples have no labels; let workers group them (--clusters "
-            "kmeans:10), or use --sampling random"
+            flag("sampling", "balanced"),
+            "the samples have no labels",
+            f"let workers group them ({flag('clusters', 'kmeans:10')}), or use "
+            f"{flag('sampling', 'random')}",
         )
     if 0 in held:
         raise BadInput(
-            f"--sampling balanced: no worker holds a sample of class {held.index(0)}; use "
-            "--sampling random, or another --partition or --seed"
+            flag("sampling", "balanced"),
+            f"no worker holds a sample of class {held.index(0)}",
+            f"use {flag('sampling', 'random')}, or another {flag('partition')} or {flag('seed')}",
         )
 
 

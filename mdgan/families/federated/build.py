@@ -37,6 +37,7 @@ from mdgan.privacy.budget import Budget, make_half
 from mdgan.privacy.contents import Contents
 from mdgan.samples.contract import SampleKind
 from mdgan.settings.machine import pin
+from mdgan.spelling import flag, key
 
 _PIECE = 256
 _COUNT_BYTES = 18  # a count in JSON, or in a tensor
@@ -60,13 +61,16 @@ class _Federated(contract.Builder[FederatedSettings]):
         if settings.rounds.sampling == "poisson":
             refresh = partial(
                 refresh_buffers,
-                *(both.generator, both.discriminator, models.z_dim),
-                *(settings.training.batch_size, settings.training.seed),
+                both.generator,
+                both.discriminator,
+                z_dim=models.z_dim,
+                batch_size=settings.training.batch_size,
+                seed=settings.training.seed,
             )
             contents = None
             if isinstance(shards, ClientShards):
                 contents = partial(shards.read_once, Contents.of)
-            averaging = PoissonRounds(settings, blocks, refresh, contents)
+            averaging = PoissonRounds(settings, blocks, refresh, contents=contents)
         return FederatedServer(both, cohort, averaging, settings, needs.device)
 
     def host(self, needs: contract.HostNeeds[FederatedSettings]) -> HostPart:
@@ -89,22 +93,26 @@ class _Federated(contract.Builder[FederatedSettings]):
             settings,
             needs.device,
             begin,
-            lambda rank: clients[rank].num_samples,
-            lambda rank: needs.tracer.of_worker(rank)("train"),
+            num_samples=lambda rank: clients[rank].num_samples,
+            span=lambda rank: needs.tracer.of_worker(rank)("train"),
         )
         form = messages.update_form(settings, next(iter(clients.values())).vector.shape)
         path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
             path = HostMask(
-                *(needs.keys, form, needs.least_parties),
+                needs.keys,
+                form,
+                needs.least_parties,
                 repeats=settings.begins_anew and not settings.shares_noise,
                 sharing=settings.noise_sharing(needs.least_sharers),
             )
         classes = needs.class_counts if settings.weighs_in_secret else {}
         if (most := max(map(len, classes.values()), default=0)) > MOST_CLASSES:
             raise BadInput(
-                f"--weighting kl: with --secure-aggregation up to {MOST_CLASSES:,} classes are "
-                f"added up, and these are {most:,}; use --weighting uniform"
+                flag("weighting", "kl"),
+                f"with {flag('secure_aggregation', True)} up to {MOST_CLASSES:,} classes are added "
+                f"up, and these are {most:,}",
+                f"use {flag('weighting', 'uniform')}",
             )
         return FederatedHost(needs, clients, path, training, classes)
 
@@ -146,26 +154,21 @@ class _Federated(contract.Builder[FederatedSettings]):
         method, number = settings.rounds.clusters.method, settings.rounds.clusters.number
         if not number:
             return shard.class_counts()
-        return cluster_counts(shard.pieces(_PIECE), method, number, settings.training.seed)
+        return cluster_counts(shard.pieces(_PIECE), method, number, seed=settings.training.seed)
 
     def check_kind(self, settings: FederatedSettings, kind: SampleKind) -> None:
         """Refuses what must look at samples before all sites have counted, or hides no counts."""
         clusters = settings.rounds.clusters
         if clusters.number and kind.num_counts:
-            raise BadInput(
-                f"--clusters {clusters}: groups samples before training, when {kind.name} cannot "
-                "be encoded yet; leave it out, or give --target"
-            )
+            why = f"groups samples before training, when {kind.name} cannot be encoded yet"
+            way_out = f"leave it out, or give {flag('target')}"
+            raise BadInput(flag("clusters", clusters), why, way_out)
         if clusters.number and settings.training.label_prior == "data":
-            raise BadInput(
-                f"--set label_prior=data: with --clusters {clusters} workers tell groups, not "
-                "classes; leave out one of the two"
-            )
+            why = f"with {flag('clusters', clusters)} workers tell groups, not classes"
+            raise BadInput(key("label_prior", "data"), why, "leave out one of the two")
         if settings.privacy.hides_clients and kind.num_counts:
-            raise BadInput(
-                f"--dp-unit client: what sites count of {kind.name} before training tells of each "
-                "site; give --dp-unit sample"
-            )
+            why = f"what sites count of {kind.name} before training tells of each site"
+            raise BadInput(flag("dp_unit", "client"), why, f"give {flag('dp_unit', 'sample')}")
 
     def check_holdings(
         self, settings: FederatedSettings, class_counts: Mapping[int, Sequence[int]]
@@ -209,9 +212,13 @@ def make_client(
 
     `stream` decides its random numbers, too. It takes over the models of the client `after`.
     """
-    half, seed = make_half(shard, rank, settings, budget, *stream), settings.training.seed
+    half = make_half(shard, rank, settings, budget, *stream)
+    seed = settings.training.seed
     gan = make_local_gan(
-        *(rank, models, settings.training, half or shard),
+        rank,
+        models,
+        settings.training,
+        batches=half or shard,
         kappa=resolve_kappa(settings.kappa, 1),
         noise=generator_for(seed, "noise", rank, *stream),
         random_state=RandomState(derive_seed(seed, "client", rank, *stream), device),
@@ -248,14 +255,14 @@ def _placed_host(needs: contract.HostNeeds[FederatedSettings], clients: ClientSh
             )
             return earlier[place]
 
-        return LocalTraining(settings, device, begin, lambda n: len(clients[n])).train
+        return LocalTraining(settings, device, begin, num_samples=lambda n: len(clients[n])).train
 
     if needs.own_process:
         slots: Slots = SlotProcesses(shape, make_train, gives_all, most=given or MOST_SLOTS)
     else:
         slots, given = Slots(shape, make_train, gives_all), given or 1
-    about = f"{models.source}, {settings.algorithm}, batches of {settings.training.batch_size}"
-    count = SlotCount(given, needs.device, about, needs.cores)
+    about = f"{models.source!s}, {settings.algorithm}, batches of {settings.training.batch_size}"
+    count = SlotCount(given, needs.device, about, cores=needs.cores)
     return PlacedHost(rank, slots, count, len(clients), needs.tracer)
 
 

@@ -38,13 +38,13 @@ def cluster_counts(images: Iterable[Tensor], method: str, k: int, seed: int) -> 
         BadInput: k < 1.
     """
     if k < 1:
-        raise BadInput(f"{k} clusters: ask for at least 1")
+        raise BadInput(f"{k} clusters", "ask for at least 1")
     rows = _projected(images, seed)
     counts = [0] * k
     if not len(rows):
         return counts
     num_clusters = min(k, len(rows))
-    labels = _grouped(rows, method, num_clusters, derive_seed(seed, "clusters") % 2**32)
+    labels = _grouped(rows, method, num_clusters, seed=derive_seed(seed, "clusters") % 2**32)
     direction = torch.randn(
         NUM_DIMENSIONS, generator=generator_for(seed, "cluster-order"), dtype=torch.float64
     ).numpy()

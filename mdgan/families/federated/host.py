@@ -82,7 +82,7 @@ class LocalTraining:
                 for task in group:
                     spans.enter_context(self.span(task.client))
                 clients = [self.begin(task.client, n, iteration) for n, task in enumerate(group)]
-                found = self._train_group(clients, sent, group[0].load, iteration)
+                found = self._train_group(clients, sent, group[0].load, last=iteration)
             vector = clients[0].vector
             yield [
                 (task, *sent_by(self.settings, vector, sent, *own))
@@ -109,7 +109,7 @@ class LocalTraining:
     ) -> list[tuple[Tensor, Tensor]]:
         if len(clients) > 1 and self._most > 1:
             try:
-                found = train_at_once(clients, models, load, last, rehearses=not self._worked)
+                found = train_at_once(clients, models, load, last=last, rehearses=not self._worked)
             except CannotStack as reason:
                 self._train_singly(str(reason))
             else:
@@ -214,7 +214,7 @@ class FederatedHost(HostPart):
         for n, held in self.classes.items():
             counts[n][: len(held)] = torch.tensor(held).double()
         about = sha256(b"classes").digest()
-        transport.send(self.path.pack(Leaving.in_one_sum(question, counts, about, form)))
+        transport.send(self.path.pack(Leaving.in_one_sum(question, counts, about, form=form)))
 
     def _charge(self, about: Message, _transport: HostTransport) -> None:
         if self.needs.account is not None:
@@ -254,12 +254,18 @@ class FederatedHost(HostPart):
             assert account is not None, "clients that hide have an account"
             clip, sharers = settings.privacy.clip, self.path.num_sharers(order)
             trained = account.with_part_of_noise(trained, clip, sharers)
-        uniform, part, own = settings.rounds.weighting == "uniform", 1.0, dict[int, float]()
+        uniform = settings.rounds.weighting == "uniform"
+        part = 1.0
+        own = dict[int, float]()
         if self.classes:
-            part, trained = LEAST_PART, {n: messages.with_weight(x) for n, x in trained.items()}
+            part = LEAST_PART
+            trained = {n: messages.with_weight(x) for n, x in trained.items()}
             own = {n: own_weight(tasks[n].weight, self.classes[n], total) for n in trained}
         leaving = Leaving(
-            *(order, trained, losses, dict.fromkeys(trained, 0)),  # three or more are added up
+            order,
+            trained,
+            losses,
+            groups=dict.fromkeys(trained, 0),  # three or more are added up
             weights={**weights, **own},
             about=lambda: {0: messages.digest_of(order)},
             check=partial(check_weights, weights=weights, uniform=uniform, least_part=part),
@@ -323,8 +329,8 @@ class PlacedHost(HostPart):
             i = order.iteration
             for client, found in work.models.items():
                 span.num_bytes += transport.send(
-                    Message(messages.MODELS, i, {"client": client}, {"models": found})
+                    Message(messages.MODELS, i, {"client": client}, tensors={"models": found})
                 )
             span.num_bytes += transport.send(messages.report_message(i, report))
-            update = messages.sum_message(i, self.rank, work.total, work.trained)
+            update = messages.sum_message(i, self.rank, work.total, reports=work.trained)
             span.num_bytes += transport.send(update)

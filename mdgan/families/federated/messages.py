@@ -112,7 +112,7 @@ def update_form(settings: FederatedSettings, shape: tuple[int, ...]) -> AnswerFo
     most_norm = settings.privacy.update_clip if is_bounded else None
     codec = Codec.of(settings.wire.models)
     sums = settings.adds_up or settings.placing.clients is not None
-    return AnswerForm(UPDATE, shape, codec, sums, arithmetic=WEIGHTED, most_norm=most_norm)
+    return AnswerForm(UPDATE, shape, codec, sums=sums, arithmetic=WEIGHTED, most_norm=most_norm)
 
 
 def order(
@@ -124,7 +124,7 @@ def order(
     tasks of all workers of the sum, so that hosts see that each of them is told the same.
     """
     told = [[[n, load.iterations, load.batch_size, w] for n, load, w in own] for own in lists]
-    return Message(ROUND, iteration, {"lists": told, **(sums or {})}, {"models": models})
+    return Message(ROUND, iteration, {"lists": told, **(sums or {})}, tensors={"models": models})
 
 
 def read_order(
@@ -226,4 +226,4 @@ def sum_message(
     losses = torch.tensor([each.losses for each in reports]).mean(0)
     fields = {"workers": [rank], "summed": [[rank]]}
     tensors = {"losses": losses[None], **FP32.encode(total[None], "sums.")}
-    return Message(UPDATE, iteration, fields, tensors)
+    return Message(UPDATE, iteration, fields, tensors=tensors)

@@ -107,7 +107,7 @@ class PlacedCohort(Cohort):
         strategy = self._settings.placing.placement
         if strategy == "lb" and plan.number < _ROUNDS_WITHOUT_A_FIT:
             strategy = "rr"
-        placed = _PlacedRound(plan, engine, strategy, self._times.prediction)
+        placed = _PlacedRound(plan, engine, strategy, prediction=self._times.prediction)
         done = self._pull if strategy == PULL else self._push
         if not done(placed):
             return None
@@ -132,13 +132,15 @@ class PlacedCohort(Cohort):
             asked = self._ask(plan, placement, engine)
             if len(left) == len(batches):  # while hosts train: for the round after this one
                 self._times.fit(plan.number - 1)
-            answers = engine.collect(plan.iteration, asked, self._weights(asked, plan))
+            answers = engine.collector.collect(plan.iteration, asked, self._weights(asked, plan))
             left = self._take_in(asked, answers, placed)
         return True
 
     def _pull(self, placed: _PlacedRound) -> bool:
         """A host that is done gets the next client (figure 6a); False if no host is left."""
-        plan, engine, busy = placed.plan, placed.engine, dict[int, list[int]]()
+        plan = placed.plan
+        engine = placed.engine
+        busy = dict[int, list[int]]()
         queue = deque(plan.tasks)
         while queue or busy:
             first = {slot.host: slot for slot in self._slots(placed) if slot.number == 0}
@@ -147,7 +149,7 @@ class PlacedCohort(Cohort):
                 return False
             given = {slot: [queue.popleft()] for slot in free[: len(queue)]}
             busy |= self._ask(plan, given, engine)
-            answers = engine.next_answer(plan.iteration, self._weights(busy, plan))
+            answers = engine.collector.next_answer(plan.iteration, self._weights(busy, plan))
             owing = engine.peers.busy()
             done = {host: own for host, own in busy.items() if host not in owing}
             queue.extendleft(self._take_in(done, answers, placed))
@@ -249,7 +251,7 @@ class PlacedCohort(Cohort):
         for each in report.trained:
             placed.slots[host, each.slot][1].append(each)
             x = plan.tasks[each.client].load.iterations
-            self._times.observe(plan.number, asked.kinds[each.slot], x, each.seconds)
+            self._times.observe(plan.number, asked.kinds[each.slot], x, seconds=each.seconds)
             if not each.usable:
                 self._conduct.refuse(each.client)
                 self._leave_out(each.client, "NaN or Inf", placed)

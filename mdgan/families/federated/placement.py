@@ -63,12 +63,12 @@ def place(
         return {slot: part.tolist() for slot, part in zip(ordered, parts, strict=True)}
     largest_first = sorted(clients, key=num_batches.__getitem__, reverse=True)
     if strategy == "bb":
-        return _done_first(largest_first, num_batches, ordered, lambda _, x: x)
+        return _done_first(largest_first, num_batches, ordered, cost=lambda _, x: x)
     kinds, sizes = {slot.kind for slot in ordered}, {num_batches[client] for client in clients}
     predicted = {kind: {x: seconds(kind, x) for x in sizes} for kind in kinds}
     total = {kind: sum(predicted[kind][num_batches[n]] for n in clients) for kind in kinds}
     fastest_first = sorted(ordered, key=lambda slot: total[slot.kind])
-    return _done_first(largest_first, num_batches, fastest_first, lambda k, x: predicted[k][x])
+    return _done_first(largest_first, num_batches, fastest_first, cost=lambda k, x: predicted[k][x])
 
 
 def _done_first(

@@ -25,6 +25,7 @@ from mdgan.gan.optimizers import training_bytes
 from mdgan.messages import Message
 from mdgan.records.rows import Placed
 from mdgan.settings.machine import num_cores
+from mdgan.spelling import flag, key
 from mdgan.transport.frames import encode
 
 _FLOAT_BYTES = 4
@@ -44,10 +45,9 @@ def planning(
 ) -> contract.Planning[FederatedSettings]:
     """See `Builder.planning`; a short run has rounds of a few iterations."""
     if class_counts is None and settings.rounds.round_iterations is None:
-        raise BadInput(
-            f"--set round_epochs={settings.rounds.round_epochs or 1:g}: how long a round is "
-            "depends on how many samples a worker has; say --shard-size or --round-iterations"
-        )
+        why = "how long a round is depends on how many samples a worker has"
+        way_out = f"say --shard-size or {flag('round_iterations')}"
+        raise BadInput(key("round_epochs", f"{settings.rounds.round_epochs or 1:g}"), why, way_out)
     both = [build_model(kind, 0) for kind in (models.generator, models.discriminator)]
     training = settings.training
     mean_size = contract.mean_size(class_counts or [[]])
@@ -67,7 +67,7 @@ def planning(
     )
     if settings.placing.clients is None:
         return usual
-    return _placed_planning(usual, settings, ModelVector(*both).shape, class_counts)
+    return _placed_planning(usual, settings, ModelVector(*both).shape, class_counts=class_counts)
 
 
 def _notes(settings: FederatedSettings, both: int) -> dict[str, tuple[str, float]]:
@@ -90,12 +90,11 @@ def _placed_planning(
 ) -> contract.Planning[FederatedSettings]:
     """A plan of rounds of placed clients, from the one of clients on ranks of their own."""
     if settings.placing.placement == PULL:
-        raise BadInput("--placement pull: is there for comparison; plan rr, bb or lb")
+        raise BadInput(flag("placement", "pull"), "is there for comparison", "plan rr, bb or lb")
     if settings.rounds.training_load.name == "samples" and class_counts is None:
-        raise BadInput(
-            "--training-load samples: what clients train depends on what they hold, and the data "
-            "cannot be read here; say --data-dir, or --shard-size if all hold as many"
-        )
+        why = "what clients train depends on what they hold, and the data cannot be read here"
+        way_out = f"say {flag('data_dir')}, or --shard-size if all hold as many"
+        raise BadInput(flag("training_load", "samples"), why, way_out)
     counts = dict(enumerate(class_counts or [[1]] * settings.num_clients, start=1))
     full = messages.Load(usual.iterations, settings.training.batch_size)
     less = choose_loads(settings.rounds.training_load, len(counts), full, {}, counts)
@@ -118,9 +117,9 @@ def _placed_planning(
         len(counts),
         num_participants(settings.participation, len(counts)),
         slots,
-        _about(settings, class_counts, iterations),
-        lambda recorded: {x: fmean(each) for x, each in sorted(_seconds(recorded).items())},
-        partial(_shares, settings, loads, counts, shape),
+        about=_about(settings, class_counts, iterations),
+        seconds=lambda recorded: {x: fmean(each) for x, each in sorted(_seconds(recorded).items())},
+        shares=partial(_shares, settings, loads, counts, shape),
     )
     return replace(
         usual, settings=short, played_iterations=usual.iterations, notes={}, placing=placing
@@ -139,7 +138,7 @@ def _about(
         return f"a client trains {trains}"
     held = f"{contract.mean_size(class_counts):g} samples"
     if any(len(counts) > 1 for counts in class_counts):
-        held = f"{held} on average by --partition {settings.data.partition}"
+        held = f"{held} on average by {flag('partition', settings.data.partition)}"
     return f"a client trains {trains} and holds {held}"
 
 
@@ -227,14 +226,14 @@ def _share(
     """What one host does, by the clients of its slots and how long each of these trains."""
     clients = [client for own in lists for client in own]
     if not clients:
-        return contract.PlannedShare(0, 0.0, 0.0, 0.0, 0.0)
+        return contract.PlannedShare(0, 0.0, 0.0, out=0.0, back=0.0)
     weight, models = 1 / len(clients), torch.zeros(shape)
     tasks = [[messages.ClientTask(n, loads[n], weight) for n in own] for own in lists]
     told = [
         messages.ClientReport(n, 0, 0.1234567, 0.1234567, (0.1234567, 0.1234567)) for n in clients
     ]
     report = messages.report_message(1, messages.HostReport(told, [_KIND] * len(lists)))
-    back = _size(report) + _size(messages.sum_message(1, 1, models.double(), told))
+    back = _size(report) + _size(messages.sum_message(1, 1, models.double(), reports=told))
     return contract.PlannedShare(
         len(clients), max(seconds), fmean(seconds), _size(messages.order(1, models, tasks)), back
     )

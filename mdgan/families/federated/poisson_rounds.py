@@ -148,7 +148,8 @@ class PoissonRounds(Averaging):
             return models + changed * self.weight
         if self.budget is not None:
             noised = changed[: self._num_weight_blocks]
-            bound, key = self._settings.privacy.clip * self.weight, self.budget.key("noise")
+            bound = self._settings.privacy.clip * self.weight
+            key = self.budget.key("noise")
             noisy = with_noise(noised.reshape(-1), bound, self.budget.noise, key)
             noised.copy_(noisy.view_as(noised))
         return models + changed

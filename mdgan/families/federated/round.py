@@ -21,6 +21,7 @@ from mdgan.families.federated.messages import ClientTask, Load, RoundPlan
 from mdgan.gan.exact_sum import average
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.model_vector import ModelVector
+from mdgan.spelling import flag
 
 if TYPE_CHECKING:
     from mdgan.engine.server.engine import Engine
@@ -59,7 +60,7 @@ class Rounds:
         # 3. Send w and θ. Each client trains both on its own data, and sends them back.
         sent = models.read()
         tasks = {k: ClientTask(k, loads[k], weights[k]) for k in chosen}
-        answers = train(RoundPlan(number, i, sent, tasks))
+        answers = train(RoundPlan(number, i, sent, tasks=tasks))
         if answers is None:
             return False
         # 4. The next round begins with the mean of what came back.
@@ -80,12 +81,11 @@ class Rounds:
         """What the models of each chosen client weigh in the sum; together 1."""
         size = full.iterations * full.batch_size
         shares = {k: loads[k].iterations * loads[k].batch_size / size for k in chosen}
-        weights = participant_weights(self.weighting, chosen, class_counts, shares)
+        weights = participant_weights(self.weighting, chosen, class_counts, loads=shares)
         if not (total := sum(weights.values())):
-            raise BadInput(
-                f"--weighting {self.weighting}: no participant of {chosen} has samples; "
-                "use --weighting uniform, or clients that have"
-            )
+            why = f"no participant of {chosen} has samples"
+            way_out = f"use {flag('weighting', 'uniform')}, or clients that have"
+            raise BadInput(flag("weighting", self.weighting), why, way_out)
         return {k: weight / total for k, weight in weights.items()}
 
     def next_models(self, _sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:

@@ -25,7 +25,9 @@ from mdgan.families.federated.training_load import choose_loads, told_of_clients
 from mdgan.gan.model_state import part_of, under
 from mdgan.gan.model_vector import ModelVector
 from mdgan.messages import Message
+from mdgan.spelling import flag
 
+_KL, _WAY_OUT = flag("weighting", "kl"), f"use {flag('weighting', 'uniform')}"
 _MODELS, _SAMPLING, _CLASSES = "models.", "sampling.", "classes"
 _RHYTHM = {
     *("round_iterations", "round_epochs", "batch_size", "partition", "world_size"),
@@ -52,14 +54,16 @@ class Cohort:
         """Has all clients of the start tell a secure sum of their classes; once in a run."""
         parts = self.path.ask_for_sum(messages.ASKCLASSES, engine, messages.CLASSES_FORM)
         if not parts:
-            raise BadInput("--weighting kl: no secure sum of classes came of it; begin anew")
+            raise BadInput(_KL, "no secure sum of classes came of it", "begin anew")
         counts = torch.stack([part.total for part in parts]).sum(0).long()
         workers = [n for part in parts for n in part.workers]
         told = sum(held["samples"] for held in engine.peers.holdings(workers).values())
         if not told or counts.min() < 0 or counts.sum() != told:
             raise BadInput(
-                "--weighting kl: the secure sum of classes is none that honest workers have (of "
-                f"{int(counts.sum())} samples, and they tell of {told}); use --weighting uniform"
+                _KL,
+                "the secure sum of classes is none that honest workers have (of "
+                f"{int(counts.sum())} samples, and they tell of {told})",
+                _WAY_OUT,
             )
         self.classes = counts[: int(counts.nonzero().max()) + 1].tolist()
 
@@ -88,7 +92,8 @@ class Cohort:
         weights = {n: task.weight for n, task in plan.tasks.items()}
         part, told = (1.0, {}) if self.classes is None else (LEAST_PART, {"classes": self.classes})
         in_sum = workers_of(asked.hosts) if asked.fields else []
-        least, of_sum = least_parties(engine.peers), {n: weights[n] for n in in_sum}
+        least = least_parties(engine.peers)
+        of_sum = {n: weights[n] for n in in_sum}
         try:
             for host in asked.hosts if in_sum else ():
                 messages.check_weights(
@@ -97,7 +102,7 @@ class Cohort:
         except NotMasked as error:  # a host would refuse its part of the sum
             if self.path.gives_up_search():
                 return None
-            raise BadInput(f"--secure-aggregation: {error}; use --weighting uniform") from error
+            raise BadInput(flag("secure_aggregation", True), error, _WAY_OUT) from error
 
         def message(workers: Collection[int]) -> Message:
             tasks = [plan.tasks[n] for n in workers]
@@ -215,7 +220,8 @@ class FederatedServer(ServerPart):
 
     def _advanced(self, i: int, answers: Answers) -> Advance:
         """What is told of a round: who took part and their losses, if that may be known."""
-        settings, losses = self.settings, answers.mean_losses()
+        settings = self.settings
+        losses = answers.mean_losses()
         if not settings.privacy.discloses_losses:
             return Advance(i, losses[:0])
         if not settings.privacy.names_clients:

@@ -19,6 +19,7 @@ from mdgan.privacy.shared_noise import SharedNoiseSettings
 from mdgan.settings import declare
 from mdgan.settings.excludes import Condition, table
 from mdgan.settings.machine import num_cores
+from mdgan.spelling import flag, key
 
 PULL = "pull"
 """The placement without a plan: a host that is done gets the next client (Pollen, figure 6a)."""
@@ -93,7 +94,6 @@ class RoundSettings(declare.Settings):
         symbol="E",
         default_text="see round_epochs",
         instead_of="round_epochs",
-        is_usual=True,
     )
     round_epochs: float | None = declare.key_setting(
         None,
@@ -179,7 +179,7 @@ class PlacingSettings(declare.Settings, group="speed"):
 
     excludes = table(
         """
-        !clients | slots placement | places --clients; give these, too
+        !clients | slots placement | places {clients}; give these, too
         """
     )
 
@@ -222,48 +222,48 @@ class FederatedSettings(RunSettings):
             """
         @poisson                             | clients |
             with {when} each client has a machine that remembers what it has spent; leave
-            --clients out, or hide each of them as a whole (--dp-unit client)
+            {clients} out, or hide each of them as a whole ({dp_unit=client})
         @poisson                             | training_load=measured |
             a client takes no step to try how long it takes
         @untold                              | clusters |
             groups follow all samples of a worker at once, which no noise covers with {when}; add
-            --dp-disclose classes, or leave it out
+            {dp_disclose=classes}, or leave it out
         @not_private                        | dp_unit=client |
-            is for --dp-epsilon or --dp-noise; give one, too
+            is for {dp_epsilon} or {dp_noise}; give one, too
         dp_unit=client                       | sampling!=poisson |
             with {when} each client takes part by itself, with the same probability; give
-            --sampling poisson
+            {sampling=poisson}
         dp_unit=client+secure_aggregation    | @large_clip |
             with {when} values below 512 alone are masked; give less
         dp_unit=client                       | checkpoint_to_server |
             with {when} what clients keep stays with them; leave it out
         dp_unit=client sampling=poisson      | weighting!=uniform |
             with {when} all updates weigh the same, for other weights follow clients' data; give
-            --weighting uniform
+            {weighting=uniform}
         dp_unit=client sampling=poisson      | aggregation |
             with {when} updates are added up; leave it out
         dp_unit=client sampling=poisson      | wire |
             with {when} updates travel as they were cut; leave it out
         dp_unit=client+secure_aggregation sampling=poisson+secure_aggregation | participation |
             with {when} sums of fewer than three hosts are left out, which tells who was drawn;
-            give --participation 1, or leave --secure-aggregation out
+            give {participation=1}, or leave {secure_aggregation} out
         !deadline                            | on_deadline=abort |
-            needs --deadline beside it
+            needs {deadline} beside it
         @outvotes                           | weighting!=uniform |
             with {when} every worker has one vote, and this follows what workers say that they
-            hold; add --weighting uniform
+            hold; add {weighting=uniform}
         @kept                               | vectorize |
             clients that keep moments between rounds train one after another; add
-            --set client_state=fresh, or leave it out
+            {set client_state=fresh}, or leave it out
         placement=pull                       | vectorize |
             a slot has one client at a time
         merge_halves                         | vectorize |
             clients learn from real samples by themselves; leave out {when}
         clients                              | partition=none client_state=kept |
             with {when} clients are trained anywhere, but this would bind each to one host;
-            leave out one of the two (without --clients each client has a rank of its own)
+            leave out one of the two (without {clients} each client has a rank of its own)
         clients                              | wire |
-            sums of --clients travel as they are; leave it out
+            sums of {clients} travel as they are; leave it out
         placement=pull+clients               | deadline |
             no list of clients is ever late
         clients                              | training_load=measured |
@@ -272,22 +272,22 @@ class FederatedSettings(RunSettings):
             poisson=POISSON,
             untold=UNTOLD,
             not_private=Condition(
-                "no --dp-epsilon or --dp-noise", lambda run: not run.privacy.has_dp
+                f"no {flag('dp_epsilon')} or {flag('dp_noise')}", lambda run: not run.privacy.has_dp
             ),
             large_clip=Condition(
-                f"--dp-clip from {_TOO_LARGE_TO_MASK:g} on",
+                f"{flag('dp_clip')} from {_TOO_LARGE_TO_MASK:g} on",
                 lambda run: _TOO_LARGE_TO_MASK <= run.privacy.clip < inf,
-                lambda run: f"--dp-clip {run.privacy.dp_clip}",
+                lambda run: flag("dp_clip", run.privacy.dp_clip),
             ),
             outvotes=Condition(
-                "--aggregation of a rule that outvotes",
+                f"{flag('aggregation')} of a rule that outvotes",
                 lambda run: run.aggregation.outvotes > 0,
-                lambda run: f"--aggregation {run.aggregation}",
+                lambda run: flag("aggregation", run.aggregation),
             ),
             kept=Condition(
                 "client_state kept",
                 lambda run: not run.begins_anew,
-                lambda _run: "--set client_state=kept",
+                lambda _run: key("client_state", "kept"),
             ),
         ),
         summed("clients aggregation wire"),
@@ -309,7 +309,7 @@ class FederatedSettings(RunSettings):
         super().check()
         if self.aggregation.outvotes:
             in_a_round = num_participants(self.participation, self.num_clients)
-            more = "more (--world-size, --participation)"
+            more = f"more ({flag('world_size')}, {flag('participation')})"
             self.aggregation.check_enough(in_a_round, of="workers a round", more=more)
 
     @property
@@ -362,7 +362,7 @@ FL_GAN = Algorithm(
     "fl-gan",
     "workers train both models, and the server averages them",
     FederatedSettings,
-    "mdgan.families.federated.build:BUILDER",
+    builder="mdgan.families.federated.build:BUILDER",
     unit="round",
     lets_batches_repeat=False,
     host_phases=("receive", "train", "send"),

@@ -114,7 +114,9 @@ class SlotProcesses(Slots):
 
     def train(self, lists: Lists, models: Tensor, iteration: int) -> SlotWork:
         self._models.copy_(models)
-        began, deaths, work = time.monotonic(), 0, self._nothing_done()
+        began = time.monotonic()
+        deaths = 0
+        work = self._nothing_done()
         waiting: dict[int, list[ClientTask]] = {}
         for place, tasks in enumerate(lists):
             waiting.setdefault(place % self.most, []).extend(tasks)

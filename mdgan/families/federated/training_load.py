@@ -73,7 +73,7 @@ def choose_loads(
     if form.name == "samples":
         return loads_by_samples(class_counts, full)
     if form.name == "weak":
-        return weak_loads(num_clients, form.fraction, form.what, full)
+        return weak_loads(num_clients, form.fraction, form.what, full=full)
     return {}
 
 
@@ -153,7 +153,7 @@ def told_of_clients(peers: "Peers") -> dict[int, Capability]:
     found: dict[int, Capability] = {}
     for host, told in peers.told().items():
         said: Any = told.get(_CAPABILITIES)
-        for client in peers.carried(host) if isinstance(said, Mapping) else ():
+        for client in peers.admission.carried(host) if isinstance(said, Mapping) else ():
             with suppress(msgspec.ValidationError):  # as a host that told nothing: the full load
                 found[client] = msgspec.convert(said.get(str(client)), Capability)
     return found

@@ -73,9 +73,9 @@ class Aggregation:
         elif self.is_mean or len(feedbacks) < LEAST_TO_VOTE:
             learner.backward(mean_feedback(feedbacks, assignment, kappa))
         elif _every_group_can_vote(rule, feedbacks, assignment):
-            learner.backward(combine_groups(rule, feedbacks, assignment, kappa))
+            learner.backward(combine_groups(rule, feedbacks, assignment, kappa=kappa))
         else:
-            gradients = gradient_of_each(learner, feedbacks, assignment, kappa)
+            gradients = gradient_of_each(learner, feedbacks, assignment, kappa=kappa)
             rows = torch.stack(list(gradients.values()))
             if rule.name == "krum":
                 self.record.note(gradients)

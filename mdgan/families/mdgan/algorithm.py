@@ -84,7 +84,7 @@ def ask(i: int, server: "MDGANServer", hosts: Hosts, engine: Engine) -> Sent:
         batches = server.learner.generate(plan.generated)
     assignment = assign(workers_of(hosts), plan.judged)
     asked = server.send(i, batches, assignment, hosts, engine)
-    return Sent(plan, assignment, batches.images, asked)
+    return Sent(plan, assignment, batches.images, asked=asked)
 
 
 def finish(
@@ -98,7 +98,7 @@ def finish(
     with engine.span("aggregate"):
         if server.aggregation.is_mean:
             gradient = mean_feedback(
-                answers.singles, sent.assignment, sent.plan.generated, answers.sums
+                answers.singles, sent.assignment, sent.plan.generated, sums=answers.sums
             )
             server.learner.backward(gradient)
         else:
@@ -108,7 +108,7 @@ def finish(
         server.learner.step()
     if swaps:
         server.swap(i, engine)
-    return Advance(i, answers.mean_losses(), sorted(answers.losses), scores)
+    return Advance(i, answers.mean_losses(), sorted(answers.losses), measures=scores)
 
 
 def mean_feedback(

@@ -8,6 +8,7 @@ from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
 from mdgan.gan.settings import resolve_kappa
 from mdgan.privacy.secure_settings import LEAST_PARTIES
+from mdgan.spelling import flag
 
 if TYPE_CHECKING:
     from mdgan.families.mdgan.settings import MDGANSettings
@@ -93,19 +94,20 @@ class BatchRule:
         """Refuses a κ that leaves a batch without judges, or with too few for a masked sum."""
         num_judges = self.num_judges
         if kappa > (most := max(2, num_judges)):
-            raise BadInput(
-                f"--kappa {kappa}: more batches than {num_judges} worker(s) at a time can judge; "
-                f"at most {most}"
-            )
+            why = f"more batches than {num_judges} worker(s) at a time can judge"
+            raise BadInput(flag("kappa", kappa), why, f"at most {most}")
         if self.settings.by_arrival and kappa > _MOST_BY_ARRIVAL:
             raise BadInput(
-                f"--kappa {kappa}: with --updates arrival a worker has batches of its own, "
-                "one to judge and one to train on: 2, or 1 for both"
+                flag("kappa", kappa),
+                f"with {flag('updates', 'arrival')} a worker has batches of its own, one to judge "
+                "and one to train on: 2, or 1 for both",
             )
         if self.settings.secure.secure_aggregation and kappa > num_judges // LEAST_PARTIES:
             raise BadInput(
-                f"--kappa {kappa} of {num_judges} worker(s): with --secure-aggregation "
-                "the server sees sums alone, of all that were asked; leave out one of the two"
+                f"{flag('kappa', kappa)} of {num_judges} worker(s)",
+                f"with {flag('secure_aggregation', True)} the server sees sums alone, of all that "
+                "were asked",
+                "leave out one of the two",
             )
 
     @property

@@ -37,7 +37,7 @@ class _MDGANBuilder(MDGANPlanning):
     def server(self, needs: contract.ServerNeeds[MDGANSettings]) -> MDGANServer:
         settings, models = needs.settings, needs.models
         learner = make_generator_learner(settings, models, needs.device)
-        return make_server(learner, settings, models.shape, num_weights_of(models))
+        return make_server(learner, settings, models.shape, num_weights=num_weights_of(models))
 
     def host(self, needs: contract.HostNeeds[MDGANSettings]) -> MDGANHost:
         settings, models, budgets = needs.settings, needs.models, needs.budgets
@@ -48,9 +48,12 @@ class _MDGANBuilder(MDGANPlanning):
         form = messages.feedback_form(settings, models.shape)
         path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
-            path = HostMask(needs.keys, form, needs.least_parties)
-        group, images = make_group(workers, needs), messages.image_codec(settings)
-        masks, by_arrival = path.hides_answers, settings.by_arrival
+            sharing = settings.noise_sharing(needs.least_sharers)
+            path = HostMask(needs.keys, form, needs.least_parties, sharing=sharing)
+        group = make_group(workers, needs)
+        images = messages.image_codec(settings)
+        masks = path.hides_answers
+        by_arrival = settings.by_arrival
         rules = rules_for(settings.num_workers, by_arrival=by_arrival, masks=masks)
         return MDGANHost(workers, group, path, needs.tracer, images, Spending(budgets), rules)
 
@@ -63,9 +66,9 @@ def make_server(
 ) -> MDGANServer:
     """The server's part with this learner; see `MDGANServer`."""
     form = messages.feedback_form(settings, sample_shape)
-    path = (
-        ServerMask(form, divides=True) if settings.secure.secure_aggregation else ServerPath(form)
-    )
+    path = ServerPath(form)
+    if settings.secure.secure_aggregation:
+        path = ServerMask(form, divides=True, sharing=settings.noise_sharing())
     iteration: Iteration = server_iteration
     if settings.by_arrival:
         iteration = ByArrival()
@@ -126,7 +129,12 @@ def make_worker(
     """The worker of one rank, whose samples may spend a budget."""
     half = make_half(shard, rank, settings, budget)
     worker = make_discriminator_learner(
-        *(Worker, rank, models.discriminator, settings.training, half or shard, device),
+        Worker,
+        rank,
+        models.discriminator,
+        settings=settings.training,
+        batches=half or shard,
+        device=device,
         real_half=half,
     )
     worker.rules = replace(worker.rules, batch_size=settings.num_reals)

@@ -30,12 +30,14 @@ def rules_for(
     workers: int = 1, *, by_arrival: bool = False, masks: bool = False
 ) -> dict[str, Turn]:
     """When messages of MD-GAN may come: BATCHES once for each iteration, then its SWAP."""
-    many, batches = max(100, 5 * workers), Turn(most=1, above={BATCHES: 1, SWAP: 1})
+    many = max(100, 5 * workers)
+    batches = Turn(most=1, above={BATCHES: 1, SWAP: 1})
     if masks:  # the server asks again until it can open a sum
         batches = Turn(most=many, above={BATCHES: 0, SWAP: 1})
     if by_arrival:  # fast workers do the share of slow ones, some already in the next iteration
         batches = Turn(most=many, above={BATCHES: -1, SWAP: 1})
-    swap, copy = Turn(above={BATCHES: 0, SWAP: 1}), Turn(ARRIVED, many, Per.TEN_MINUTES)
+    swap = Turn(above={BATCHES: 0, SWAP: 1})
+    copy = Turn(ARRIVED, many, Per.TEN_MINUTES)
     return {BATCHES: batches, SWAP: swap, Kind.COPY: copy}
 
 
@@ -134,7 +136,7 @@ class MDGANHost(HostPart):
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
         with sensible(question.kind):
             generated, assignment = messages.read_batches(
-                question, self.images, self.path.form.shape, self._num_classes
+                question, self.images, self.path.form.shape, num_classes=self._num_classes
             )
             numbers = question.fields.get("groups", question.fields["judge"])
             groups = {worker: int(numbers[str(worker)]) for worker in assignment}

@@ -89,7 +89,7 @@ def carry_out(
         workers[rank].undo_real_half()  # a host that has just come back may have learnt one
     own = {giver: workers[giver].discriminator.moving() for giver in moves if giver in workers}
     swapped = Swapped({giver: digest_of(state) for giver, state in own.items()}, {}, [])
-    arrived = _from_others(order, own, workers, exchange, path)
+    arrived = _from_others(order, own, workers, exchange=exchange, path=path)
     for giver, taker in moves.items():
         state = own.get(giver) or arrived.get(taker)
         if taker not in workers or not state:
@@ -231,7 +231,7 @@ def _from_others(
             from_hosts[taker] = givers_host
     outgoing = {}
     for host, states in away.items():
-        message = Message(DISCRIMINATORS, order.iteration, {}, of_workers(states))
+        message = Message(DISCRIMINATORS, order.iteration, {}, tensors=of_workers(states))
         if (parcel := path.parcel(host, message)) is not None:
             outgoing[host] = parcel
     addresses, gives, takes = (

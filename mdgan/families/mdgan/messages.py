@@ -87,7 +87,7 @@ def batches(
         "swap_follows": swap_follows,
         "last": last,
     }
-    return Message(BATCHES, iteration, {**fields, **(more or {})}, encoded[used])
+    return Message(BATCHES, iteration, {**fields, **(more or {})}, tensors=encoded[used])
 
 
 def read_batches(

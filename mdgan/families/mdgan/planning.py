@@ -14,6 +14,7 @@ from mdgan.families.mdgan.variants.holders import Holders
 from mdgan.gan.build import Models, build_model, judging_operations, num_parameters
 from mdgan.gan.optimizers import training_bytes
 from mdgan.records.values import count
+from mdgan.spelling import flag
 
 _SWAPS = {
     "pairs": "pairs swap",
@@ -74,14 +75,14 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
     def for_coverage(self, settings: MDGANSettings) -> str:
         b, flags = settings.training.batch_size, []
         if b < _MANY_SAMPLES:
-            flags.append(f"--batch-size {_MANY_SAMPLES}")
+            flags.append(f"{flag('batch_size', _MANY_SAMPLES)}")
         if b < _STEP_SAMPLES and not settings.step_samples:
-            flags.append(
-                f"--step-samples {_STEP_SAMPLES}, which takes several times the work of a step"
-            )
+            more = flag("step_samples", _STEP_SAMPLES)
+            flags.append(f"{more}, which takes several times the work of a step")
         swaps = settings.num_workers > 1 and settings.swaps.swap_interval != 0
         if swaps and settings.swaps.swap != MEANS and not settings.suspects.shut_out_free_riders:
-            flags.append("--swap means, by which discriminators become alike, and move more often")
+            means = flag("swap", MEANS)
+            flags.append(f"{means}, by which discriminators become alike, and move more often")
         return "; ".join(flags)
 
     def planning(
@@ -102,9 +103,9 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
             "swap",
             "discriminator",
             moving_bytes,
-            _planned_interval(settings, class_counts, weights),
-            "--shard-size or --swap-interval",
-            lambda hosts: moving_bytes * share * mean_moved(settings.swaps.swap, hosts),
+            every=_planned_interval(settings, class_counts, weights),
+            remedy="--shard-size or --swap-interval",
+            moved=lambda hosts: moving_bytes * share * mean_moved(settings.swaps.swap, hosts),
         )
         return contract.Planning(
             short,
@@ -165,17 +166,17 @@ def in_words(settings: MDGANSettings, rhythm: SwapRhythm, kappa: int) -> str:
         count(number, "worker"),
     ]
     if batches.num_judges < number:
-        words.append(f"{batches.num_judges} of them with a discriminator (--participation)")
+        words.append(f"{batches.num_judges} of them with a discriminator ({flag('participation')})")
     words.append(_rhythm_in_words(settings, rhythm))
     if (own_samples := batches.plan(kappa).own_samples) > training.batch_size:
         of_all = " and all batches" * batches.trains_on_all
-        words.append(f"each learns from {own_samples} own samples{of_all} (--step-samples)")
+        words.append(f"each learns from {own_samples} own samples{of_all} ({flag('step_samples')})")
     if settings.updates != "sync":
-        words.append(f"--updates {settings.updates}")
+        words.append(f"{flag('updates', settings.updates)}")
     if settings.stale:
-        words.append(f"--stale {settings.stale}")
+        words.append(f"{flag('stale', settings.stale)}")
     if settings.aggregation.name != "mean":
-        words.append(f"feedback by {settings.aggregation} (--aggregation)")
+        words.append(f"feedback by {settings.aggregation} ({flag('aggregation')})")
     return ", ".join(words)
 
 
@@ -188,9 +189,10 @@ def _rhythm_in_words(settings: MDGANSettings, rhythm: SwapRhythm) -> str:
     if every >= settings.training.iterations:
         words = f"no swap in so few iterations (they come {often})"
     if every != now:  # shards have grown or shrunk since the run began
-        return f"{words}, as when the run began, not every {now:,} (--swap-interval)"
+        return f"{words}, as when the run began, not every {now:,} ({flag('swap_interval')})"
     if every < usual:
-        return f"{words}, not every {usual:,}, as workers hold different classes (--swap-interval)"
+        why = f"as workers hold different classes ({flag('swap_interval')})"
+        return f"{words}, not every {usual:,}, {why}"
     return words
 
 
@@ -210,7 +212,7 @@ def _planned_interval(
         every = swap_every(settings, inf)
         return every if every < settings.training.iterations_of(1.0, inf) else None
     counts = class_counts or [[]]
-    return swap_every(settings, contract.mean_size(counts), counts, num_weights)
+    return swap_every(settings, contract.mean_size(counts), counts, num_weights=num_weights)
 
 
 def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:

@@ -87,7 +87,7 @@ class MDGANServer(ServerPart):
         self.path.begin(engine.peers)
         counts = [known["classes"] for known in engine.peers.holdings().values()]
         size = engine.peers.mean_shard_size
-        now = swap_every(self.settings, size, counts, self.num_weights)
+        now = swap_every(self.settings, size, counts, num_weights=self.num_weights)
         self._swap_every = self._swap_every or now
         rhythm = SwapRhythm(self._swap_every, now, swap_every(self.settings, size))
         kappa = self.settings.batches.kappa_for()

@@ -14,6 +14,7 @@ from mdgan.privacy.settings import PrivacySettings
 from mdgan.records.rows import WorkerNumbers
 from mdgan.settings import declare
 from mdgan.settings.excludes import Condition, table
+from mdgan.spelling import flag
 
 NAME = "mdgan"
 MEANS = "means"
@@ -30,13 +31,12 @@ class SwapSettings(declare.Settings):
         metavar="S",
         default_text="see --swap-epochs",
         instead_of="swap_epochs",
-        is_usual=True,
     )
     swap_epochs: float | None = declare.setting(
         None,
         "Swap every mE/b iterations, m being the mean shard size.",
         declare.number(
-            lambda epochs: 0 < epochs < inf, "must be above 0 (never: --swap-interval 0)"
+            lambda epochs: 0 < epochs < inf, f"must be above 0 (never: {flag('swap_interval', 0)})"
         ),
         symbol="E",
         default_text="1, or less if workers hold different classes or take means (--swap means); "
@@ -134,9 +134,9 @@ class MDGANSettings(RunSettings):
         summed("aggregation updates=arrival stale shut_out_free_riders"),
         summed(
             Condition(
-                "--wire feedback=…",
+                flag("wire", "feedback=…"),
                 lambda settings: not settings.wire.feedback.is_exact,
-                lambda settings: f"--wire {settings.wire}",
+                lambda settings: flag("wire", settings.wire),
             )
         ),
     )

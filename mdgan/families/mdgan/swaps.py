@@ -160,7 +160,7 @@ class ServerSwaps:
         """
         free = engine.peers.free()
         workers = sorted(worker for carried in free.values() for worker in carried)
-        moves = draw_swap(self._form, self._seed, self.num_swaps, workers)
+        moves = draw_swap(self._form, self._seed, self.num_swaps, workers=workers)
         broken = engine.peers.strikes.unusable | self.handovers.spoilers.keys()
         host_of, addresses = engine.peers.host_of(), engine.peers.addresses()
         moves = {
@@ -225,7 +225,7 @@ class ServerSwaps:
                 engine.event("swap", iteration, **record.content())
                 self._tell_failed(engine, iteration, record)
                 owner_of = {n: engine.peers.identity(host) for n, host in record.host_of.items()}
-                self.handovers.note(
+                self.handovers.note_swap(
                     record.moves, record.given, record.taken, owner_of, record.refused
                 )
                 del self._records[iteration]

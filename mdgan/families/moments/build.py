@@ -1,28 +1,25 @@
 """Makes the two parts of DP-MERF."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from math import prod, sqrt
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
-from mdgan.engine.answers import AnswerForm
 from mdgan.engine.message_sizes import MessageSizes, shares_bytes, small_bytes
 from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.engine.stages.mask_host import HostMask
 from mdgan.engine.stages.mask_server import ServerMask
 from mdgan.errors import BadInput
-from mdgan.families.contract import (
-    Builder,
-    ClassCounts,
-    HostNeeds,
-    PlannedRun,
-    Planning,
-    ServerNeeds,
-)
-from mdgan.families.moments.host import ASK, MomentsHost
-from mdgan.families.moments.message import SUMS, EvenGenerator, SampleFeatures
+from mdgan.families import contract
+from mdgan.families.moments.contract import SUM, Statistic
+from mdgan.families.moments.host import ASK, MomentsHost, check_canaries
+from mdgan.families.moments.message import EvenGenerator, SampleFeatures
+from mdgan.families.moments.pairs.generator import NOISE_SIZE, WIDTH, PairsGenerator
+from mdgan.families.moments.pairs.message import PairCounts
 from mdgan.families.moments.server import MomentsServer
 from mdgan.families.moments.settings import NAME, FeatureSettings, MomentsSettings
 from mdgan.gan.build import Models, build_model, make_model
@@ -30,77 +27,122 @@ from mdgan.gan.labels import num_classes_of
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.metrics.network_files import from_file
-from mdgan.privacy.canaries import most_canaries
+from mdgan.privacy.accountant import PrivacyCharge, epsilon_of, noise_for
+from mdgan.samples.contract import SampleKind
+from mdgan.samples.table.kind import TableKind
+from mdgan.spelling import flag, key
 
-_SUM = "SUM"  # host → server: the sums of features
+TABLE = "table"
+_LEAST_CELLS, _MORE = 4, 1.1  # of the coarsest two columns; by what the least ε is rounded up
 _WAYS = {1: "linear", 2: "bilinear", 3: "trilinear"}
 """How series, pictures and volumes are enlarged."""
 
 
-class _Moments(Builder[MomentsSettings]):
-    def server(self, needs: ServerNeeds[MomentsSettings]) -> MomentsServer:
+class _Moments(contract.Builder[MomentsSettings]):
+    def server(self, needs: contract.ServerNeeds[MomentsSettings]) -> MomentsServer:
         settings, models, seed = needs.settings, needs.models, needs.settings.training.seed
         generator = make_model(models.generator, "generator", settings.training, needs.device)
         policy = settings.training.policy("generator")
         learner = EvenGenerator(
-            *(generator, make_optimizer(generator, policy)),
+            generator,
+            make_optimizer(generator, policy),
             z_dim=models.z_dim,
             noise=generator_for(seed, "noise"),
             random_state=RandomState(derive_seed(seed, "server"), needs.device),
             policy=policy,
         )
-        features = _features(settings, models).to(needs.device)
-        form = _form(features)
-        path = ServerPath(form)
+        statistic = _statistic(settings, models).to(needs.device)
+        path = ServerPath(statistic.form)
         if settings.secure.secure_aggregation:
-            path = ServerMask(form, is_once=True, sharing=settings.noise_sharing())
-        return MomentsServer(learner, features, path, settings.training.batch_size)
+            path = ServerMask(statistic.form, is_once=True, sharing=settings.noise_sharing())
+        return MomentsServer(learner, statistic, path, settings.training.batch_size)
 
-    def host(self, needs: HostNeeds[MomentsSettings]) -> MomentsHost:
-        settings, features = needs.settings, _features(needs.settings, needs.models)
-        number, most = settings.privacy.audit_canaries, most_canaries(prod(features.shape))
-        if number > most:
-            raise BadInput(
-                f"--audit-canaries {number}: sums have room for {most}; give at most that"
-            )
-        form = _form(features)
+    def host(self, needs: contract.HostNeeds[MomentsSettings]) -> MomentsHost:
+        settings, statistic = needs.settings, _statistic(needs.settings, needs.models)
+        check_canaries(settings.privacy.audit_canaries, statistic)
+        form = statistic.form
         path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
             sharing = settings.noise_sharing(needs.least_sharers)
-            path = HostMask(needs.keys, form, needs.least_parties, repeats=True, sharing=sharing)
-        return MomentsHost(needs, path, features.to(needs.device))
+            path = HostMask(needs.keys, form, needs.least_parties, tells_once=True, sharing=sharing)
+        return MomentsHost(needs, path, statistic.to(needs.device))
 
     def message_sizes(self, settings: MomentsSettings, models: Models) -> MessageSizes:
-        size = torch.float64.itemsize * prod(_features(settings, models).shape)
+        size = torch.float64.itemsize * _statistic(settings, models).most_numbers
         shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
         return MessageSizes(
             0,
-            lambda count: {_SUM: (count + 1) * (size + shares) + small_bytes(count)},
+            lambda count: {SUM: (count + 1) * (size + shares) + small_bytes(count)},
             lambda count: {ASK: small_bytes(count) + shares},
             shares_bytes=shares,
         )
 
+    def models(self, settings: MomentsSettings, models: Models, kind: SampleKind) -> Models:
+        """Of a table those that learn from pairs, unless the user asks for other ones."""
+        if (pairs := _pairs_of(settings, kind)) is None:
+            if settings.features.features == "pairs":
+                why = f"are told of rows, by G of {flag('architecture', TABLE)}"
+                raise BadInput(key("features", "pairs"), why, f"use {key('features', 'random')}")
+            return models
+        pairs.check()
+        make = partial(PairsGenerator, pairs.kind, settings.models.width or WIDTH)
+        return replace(models, generator=make, z_dim=NOISE_SIZE + len(pairs.kind.layout.places))
+
+    def weigh_noise(
+        self, settings: MomentsSettings, kind: SampleKind, noise: float, sizes: Sequence[int]
+    ) -> list[str]:
+        privacy, number, pairs = settings.privacy, settings.num_workers, _pairs_of(settings, kind)
+        epsilon, delta = privacy.dp_epsilon, privacy.dp_delta or 0.0
+        if pairs is None or epsilon is None or privacy.dp_noise is not None:
+            return []
+        hides = noise * pairs.length * (1 if settings.shares_noise else sqrt(number))
+        seen = number * sum(sizes) / len(sizes) / _LEAST_CELLS
+        if hides <= seen:
+            return []
+        # Whatever ε is, counts before training make σ larger by the same part, about.
+        alone = noise_for(epsilon, delta, 1.0, steps=1, earlier=(), kind="rdp")
+        enough = epsilon_of(PrivacyCharge(alone * seen / hides, 1.0, 1), delta, "rdp")
+        error = BadInput(
+            flag("dp_epsilon", f"{epsilon:g}"),
+            f"noise of {hides:,.0f} rows hides the {seen:,.0f} in each two halves of two columns",
+            f"give {_MORE * enough:.2g} or more, more rows or fewer columns",
+        )
+        if len(sizes) == number:
+            raise error
+        return [f"{error.marked}; that is if all workers hold as many rows as those here"]
+
     def planning(
-        self, _settings: MomentsSettings, _models: Models, _counts: ClassCounts | None
-    ) -> Planning[MomentsSettings]:
+        self, _settings: MomentsSettings, _models: Models, _counts: contract.ClassCounts | None
+    ) -> contract.Planning[MomentsSettings]:
         """Refuses: workers answer once, so that there are no steps to foretell."""
         raise BadInput(
-            f"--algorithm {NAME}: workers answer once, so there are no steps to foretell; what "
-            "quality to expect of it, mdgan plan says with --dp-epsilon of another algorithm"
+            flag("algorithm", NAME),
+            "workers answer once, so there are no steps to foretell",
+            f"what quality to expect of it, mdgan plan says with {flag('dp_epsilon')} of another "
+            "algorithm",
         )
 
-    def describe(self, run: PlannedRun[MomentsSettings]) -> list[tuple[str, str]]:
-        num_classes, num_features = _features(run.settings, run.models).shape
-        return [("a worker tells", f"{num_features:,} features × {num_classes} class(es), once")]
+    def describe(self, run: contract.PlannedRun[MomentsSettings]) -> list[tuple[str, str]]:
+        return [("a worker tells", _statistic(run.settings, run.models).about())]
 
 
-def _features(settings: MomentsSettings, models: Models) -> SampleFeatures:
+def _pairs_of(settings: MomentsSettings, kind: SampleKind) -> PairCounts | None:
+    """What workers tell of tables; None where they tell features."""
+    own, is_table = settings.features, settings.models.architecture == TABLE
+    tells = is_table and own.features != "random" and own.feature_network is None
+    return PairCounts(kind) if tells and isinstance(kind, TableKind) else None
+
+
+def _statistic(settings: MomentsSettings, models: Models) -> Statistic:
     """The same at the server and at all hosts."""
-    num_classes, own = num_classes_of(build_model(models.generator, 0)), settings.features
+    generator, own = build_model(models.generator, 0), settings.features
+    if isinstance(generator, PairsGenerator):
+        return PairCounts(generator.kind)
+    num_classes = num_classes_of(generator)
     if own.feature_network is None:
         seed, weights = settings.training.seed, models.value_weights
-        return draw_features(own, models.shape, num_classes, seed, weights)
-    network = from_file(Path(own.feature_network), models.shape, "--set feature_network")
+        return draw_features(own, models.shape, num_classes, seed=seed, weights=weights)
+    network = from_file(Path(own.feature_network), models.shape, key("feature_network"))
     return SampleFeatures(torch.empty(0), num_classes or 1, network)
 
 
@@ -128,10 +170,6 @@ def draw_features(
     if weights:
         drawn *= torch.tensor(weights)
     return SampleFeatures(drawn / (settings.kernel_width * sqrt(size)), num_classes or 1)
-
-
-def _form(features: SampleFeatures) -> AnswerForm:
-    return AnswerForm(_SUM, features.shape, arithmetic=SUMS)
 
 
 BUILDER = _Moments()

@@ -1,9 +1,8 @@
-"""The hosts' share of DP-MERF: each worker adds up its samples' features, once."""
+"""The hosts' share: each worker adds up what its samples tell, once."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from math import sqrt
 from typing import Any
 
 import torch
@@ -14,15 +13,17 @@ from mdgan.engine.host.protocol import Turn
 from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
+from mdgan.engine.stages.noise_parts import OF_ANSWERS, least_noise, parts_of_noise
 from mdgan.errors import BadInput
 from mdgan.families.contract import HostNeeds, NothingKept
-from mdgan.families.moments.message import SampleFeatures, noisy
+from mdgan.families.moments.contract import Statistic
 from mdgan.families.moments.settings import MomentsSettings
 from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from mdgan.privacy.budget import Budget
-from mdgan.privacy.shared_noise import variance_of_part
+from mdgan.privacy.canaries import most_canaries
 from mdgan.privacy.spending import Spending
+from mdgan.spelling import flag, key
 from mdgan.transport.host_end import HostTransport
 
 ASK = "MOMENTS"  # server → host: tell the sums
@@ -35,16 +36,17 @@ class SumTeller(NothingKept):
     """One worker: its samples, and what they may spend."""
 
     shard: Shard
-    features: SampleFeatures
+    statistic: Statistic
     budget: Budget | None
     part: float = 1.0  # by what its noise is multiplied, where others add the rest
+    asked: str = ""  # all that the sums follow from beside its samples
 
     def tell(self) -> Tensor:
-        """Σ φ(x) by class with noise, [K, 1 + D].
+        """The sums with noise, of the statistic's shape.
 
-        It is float32, or float64 with a part of the noise: that must stay on its lattice.
+        They are float32, or float64 with a part of the noise: that must stay on its lattice.
         """
-        sums = self.features.sums(self._pieces())
+        sums = self.statistic.sums(self._pieces())
         if self.budget is None:
             return sums.float()
         canaries, total = self.budget.canaries, sums.clone()
@@ -54,23 +56,29 @@ class SumTeller(NothingKept):
         question = b""
         if may_repeat and (releases := self.budget.releases) is not None:
             digest = sha256(sums.numpy().tobytes()).hexdigest()
-            question = releases.question("moments", sums=digest, noise=noise)
+            # By the sums alone a server that asks otherwise would learn whether they are the same.
+            about = {"asked": self.asked, "sums": digest, "noise": noise}
+            question = releases.question("moments", **about)
             if (again := releases.told(question)) is not None:
                 return again
         if self.budget.over:
             raise BadInput(
                 "the samples here have told other sums with this epsilon before, by another seed "
-                "or other features; give more --dp-epsilon, or the settings of before"
+                "or other features",
+                way_out=f"give more {flag('dp_epsilon')}, or the settings of before",
             )
         if canaries is not None:
-            canaries.add_to(total.view(-1), self.budget.key("canaries"))
-        told = noisy(total, noise, self.budget.key("moments"))
+            flat = total.view(-1) / self.statistic.length
+            canaries.add_to(flat, self.budget.key("canaries"))
+            total = (flat * self.statistic.length).view_as(sums)
+        told = self.statistic.noisy(total, noise, self.budget.key("moments"))
         told = told if self.part != 1 else told.float()
         if canaries is not None:
             units, own = self.budget.units, torch.arange(len(self.shard))
             unit_of_sample = own if units is None else units.unit_of_sample
-            canaries.measured(longest=_longest(self.features, self._pieces(), unit_of_sample))
-            canaries.watch(told.flatten().double(), sums.flatten())
+            canaries.measured(longest=_longest(self.statistic, self._pieces(), unit_of_sample))
+            released, exact = (each.flatten().double() for each in (told, sums))
+            canaries.watch(released / self.statistic.length, exact / self.statistic.length)
             canaries.taken()
         self.budget.advance()
         if question:
@@ -98,16 +106,18 @@ class MomentsHost(HostPart):
     rules: Mapping[str, Turn] = {ASK: Turn(most=10, above={ASK: 0})}  # again, it tells the same
 
     def __init__(
-        self, needs: HostNeeds[MomentsSettings], path: HostPath, features: SampleFeatures
+        self, needs: HostNeeds[MomentsSettings], path: HostPath, statistic: Statistic
     ) -> None:
         self._needs = needs
         self.path = path
-        self._identity = features.identity
+        self._statistic = statistic
+        self._asked_with: Mapping[str, Any] | None = None
         self._spending = Spending(needs.budgets)
+        self._noises = {rank: budget.noise for rank, budget in needs.budgets.items()}
         # A part of the noise is enough in a sum alone: what the server can see has all of it.
         self._is_shared = needs.settings.shares_noise and path.hides_answers
         self._tellers = {
-            rank: SumTeller(shard, features, needs.budgets.get(rank))
+            rank: SumTeller(shard, statistic, needs.budgets.get(rank))
             for rank, shard in needs.shards.items()
         }
 
@@ -120,67 +130,82 @@ class MomentsHost(HostPart):
 
     def tell(self) -> dict[str, Any]:
         """How much noise the account of each worker takes."""
-        budgets = self._needs.budgets
-        return {"noise": {str(rank): budget.noise for rank, budget in budgets.items()}}
+        return {OF_ANSWERS: {str(rank): noise for rank, noise in self._noises.items()}}
 
     def _tell_sums(self, question: Message, transport: HostTransport) -> None:
-        if question.fields.get("features") != self._identity:
-            raise BadInput("--set feature_network: not the server's file; give every rank the same")
+        if question.fields.get("features") != self._statistic.identity:
+            raise BadInput(
+                key("feature_network"), "not the server's file", "give every rank the same"
+            )
         ranks = [rank for rank in self._tellers if self._spending.lets(rank)]
         if not ranks:  # asked before the server knew
             return
         if self._is_shared and len(ranks) < len(self._tellers):  # others count on its noise
             spent = ",".join(str(rank) for rank in self._tellers if rank not in ranks)
-            raise BadInput(f"rank(s) {spent} cannot tell any more; start this host without")
+            raise BadInput(
+                f"rank(s) {spent} cannot tell any more", way_out="start this host without"
+            )
+        statistic = self._asked(question)
         ending = self._spending.ending(dict.fromkeys(ranks, 1))
-        sums, parts = {}, self._parts_of_noise(question)
+        noises = self._noises if self._is_shared else {}
+        sums, parts = {}, parts_of_noise(question, self.path, noises)
+        kind, shape = self._needs.kind, self._needs.models.shape
+        asked = f"{statistic.meaning} {shape} {kind.meaning if kind else ''}"
         for rank in ranks:
             with self._needs.tracer.of_worker(rank)("embed"):
-                sums[rank] = replace(self._tellers[rank], part=parts.get(rank, 1.0)).tell()
+                teller = replace(self._tellers[rank], statistic=statistic, asked=asked)
+                sums[rank] = replace(teller, part=parts.get(rank, 1.0)).tell()
         with self._needs.tracer.span("send") as span:
-            said = f"moments {self._identity} {_least_noise(question)!r}"
+            said = f"moments {statistic.identity} {statistic.fields()} {least_noise(question)!r}"
             about = sha256(said.encode()).digest()
             answer = self.path.pack(Leaving.in_one_sum(question, sums, about))
             ending.tell(question.iteration, transport.send)
             span.num_bytes = transport.send(answer)
 
-    def _parts_of_noise(self, question: Message) -> dict[int, float]:
-        """By rank; all of this host together add what one of M sharers adds.
+    def _asked(self, question: Message) -> Statistic:
+        """What the server asks for, always the same.
 
-        All hosts of a sum are told the same least noise of others, and each has as much itself.
+        Raises:
+            NotMasked: its question makes no sense, or is another one than before.
         """
-        budgets = self._needs.budgets
-        if not self._is_shared or not budgets:
-            return {}
-        most, least = max(budget.noise for budget in budgets.values()), _least_noise(question)
-        if not 0 <= least <= most:
-            raise NotMasked(
-                f"it says that others add noise of {least:g} at least, and not {most:g}"
-            )
-        variance = variance_of_part(most, least, self.path.num_sharers(question)) / len(budgets)
-        return {rank: sqrt(variance) / budget.noise for rank, budget in budgets.items()}
+        try:
+            statistic = self._statistic.asked(question.fields)
+        except ValueError as error:
+            raise NotMasked(f"it asks for {error}") from error
+        if self._asked_with is None:
+            self._asked_with, self.path.form = statistic.fields(), statistic.form
+        elif self._asked_with != statistic.fields():
+            raise NotMasked("it asks for other sums than before")
+        check_canaries(self._needs.settings.privacy.audit_canaries, statistic)
+        return statistic
+
+
+def check_canaries(number: int, statistic: Statistic) -> None:
+    """Refuses more canaries than sums have room for, as far as it is known, by BadInput."""
+    if number > (most := most_canaries(statistic.most_numbers)):
+        way_out = "give at most that"
+        raise BadInput(flag("audit_canaries", number), f"sums have room for {most}", way_out)
 
 
 def _longest(
-    features: SampleFeatures, pieces: Iterable[tuple[Samples, Tensor]], unit_of_sample: Tensor
+    statistic: Statistic, pieces: Iterable[tuple[Samples, Tensor]], unit_of_sample: Tensor
 ) -> float:
-    """What a unit adds at most: by φ of its samples, and by sums of some samples alone.
+    """What a unit adds at most, in units of `Statistic.length`.
+
+    Of all samples as they are known to add, and of some as each changes the sum alone.
 
     Args:
         pieces: as they are added up.
         unit_of_sample: the number of the unit of each sample in turn, int64 [n].
     """
-    units, place, alone = torch.zeros(len(unit_of_sample)), 0, [0.0]
+    units = torch.zeros(len(unit_of_sample))
+    place = 0
+    alone = [0.0]
     for piece, weights in pieces:
-        lengths = features.of(piece.images.to(features.frequencies.device)).norm(dim=1).cpu()
+        lengths = statistic.lengths(piece)
         owners = unit_of_sample[torch.arange(place, place + len(piece)) % len(units)]
         units.index_add_(0, owners, lengths.nan_to_num(0.0, 0.0, 0.0) * weights.float())
         place += len(piece)
         for one in range(0, len(piece), _ALONE):
-            alone.append(float(features.sums([(piece[[one]], weights[[one]])]).norm()))
-    return max(float(units.max()), *alone)
-
-
-def _least_noise(question: Message) -> float:
-    least = question.fields.get("least_noise")
-    return float(least) if isinstance(least, int | float) else 0.0
+            alone.append(float(statistic.sums([(piece[[one]], weights[[one]])]).norm()))
+    return max(float(units.max()), *alone) / statistic.length

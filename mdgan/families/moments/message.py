@@ -13,7 +13,6 @@ What one sample adds has length 1, and no other sample has a part in it: that is
 has to hide. p_y is the share of class y, which the constant c tells, and m the number of samples.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -21,12 +20,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mdgan.gan.arithmetic import finite_or_zero
-from mdgan.gan.exact_sum import FixedPoint, PartialSum
+from mdgan.engine.answers import AnswerForm
+from mdgan.families.moments.contract import (
+    SUM,
+    Lesson,
+    NoisySums,
+    Pieces,
+    Statistic,
+    descend,
+)
+from mdgan.gan.exact_sum import FixedPoint
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples, even_labels, shares_of
+from mdgan.gan.model_state import digest_of
 from mdgan.metrics.extractor import Extractor, run_network
-from mdgan.privacy.noise import with_noise
 
 CONSTANT = 0.2
 """c, the first feature of every sample: sums of it tell how many samples a class has. Its square is
@@ -40,7 +47,7 @@ SUMS = FixedPoint(2.0**30, 2.0**21)
 
 
 @dataclass(frozen=True)
-class SampleFeatures:
+class SampleFeatures(Statistic):
     """φ: from samples to a constant, and cosines and sines of W·x, float32 [b, 1 + D]."""
 
     frequencies: Tensor  # W, float32 [D/2, d], for d values in a sample
@@ -60,8 +67,19 @@ class SampleFeatures:
         """What must be equal at the server and at all hosts, beside settings."""
         return "" if self.network is None else self.network.sha256
 
+    @property
+    def meaning(self) -> str:
+        return f"{self.identity} {digest_of({'frequencies': self.frequencies})}"
+
+    @property
+    def form(self) -> AnswerForm:
+        return AnswerForm(SUM, self.shape, arithmetic=SUMS)
+
+    def about(self) -> str:
+        num_classes, num_features = self.shape
+        return f"{num_features:,} features × {num_classes} class(es), once"
+
     def to(self, device: torch.device) -> "SampleFeatures":
-        """The same on a device."""
         network = self.network and self.network.to(device)
         return SampleFeatures(self.frequencies.to(device), self.num_classes, network)
 
@@ -75,7 +93,7 @@ class SampleFeatures:
         ones = torch.full((len(samples), 1), CONSTANT, device=found.device)
         return torch.cat([ones, found * sqrt(1 - CONSTANT**2)], 1)
 
-    def sums(self, pieces: Iterable[tuple[Samples, Tensor]]) -> Tensor:
+    def sums(self, pieces: Pieces) -> Tensor:
         """Σ w φ(x) by class, float64 [K, 1 + D], of the finite ones of b samples; weights [b]."""
         total = torch.zeros(self.shape, dtype=torch.float64)
         for piece, weights in pieces:
@@ -84,6 +102,15 @@ class SampleFeatures:
             rows = torch.zeros(len(piece), dtype=torch.int64) if labels is None else labels.cpu()
             total.index_add_(0, rows, found * weights.double()[:, None])
         return total
+
+    def lengths(self, samples: Samples) -> Tensor:
+        of_samples = self.of(samples.images.to(self.frequencies.device))
+        lengths: Tensor = torch.linalg.vector_norm(of_samples, dim=1)
+        return lengths.cpu()
+
+    def lesson(self, told: NoisySums, device: torch.device) -> "FeatureLesson":
+        embedding = Embedding.of(told.sums.cpu(), max(1, told.num_samples), told.variance)
+        return FeatureLesson(self, embedding.to(device))
 
 
 def cut(found: Tensor) -> Tensor:
@@ -100,19 +127,7 @@ def cut(found: Tensor) -> Tensor:
     return rows
 
 
-def noisy(sums: Tensor, sigma: float, key: bytes) -> Tensor:
-    """S_n from the sums of a worker, float64 [K, 1 + D] on a lattice; the key is the worker's."""
-    return with_noise(sums.flatten(), 1.0, sigma, key).view_as(sums)
-
-
 # The server.
-
-
-def added_up(singles: Mapping[int, Tensor], sums: Sequence[PartialSum]) -> Tensor:
-    """S, float64 [K, 1 + D], from what workers have told alone and in sums of several."""
-    parts = [SUMS.steps(singles[n]) / SUMS.scale for n in sorted(singles)]
-    parts += [part.total.double() for part in sums]
-    return torch.stack(parts).sum(0).cpu()
 
 
 @dataclass(frozen=True)
@@ -168,14 +183,16 @@ class EvenGenerator(Generator):
             return z, None
         return z, even_labels(self.label_counts, num_samples).to(self.device)
 
-    def learn(self, features: SampleFeatures, embedding: Embedding, batch_size: int) -> float:
-        """One step: w' = opt(w; ∇_w J); returns J before it."""
-        samples = self.draw(batch_size)
+
+@dataclass(frozen=True)
+class FeatureLesson(Lesson):
+    """What random features of all samples teach."""
+
+    features: SampleFeatures
+    embedding: Embedding
+
+    def step(self, generator: Generator, batch_size: int) -> float:
+        samples = generator.draw(batch_size)
         if (labels := samples.labels) is None:
-            labels = torch.zeros(batch_size, dtype=torch.int64, device=self.device)
-        loss = embedding.distance(features.of(samples.images), labels)
-        gradients = list(torch.autograd.grad(loss, self.parameters))
-        finite_or_zero(gradients, 1.0)
-        self.put_gradients(gradients)
-        self.step()
-        return float(loss.detach())
+            labels = torch.zeros(batch_size, dtype=torch.int64, device=generator.device)
+        return descend(generator, self.embedding.distance(self.features.of(samples.images), labels))

@@ -10,6 +10,7 @@ from mdgan.privacy.secure_settings import SecureSumSettings
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.privacy.shared_noise import SharedNoiseSettings
 from mdgan.settings import declare
+from mdgan.spelling import flag
 
 NAME = "moments"
 
@@ -17,6 +18,12 @@ NAME = "moments"
 class FeatureSettings(declare.Settings, group="algorithm"):
     """What workers tell."""
 
+    features: str = declare.key_setting(
+        "auto",
+        "What workers add up of their samples: of rows how often two columns have which values "
+        "together, by class (pairs); or random Fourier features (random). auto: pairs for tables.",
+        declare.one_of("auto", "pairs", "random"),
+    )
     num_features: int = declare.key_setting(
         2000,
         "Random Fourier features whose sums workers tell, of each class.",
@@ -61,15 +68,12 @@ class MomentsSettings(RunSettings):
         """Checks that what is asked for has a use where workers tell one sum."""
         super().check()
         if self.privacy.dp_clip is not None:
-            raise BadInput(
-                f"--dp-clip {self.privacy.dp_clip:g}: with --algorithm {NAME} all that a sample "
-                "adds has length 1; leave it out"
-            )
+            why = f"with {flag('algorithm', NAME)} all that a sample adds has length 1"
+            raise BadInput(flag("dp_clip", f"{self.privacy.dp_clip:g}"), why, "leave it out")
         if self.privacy.audit_canaries and self.shares_noise:
-            raise BadInput(
-                f"--audit-canaries {self.privacy.audit_canaries}: with --secure-aggregation a "
-                "worker adds only a part of the noise; leave one of them out"
-            )
+            why = f"with {flag('secure_aggregation', True)} a worker adds only a part of the noise"
+            way_out = "leave one of them out"
+            raise BadInput(flag("audit_canaries", self.privacy.audit_canaries), why, way_out)
 
     @property
     def shares_noise(self) -> bool:

@@ -56,7 +56,10 @@ class _Standalone(Builder[StandaloneSettings]):
         settings, models, device = needs.settings, needs.models, needs.device
         ((rank, shard),) = needs.shards.items()
         gan = make_local_gan(
-            *(rank, models, settings.training, shard),
+            rank,
+            models,
+            settings.training,
+            batches=shard,
             kappa=resolve_kappa(settings.kappa, 1),
             noise=generator_for(settings.training.seed, "noise"),
             random_state=RandomState(derive_seed(settings.training.seed, "server"), device),

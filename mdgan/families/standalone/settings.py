@@ -21,7 +21,7 @@ STANDALONE = Algorithm(
     NAME,
     "one process that holds all data",
     StandaloneSettings,
-    "mdgan.families.standalone.server:BUILDER",
+    builder="mdgan.families.standalone.server:BUILDER",
     has_hosts=False,
     server_phases=("generate", "real-half", "fake-half", "local-step", "aggregate", "step"),
     host_phases=(),

@@ -9,6 +9,7 @@ from mdgan.errors import BadInput
 from mdgan.gan.regularizers.contract import Regularizer
 from mdgan.settings.declare import Settings, ValueKind, key_setting, number, setting, suggest
 from mdgan.settings.excludes import Condition, table
+from mdgan.spelling import flag
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,9 +23,9 @@ _BATCHES_BETWEEN = 4  # real batches between two changes of p, as in the same se
 _GUESSING_AT_0 = ("bce", "hinge")
 """Discriminator losses whose logits are above 0 for what is called real."""
 _NOT_AT_0 = Condition(
-    "--discriminator-loss least-squares or wasserstein",
+    f"{flag('discriminator_loss', 'least-squares')} or wasserstein",
     lambda training: training.discriminator_loss not in _GUESSING_AT_0,
-    lambda training: f"--discriminator-loss {training.discriminator_loss}",
+    lambda training: flag("discriminator_loss", training.discriminator_loss),
 )
 _SMALLEST = 4  # pictures with fewer pixels each way would not move at all
 _STATE = "adaptive"
@@ -58,7 +59,7 @@ class AugmentationSettings(Settings, group="models"):
         default_text=str(_ADA_TARGET),
     )
 
-    excludes = table("augment!=ada | ada_target | is for --augment ada; add that")
+    excludes = table("augment!=ada | ada_target | is for {augment=ada}; add that")
 
 
 class Augmentation(Regularizer):
@@ -73,18 +74,18 @@ class Augmentation(Regularizer):
         """
         @not_at_0 | augment=ada |
             asks how many real samples have a logit above 0, which means little with {when}; use one
-            of bce, hinge, or --augment diffaugment
+            of bce, hinge, or {augment=diffaugment}
         """,
         not_at_0=_NOT_AT_0,
     )
     reads_real_samples = (
         "augment=ada",
-        "it counts the logits of real samples; --augment diffaugment does not",
+        "it counts the logits of real samples; {augment=diffaugment} does not",
     )
 
     def __init__(self, target: float | None = None, samples: int = _ADA_SAMPLES) -> None:
         adapts = target is not None
-        self.flag = f"--augment {_ADA if adapts else _DIFFAUGMENT}"
+        self.asked = flag("augment", _ADA if adapts else _DIFFAUGMENT)
         self.p = 0.0 if adapts else 1.0
         """The probability of each transformation."""
         self._target = target
@@ -100,15 +101,15 @@ class Augmentation(Regularizer):
     def check_shape(self, shape: tuple[int, ...], dataset: str) -> None:
         """Refuses what are no pictures, and pictures that are too small to move."""
         if len(shape) != 3:
-            raise BadInput(
-                f"{self.flag}: moves and recolours pictures, and samples of {dataset} have the "
-                f"shape {shape}; leave it out"
-            )
+            why = f"moves and recolours pictures, and samples of {dataset} have the shape {shape}"
+            raise BadInput(self.asked, why, "leave it out")
         _, height, width = shape
         if min(height, width) < _SMALLEST:
             raise BadInput(
-                f"{self.flag}: pictures of {dataset} have {height}×{width} pixels, which cannot "
-                f"move by an eighth; leave it out (at least {_SMALLEST}×{_SMALLEST})"
+                self.asked,
+                f"pictures of {dataset} have {height}×{width} pixels, which cannot move by an "
+                "eighth",
+                f"leave it out (at least {_SMALLEST}×{_SMALLEST})",
             )
 
     def see(self, images: Tensor) -> Tensor:

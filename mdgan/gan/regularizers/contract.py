@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from mdgan.errors import BadInput
 from mdgan.settings.declare import number, shortest
 from mdgan.settings.excludes import Excludes
+from mdgan.spelling import Mention, flag
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -38,7 +39,7 @@ class Regularizer(ABC):
     """Why differential privacy cannot have it: its setting, as in a row of `excludes`, and what it
     learns from real samples besides gradients of single ones; empty if nothing."""
 
-    flag: str  # as the user gave it, such as `--r1 10`
+    asked: Mention  # as the user gave it, such as `--r1 10`
 
     @classmethod
     @abstractmethod
@@ -78,7 +79,7 @@ class Penalty(Regularizer):
     place: ClassVar[str]  # `REAL`, `FAKE` or `BETWEEN`
 
     def __init__(self, weight: float) -> None:
-        self.flag = f"--{self.name.replace('_', '-')} {shortest(weight)}"
+        self.asked = flag(self.name, shortest(weight))
         self.weight = weight
 
     @classmethod
@@ -155,7 +156,7 @@ def regularized(
         try:
             each.change_model(model)
         except ValueError as error:
-            raise BadInput(f"{each.flag}: the discriminator of {source}: {error}") from error
+            raise BadInput(each.asked, f"the discriminator of {source}: {error}") from error
     return model
 
 

@@ -35,13 +35,13 @@ class GradientPenalty(Penalty):
     excludes = table(
         """
         discriminator_loss!=wasserstein | gradient_penalty |
-            is for the Wasserstein losses; add --discriminator-loss wasserstein --generator-loss
-            wasserstein, or use --r1
+            is for the Wasserstein losses; add {discriminator_loss=wasserstein}
+            {generator_loss=wasserstein}, or use {r1}
         """
     )
     reads_real_samples = (
         "gradient_penalty",
-        "it mixes real samples with generated ones, one for one; --r1 or --spectral-norm do "
+        "it mixes real samples with generated ones, one for one; {r1} or {spectral_norm} do "
         "without",
     )
 

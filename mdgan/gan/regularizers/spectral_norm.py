@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mdgan.gan.regularizers.contract import Regularizer
 from mdgan.settings.declare import Settings, setting, switch
+from mdgan.spelling import flag
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,7 +28,7 @@ class SpectralNorm(Regularizer):
     """On all layers of a discriminator that have a matrix of weights."""
 
     name = "spectral_norm"
-    flag = "--spectral-norm"
+    asked = flag("spectral_norm")
 
     @classmethod
     def of(cls, settings: SpectralNormSettings) -> SpectralNorm | None:

@@ -126,7 +126,8 @@ def _row(each: Inversion) -> Row:
 
 
 def _picture(subject: Subject, name: str) -> PictureFile | None:
-    path, audit = subject.run.path / PICTURES / name, subject.run.audit
+    audit = subject.run.audit
+    path = subject.run.path / PICTURES / name
     return None if audit is None else read_picture(path, audit.iteration)
 
 

@@ -16,6 +16,7 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from mdgan.errors import printable
 from mdgan.records.values import measured
 from mdgan.report.numbers.durations import MOST_STRETCHES, BandedLine, envelope
 from mdgan.report.numbers.subject import Subject
@@ -65,7 +66,7 @@ Bars: TypeAlias = Sequence[tuple[str, Sequence[tuple[str, Mapping[str, float]]]]
 """Groups of bars: a heading, and for each bar what stands beside it and how long its parts are."""
 
 MOST_TICKS = 20
-_MOST_COLUMNS = 8
+_MOST_COLUMNS, _MOST_OF_NAME = 8, 60
 _LETTERS_AN_INCH = 14
 _LETTERS_OF_HANDLE = 8
 _INCHES_A_LEGEND_ROW = 0.17
@@ -263,7 +264,8 @@ def lane_chart(height: float, names: Sequence[str], length: float) -> tuple[Figu
 def some_names(set_ticks: Callable[..., Any], names: Sequence[Any], most: int = MOST_TICKS) -> None:
     """Writes at most so many names beside their places, which are 0, 1, 2 and so on."""
     step = -(-len(names) // most) or 1
-    set_ticks(range(0, len(names), step), [str(name) for name in names[::step]])
+    shown = [printable(str(name), _MOST_OF_NAME) for name in names[::step]]
+    set_ticks(range(0, len(names), step), shown)
 
 
 def rectangles(axes: Axes, boxes: Iterable[Rectangle], **style: Any) -> None:

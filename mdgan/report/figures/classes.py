@@ -43,7 +43,7 @@ def class_histogram(found: Sequence[tuple[Subject, Histograms]]) -> Picture:
     iterations = sorted({iteration for _, (iteration, _, _) in found})
     *first, final = [f"{iteration:,}" for iteration in iterations]
     seen = f"After iteration {', '.join(first)}{' or ' * bool(first)}{final}."
-    return together(figure, seen, ("", *(f"class {c}" for c in range(num_classes))), rows)
+    return together(figure, seen, ("", *(f"class {c}" for c in range(num_classes))), rows=rows)
 
 
 def _percent(shares: Sequence[float]) -> Row:

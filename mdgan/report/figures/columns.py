@@ -7,11 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from msgspec import Meta, Struct
 
+from mdgan.errors import printable
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import json_object, typed
-from mdgan.records.run_directory import FIGURES_FILE
+from mdgan.records.run_directory import FIGURES_FILE, TOLD_PAIRS
 from mdgan.report.figures import charts
 from mdgan.report.figures.picture import OfRun, Row
+from mdgan.report.numbers.scores import score_events
 from mdgan.report.numbers.subject import Subject
 from mdgan.storage.foreign_file import read_whole
 
@@ -41,13 +43,22 @@ class ColumnShape(Struct, frozen=True):
         return 0 < bars == len(self.real) == len(self.made)
 
 
+class KeptRule(Struct, frozen=True):
+    """How many synthetic rows keep a rule of the schema, and how many held-out ones."""
+
+    rule: _Name
+    made: int
+    real: int | None = None
+
+
 class TableFigures(Struct, frozen=True):
     """What the scorer found of columns, and of those with numbers or two values of pairs."""
 
-    columns: list[ColumnShape]
+    columns: list[ColumnShape] = []
     correlated: list[_Name] = []
     made: _Matrix = []
     real: _Matrix | None = None
+    rules: list[KeptRule] = []
 
 
 def table_figures(run: RecordedRun) -> TableFigures | None:
@@ -62,7 +73,11 @@ def table_figures(run: RecordedRun) -> TableFigures | None:
 
 def correlations(run: RecordedRun) -> TableFigures | None:
     """The same, if there are correlations of at least two columns."""
-    found, size = table_figures(run), 0
+    return _with_matrices(table_figures(run))
+
+
+def _with_matrices(found: TableFigures | None) -> TableFigures | None:
+    size = 0
     if found is not None:
         size = len(found.correlated)
         for matrix in (found.made, found.real or found.made):
@@ -88,6 +103,9 @@ def table_columns(subject: Subject) -> OfRun | None:
     charts.legend(figure)
     left_out = len(found.columns) - _MOST_DRAWN
     told = f"{left_out} more columns stand in the table" if left_out > 0 else ""
+    for kept in found.rules:
+        real = "" if kept.real is None else f", {kept.real:,} held-out ones"
+        told += f"{'; ' if told else ''}{kept.rule}: {kept.made:,} synthetic rows keep it{real}"
     header = ("column", "kind", "most usual", "of real rows", "of synthetic", "differing")
     return OfRun(map(_row_of_column, found.columns), told, figure, header=header)
 
@@ -114,6 +132,7 @@ def _draw_column(axes: Axes, column: ColumnShape, colour: str) -> None:
 
 
 def _brief(name: str) -> str:
+    name = printable(name, _LONGEST_NAME + 1)  # the drawing library ends at what is no text
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
@@ -127,19 +146,46 @@ def _row_of_column(column: ColumnShape) -> Row:
     return column.name, column.kind, usual, *(f"{100 * share:.1f} %" for share in shares)
 
 
+def rare_values(subject: Subject) -> OfRun | None:
+    """Values that few rows have, as the newest scores found them; those that lack most first."""
+    scored = [event for event in score_events(subject.run) if event.rare]
+    header = ("column", "value", "rows expected", "rows generated")
+    rows = [
+        (one.column, one.value, f"{one.expected:,.1f}", f"{one.generated:,}")
+        for event in scored[-1:]
+        for one in event.rare
+    ]
+    return OfRun(rows, header=header) if rows else None
+
+
 def table_correlations(subject: Subject) -> OfRun | None:
     """Correlations, as pictures; the rows are the pairs that differ most."""
     if (found := correlations(subject.run)) is None:
         return None
-    matrices = [("synthetic rows", found.made)]
+    return _matrices(found, "held-out real rows", "synthetic rows", vmin=-1, vmax=1, cmap="RdBu")
+
+
+def told_pairs(subject: Subject) -> OfRun | None:
+    """How near rows are to what workers told, and would be if noise alone made them differ."""
+    try:
+        found = _with_matrices(typed(subject.run.named(TOLD_PAIRS)[-1], TableFigures))
+    except (LookupError, ValueError):
+        return None
+    told = "if noise alone differed", "generated rows"
+    return None if found is None else _matrices(found, *told, vmin=0.5, vmax=1, cmap="Blues_r")
+
+
+def _matrices(found: TableFigures, of_real: str, of_made: str, **look: Any) -> OfRun:
+    """Two matrices, or one, side by side; the rows are the pairs that differ most."""
+    matrices = [(of_made, found.made)]
     if found.real is not None:
-        matrices.insert(0, ("held-out real rows", found.real))
+        matrices.insert(0, (of_real, found.real))
     figure = charts.new_figure(3.9, charts.WIDE_INCHES)
     names = [_brief(name) for name in found.correlated]
     grid = figure.subplots(1, len(matrices), squeeze=False)[0]
     for axes, (title, matrix) in zip(grid, matrices, strict=True):
         values = [[float("nan") if value is None else value for value in row] for row in matrix]
-        drawn = axes.imshow(values, vmin=-1, vmax=1, cmap="RdBu", rasterized=True)
+        drawn = axes.imshow(values, **look, rasterized=True)
         axes.set_title(title)
         axes.grid(visible=False)
         charts.some_names(axes.set_yticks, names, 30)
@@ -158,4 +204,4 @@ def table_correlations(subject: Subject) -> OfRun | None:
         (f"{found.correlated[b]} and {found.correlated[a]}", f"{there:.2f}", f"{here:.2f}")
         for _, a, b, there, here in sorted(pairs, reverse=True)[:20]
     ]
-    return OfRun(rows, figure=figure, header=("columns", "real rows", "synthetic rows"))
+    return OfRun(rows, figure=figure, header=("columns", of_real, of_made))

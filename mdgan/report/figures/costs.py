@@ -95,7 +95,7 @@ def _operations(had: Of[Means], names: Sequence[str], label: str) -> Figure:
         ]
     names = [name for name in names if any(name in means.seconds for _, means in had)]
     axis = f"{label} [{unit}]"
-    return bar_chart(groups, names, operation_style, axis, with_legend=len(had) > 1)
+    return bar_chart(groups, names, operation_style, label=axis, with_legend=len(had) > 1)
 
 
 def _said_operations(subject: Subject, means: Means) -> str:
@@ -146,7 +146,9 @@ def _bytes(had: Of[Rate], kinds: Sequence[str], a_unit: str) -> Figure:
     for subject, rate in had:
         bars = [(name, parts(way)) for name, way in zip(_WAYS, rate, strict=True)]
         groups.append((subject.label if len(had) > 1 else "", bars))
-    return bar_chart(groups, [*shown, _SMALL], kind_style, f"{unit} {a_unit}", with_legend=True)
+    return bar_chart(
+        groups, [*shown, _SMALL], kind_style, label=f"{unit} {a_unit}", with_legend=True
+    )
 
 
 # ----- numbers that stand in tables alone

@@ -44,7 +44,7 @@ def losses(found: Sequence[tuple[Subject, Series]]) -> Picture:
     for subject, series in found:
         for axes, values in zip(both, series[:number], strict=True):
             thin = envelope(values, MOST_STRETCHES)
-            charts.draw_line(axes, subject, subject.label, thin, linewidth=1.2)
+            charts.draw_line(axes, subject, subject.label, line=thin, linewidth=1.2)
     if len(found) > 1:
         charts.legend(figure)
     gone = [
@@ -58,7 +58,7 @@ def losses(found: Sequence[tuple[Subject, Series]]) -> Picture:
         for i in chosen_evenly(sorted(series[0]), _MOST_ROWS // len(found) + 2)
     ]
     seen = f"{'; '.join(gone)}." if gone else ""
-    return together(figure, seen, ("run", "iteration", *_PLAYERS[:number]), rows)
+    return together(figure, seen, ("run", "iteration", *_PLAYERS[:number]), rows=rows)
 
 
 def losses_by_worker(subject: Subject) -> OfRun | None:

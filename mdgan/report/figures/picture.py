@@ -95,7 +95,7 @@ def by_run(each: Sequence[tuple[Subject, OfRun]]) -> Picture:
     lines = [(subject.label, *row) for subject, one in each for row in one.rows]
     strips = [Strip(subject, *one.pictures) for subject, one in each if one.pictures]
     table = Table(("run", *each[0][1].header), lines)
-    return Picture(panels, only([one.told for _, one in each]), table, strips)
+    return Picture(panels, only([one.told for _, one in each]), table, strips=strips)
 
 
 @dataclass(frozen=True, kw_only=True)

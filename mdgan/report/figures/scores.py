@@ -89,7 +89,7 @@ def curve(group: Group, metric: str, cost: Cost) -> BandedLine:
             found.append(known)
     every = [set(points) for points in found]
     iterations = sorted(set.intersection(*every) or set.union(*every)) if every else []
-    line = BandedLine([], [], [], [])
+    line = BandedLine(x=[], low=[], middle=[], high=[])
     for iteration in iterations:
         points = [points[iteration] for points in found if iteration in points]
         values = [score.value for _, score in points]
@@ -152,9 +152,9 @@ def _draw(found: Found, against: Against, columns: int) -> Figure:
     for place, (axes, metric) in enumerate(zip(grid, metrics, strict=False)):
         lines = [(group, known[metric]) for group, known in found if metric in known]
         for group, line in lines:
-            charts.draw_line(axes, group.first, group.label, line, factor)
+            charts.draw_line(axes, group.first, group.label, line=line, factor=factor)
         real = _draw_references(axes, found, metric)
-        _limit(axes, metric, [line for _, line in lines], real)
+        _limit(axes, metric, [line for _, line in lines], real=real)
         axes.set_xlim(0, 1.03 * most / factor or 1)
         if len(metrics) == 1:
             axes.set_ylabel(SCORE_NAMES[metric])

@@ -80,13 +80,13 @@ def timeline(subject: Subject, first: int, last: int) -> Timeline:
     end = max(span.end for span in main.spans[last] if span.name not in NOT_TRAINING)
     every = sorted(main.spans)
     near = every[max(0, bisect_left(every, first) - 1) : bisect_right(every, last) + 1]
-    lanes = [Lane(main.role, _clip(main, near, begin, end))]
+    lanes = [Lane(main.role, _clip(main, near, begin, end=end))]
     for host in subject.hosts:
-        if _is_there(subject, host, first, last):
-            lanes += _host_lanes(host, near, begin, end)
+        if _is_there(subject, host, first, last=last):
+            lanes += _host_lanes(host, near, begin, end=end)
     scorer = subject.run.traces.get(SCORER)
     if scorer:
-        spans = _clip(scorer, scorer.spans, begin, end)
+        spans = _clip(scorer, scorer.spans, begin, end=end)
         lanes += [Lane("scorer", spans)] if spans else []
     fitting = sorted(range(len(lanes)), key=lambda n: (not lanes[n].spans, n))[:MOST_LANES]
     numbers = subject.number_of(first), subject.number_of(last)
@@ -109,9 +109,11 @@ def _host_lanes(host: Trace, near: Sequence[int], begin: float, end: float) -> l
     workers = sorted(host.workers)
     if len(workers) <= 1:
         name = workers[0] if workers else first_worker(host.role)
-        return [Lane(f"worker {name}", _clip(host, near, begin, end))]
-    lanes = [Lane(f"host {workers[0]}–{workers[-1]}", _clip(host, near, begin, end, 0))]
-    return lanes + [Lane(f"worker {n}", _clip(host, near, begin, end, n)) for n in workers]
+        return [Lane(f"worker {name}", _clip(host, near, begin, end=end))]
+    lanes = [Lane(f"host {workers[0]}–{workers[-1]}", _clip(host, near, begin, end=end, worker=0))]
+    return lanes + [
+        Lane(f"worker {n}", _clip(host, near, begin, end=end, worker=n)) for n in workers
+    ]
 
 
 def _clip(
@@ -201,7 +203,7 @@ def each(found: Timed) -> Picture:
     figure, axes = charts.new_axes()
     for (subject, _), took in zip(found, series, strict=True):
         thin = envelope({x: y / factor for x, y in took.items()}, _MOST_STRETCHES)
-        charts.draw_line(axes, subject, subject.label, thin, markersize=3, linewidth=1.1)
+        charts.draw_line(axes, subject, subject.label, line=thin, markersize=3, linewidth=1.1)
         slow = {subject.number_of(i) for i in subject.outliers}
         worst = envelope({i: took[i] / factor for i in sorted(slow)}, _MOST_STRETCHES)
         axes.plot(worst.x, worst.high, "x", color=charts.run_colour(subject), markersize=4)

@@ -58,7 +58,7 @@ def _draw(subject: Subject, every: Sequence[Presence], last: int) -> Figure:
     figure, axes = charts.lane_chart(0.62 + 0.25 * len(workers), names, last)
     boxes: dict[str, list[charts.Rectangle]] = {name: [] for name in (_TOOK_PART, LATE, REFUSED)}
     for y, worker in enumerate(workers):
-        _add_lane(boxes, worker, y, last)
+        _add_lane(boxes, worker, y, last=last)
     for name, lane in boxes.items():
         label = "was there" if subject.has_rounds() and name == _TOOK_PART else name
         charts.rectangles(axes, lane, facecolor=PRESENCE[name].light, linewidth=0, label=label)
@@ -130,7 +130,7 @@ def classes_seen(group: Group) -> BandedLine | None:
     """Samples of a class seen after every round: mean, least and greatest of classes and runs."""
     found = [numbers.seen_of(subject.run) for subject in group.members]
     every = [[[0] * len(real), *seen] for seen, real in found if real]
-    line = BandedLine([], [], [], [])
+    line = BandedLine(x=[], low=[], middle=[], high=[])
     for number, after in enumerate(zip(*every, strict=False)):
         values = [float(value) for of_run in after for value in of_run]
         line.add(number, values, fmean(values))
@@ -141,7 +141,7 @@ def samples_seen(found: Sequence[tuple[Group, BandedLine]]) -> Picture:
     """Samples of a class that the server has seen, against rounds."""
     figure, axes = charts.new_axes()
     for group, line in found:
-        charts.draw_line(axes, group.first, group.label, line)
+        charts.draw_line(axes, group.first, group.label, line=line)
     axes.set_xlim(0, None)
     charts.iteration_axis(axes, "round")
     if len(found) > 1:
@@ -169,7 +169,7 @@ def samples_seen(found: Sequence[tuple[Group, BandedLine]]) -> Picture:
     header = ("run", "rounds", "least seen class", "most seen class", "KL [nats] after round 1",
               "in the middle", "at the end", _EVERY_CLASS)  # fmt: skip
     seen_in_words = f"{_EVERY_CLASS}: {told}. {said_bands([group for group, _ in found])}"
-    return together(figure, seen_in_words, header, rows)
+    return together(figure, seen_in_words, header, rows=rows)
 
 
 def swap_counts(swaps: Sequence[Swap]) -> Counter[tuple[int, int]]:

@@ -72,7 +72,7 @@ def presences(run: RecordedRun, done: int) -> list[Presence]:
     found = []
     for number, worker in sorted(run.state.workers.items()):
         if worker.here_since is not None or worker.stays or worker.marks:
-            one = _presence(number, worker, ends, end)
+            one = _presence(number, worker, ends, end=end)
             there, missed = _length(one.stays), _length([*one.missed, *one.refused])
             answered = took_part[number] if ends else there - missed
             one.counts.update({**worker.counts, "answered": max(0, answered)})
@@ -99,8 +99,8 @@ def _presence(number: int, worker: WorkerState, ends: Sequence[int], end: int) -
         number,
         list(stays),
         [(before(first), last) for first, last in missed],
-        [(before(i), i) for i in worker.refused],
-        worker.marks,
+        refused=[(before(i), i) for i in worker.refused],
+        marks=worker.marks,
     )
 
 

@@ -143,7 +143,7 @@ def envelope(series: Mapping[int, float], most: int) -> BandedLine:
     """The medians of a long series by at most `most` stretches, with the extremes of each."""
     points = list(series.items())
     size = -(-len(points) // most) if points else 1
-    thin = BandedLine([], [], [], [])
+    thin = BandedLine(x=[], low=[], middle=[], high=[])
     for start in range(0, len(points), size):
         stretch = points[start : start + size]
         values = [value for _, value in stretch]

@@ -36,8 +36,9 @@ def score_events(run: RecordedRun) -> list[ScoresRow]:
 def scores_of(run: RecordedRun, metric: str) -> list[Score]:
     """The scores of one metric, in the order of iterations."""
     found = [(event, number(event.scores.get(metric))) for event in score_events(run)]
+    name = f"{metric}_std"
     return [
-        Score(event.iteration, event.seconds, value, number(event.scores.get(f"{metric}_std")))
+        Score(event.iteration, event.seconds, value, deviation=number(event.scores.get(name)))
         for event, value in found
         if value is not None
     ]
@@ -104,11 +105,11 @@ def yardstick(run: RecordedRun) -> tuple[str, str]:
     events = score_events(run)
     if not events:
         return "not scored", ""
-    newest, real = events[-1], str(events[-1].real_class_histogram)
+    newest = events[-1]
     counts = [f"{n:,} " if n else "" for n in (newest.n, newest.n_real)]
     words = f"{counts[0]}samples against {counts[1]}real ones of {shown(run.config.get('dataset'))}"
     by = "by their columns" if "column_shapes" in newest.scores else _extractor_of(newest)
-    return f"{words}, {by}", sha256(real.encode()).hexdigest()[:6]
+    return f"{words}, {by}", sha256(f"{newest.real_class_histogram}".encode()).hexdigest()[:6]
 
 
 def _extractor_of(event: ScoresRow) -> str:

@@ -177,7 +177,7 @@ def subjects(runs: Sequence[RecordedRun]) -> list[Subject]:
     found = []
     for kind, label, run in zip(kinds, labels(runs), runs, strict=True):
         position, nth = looks[kind]
-        found.append(Subject(position, label, run, nth))
+        found.append(Subject(position, label, run, nth=nth))
     return found
 
 

@@ -117,7 +117,7 @@ def _since_the_beginning(traffic: Sequence[TrafficCount]) -> list[TrafficCount]:
         sent, received = Counter(base.sent), Counter(base.received)
         sent.update(count.sent)
         received.update(count.received)
-        counts.append(TrafficCount(count.iteration, count.seconds, sent, received))
+        counts.append(TrafficCount(count.iteration, count.seconds, sent, received=received))
         before = count
     return counts
 

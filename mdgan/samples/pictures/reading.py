@@ -1,6 +1,7 @@
 """From picture files to tensors."""
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +11,24 @@ from torch import Tensor
 from torchvision.transforms.functional import pil_to_tensor
 
 from mdgan.errors import BadInput, reason_of
+from mdgan.samples.pictures.files import OF_PAGES, kind_of_content, readable_formats
+from mdgan.spelling import key
 from mdgan.storage.budget import check_picture, check_whole
 
 PictureShape = tuple[int, int, int]
 """(C, H, W)."""
 
-_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
-"""PIL reads more formats, but some of them start other programs."""
-_MOST_IN_8_BITS, _MOST_IN_16_BITS = (1 << 8) - 1, (1 << 16) - 1
+_MOST_IN_8_BITS = (1 << 8) - 1
+_PHOTOMETRIC = 262  # of TIFF
+_THIN = 3
+"""Times as long as wide: less than a third is seen."""
+MOST_OF_16_BITS = "the largest value of 16 bits"
+_WAY_OUT = "; save it with 8 or 16 bits a value"
+
+
+Seen = dict[str, tuple[float, str]]
+"""What a sample is beside the values that networks see: what is said of all that have a trait, or
+the name of the trait, with a number, 0 if it is not so, and what is shown of this one."""
 
 
 def image_to_tensor(image: Image.Image, shape: PictureShape) -> Tensor:
@@ -30,19 +41,27 @@ def _to_tensor(image: Image.Image) -> Tensor:
     return torch.from_numpy(_OF_PIXEL[pil_to_tensor(image).numpy()])
 
 
-def _fitted(image: Image.Image, shape: PictureShape) -> Image.Image:
+def _fitted(image: Image.Image, shape: PictureShape, bits: int = 16) -> Image.Image:
     channels, height, width = shape
+    if bits < 16 and _has_deep_colours(image):
+        way_out = f"save it with 8, or use {key('picture_bits', 16)}"
+        raise ValueError(f"of 16 bits a colour the upper 8 are read: {way_out}")
+    has_white_zero = getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0  # PIL minds it in 8 bits
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith("I"):  # 16 bits of grey, which PIL would clip instead of scale
         values = np.asarray(upright)
-        if values.min() < 0 or values.max() > _MOST_IN_16_BITS:
-            raise ValueError(f"values from {values.min()} to {values.max()} are not of 16 bits")
-        upright = Image.fromarray((values >> 8).astype(np.uint8))
+        if values.min() < 0 or values.max() >= 1 << bits:
+            found = f"values from {values.min()} to {values.max()}"
+            raise ValueError(f"{found} are not of {bits} bits{_WAY_OUT}")
+        values = (1 << bits) - 1 - values if has_white_zero else values
+        upright = Image.fromarray((values >> (bits - 8)).astype(np.uint8))
     if upright.mode == "F":
         values = np.asarray(upright)
         low, high = float(values.min()), float(values.max())
         if low < 0 or not 1 < high <= _MOST_IN_8_BITS:
-            raise ValueError(f"floating point values from {low:g} to {high:g}, not from 0 to 255")
+            found = f"floating point values from {low:g} to {high:g}"
+            raise ValueError(f"{found}, not from 0 to 255{_WAY_OUT}")
+        upright = Image.fromarray(_MOST_IN_8_BITS - values) if has_white_zero else upright
     if upright.has_transparency_data:
         layers = upright.convert("RGBA")
         white = Image.new("RGBA", layers.size, "white")
@@ -51,27 +70,61 @@ def _fitted(image: Image.Image, shape: PictureShape) -> Image.Image:
     return ImageOps.fit(upright, (width, height), Image.Resampling.BILINEAR)
 
 
-def read_image(path: Path, shape: PictureShape) -> Tensor:
-    """Reads one picture file and converts it as `image_to_tensor` does."""
+def _has_deep_colours(image: Image.Image) -> bool:
+    """Whether a picture that is not decoded yet has 16 bits a colour, of which PIL reads 8."""
+    layout = str(getattr(image, "tile", ""))
+    return ";16" in layout and not image.mode.startswith("I")
+
+
+def read_image(path: Path, shape: PictureShape, bits: int = 16) -> Tensor:
+    """Reads one picture file and converts it as `image_to_tensor` does.
+
+    Args:
+        bits: of values that have more than 8.
+    """
     try:
-        return _to_tensor(read_fitted(path, shape))
+        with _opened(path) as image:
+            return _to_tensor(_fitted(image, shape, bits))
     except Exception as error:  # a decoder may raise anything; the user must learn which file
         raise BadInput(
-            f"{path}: cannot read this picture ({why_unreadable(error, path)}); remove or repair it"
+            path, f"cannot read this picture ({why_unreadable(error, path)})", "remove or repair it"
         ) from error
 
 
-def read_fitted(path: Path, shape: PictureShape, *, roughly: bool = False) -> Image.Image:
-    """Decodes one picture file and makes it upright, grey or RGB, and of the right size.
+def look_at(path: Path, shape: PictureShape, bits: int = 16) -> Seen:
+    """Decodes one picture file and says what it is; raises anything if it cannot be read.
 
-    With `roughly` a JPEG is read whole but decoded coarsely, which is many times faster.
+    A JPEG is read whole but decoded coarsely, which is many times faster.
     """
+    with _opened(path) as image:
+        size, in_colour = image.size, _has_deep_colours(image)
+        image.draft(image.mode, shape[:0:-1])
+        _fitted(image, shape, bits)
+        pages = getattr(image, "n_frames", 1) if image.format in OF_PAGES else 1
+        alpha = image.getchannel("A").getextrema() if image.mode.endswith("A") else (0, 0)
+        is_clear, most = image.has_transparency_data and alpha != (255, 255), 0.0
+        if in_colour or image.mode.startswith("I"):
+            values = np.asarray(image.convert("RGB") if in_colour else image)
+            most = float(values.max()) * (256 if in_colour else 1)
+        thin = f"at least {_THIN} times as long as wide, so only the middle square is seen"
+        several = "of several pages or frames, of which the first is read"
+        floats = np.asarray(image) if image.mode == "F" else np.zeros(1)
+        least, largest = float(floats.min()), float(floats.max())
+        return {
+            thin: (max(size) >= _THIN * min(size), f"{size[0]} × {size[1]}"),
+            several: (pages - 1, f"{pages:,} pages"),
+            "transparent, on white": (is_clear, ""),
+            "of floating point, taken as from 0 to 255": (largest, f"{least:g} to {largest:g}"),
+            MOST_OF_16_BITS: (most, ""),
+        }
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
     check_whole(path)  # what a TIFF tells of itself may be as long
-    with Image.open(path, formats=_FORMATS) as image:
+    with Image.open(path, formats=readable_formats()) as image:
         check_picture(image.size, path.stat().st_size)
-        if roughly:
-            image.draft(image.mode, shape[:0:-1])
-        return _fitted(image, shape)
+        yield image
 
 
 def why_unreadable(error: Exception, path: Path | None) -> str:
@@ -80,8 +133,15 @@ def why_unreadable(error: Exception, path: Path | None) -> str:
         return error.strerror
     if isinstance(error, UnidentifiedImageError) and path is not None:
         with contextlib.suppress(OSError):
-            return "it is empty" if path.stat().st_size == 0 else "no picture of a known format"
-    return reason_of(error)
+            kind = kind_of_content(path)
+            if path.stat().st_size == 0:
+                return "it is empty"
+            if kind is not None and kind.is_read:
+                return f"a damaged {kind.name}, or one of a layout that is not read"
+            known = "" if kind is None else f" but {kind.name}: {kind.way_out}"
+            return f"no picture of a known format{known}"
+    is_damaged = path is not None and not isinstance(error, ValueError | MemoryError)
+    return f"{'damaged: ' if is_damaged else ''}{reason_of(error)}"
 
 
 def pixels_to_float(pixels: Tensor) -> Tensor:

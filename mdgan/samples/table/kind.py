@@ -5,19 +5,24 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 from typing import ClassVar
+from unicodedata import normalize
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from mdgan.errors import BadInput, one_line
 from mdgan.samples.contract import HeldOut, Judge, SampleKind, Shape, Where, Writer
 from mdgan.samples.table.layout import Encoding, RowLayout
+from mdgan.samples.table.numbers import number_of
+from mdgan.samples.table.rare import wanted
 from mdgan.samples.table.rows import Rows, csv_of, parquet_of
-from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema, WholeColumn
+from mdgan.samples.table.schema import AnyColumn, NumberColumn, ScaledColumn, Schema, WholeColumn
 from mdgan.samples.table.scores import RowsJudge
 from mdgan.samples.table.spread import coarse_counts, count_column, num_counts, rounded_counts
+from mdgan.samples.table.tree import CountTree
+from mdgan.spelling import flag
 
 _MOST_CLASSES = 50
 _FLOAT_BYTES = 8
@@ -51,8 +56,14 @@ class TableKind(SampleKind):
         self.schema = schema
         self.target = None if target is None else _place_of(schema, target)
         self.layout = RowLayout(schema, without=self.target)
+        if self.layout.rooms is not None and self.target in self.layout.rooms.bound:
+            raise BadInput(
+                flag("target", target),
+                "rules of the schema bind its values",
+                "name a target that they do not bind, or take those out",
+            )
         if not self.layout.places:
-            raise BadInput(f"--target {target}: the schema has no other column")
+            raise BadInput(flag("target", target), "the schema has no other column")
         target_column = None if self.target is None else schema.columns[self.target]
         self.class_names = _classes(target_column)
         self.num_classes = len(self.class_names) or None
@@ -68,8 +79,10 @@ class TableKind(SampleKind):
         )
         self._columns = [place.column for place in self.layout.places]
         self.num_counts = sum(map(num_counts, self._columns)) + len(self.class_names)
-        self.num_histograms = len(scores) + len(self.layout.choices) + (self.target is not None)
-        self.counts_meaning = f"{schema.sha256} {self.target}"
+        self._tree = CountTree(self._columns, len(self.class_names))
+        self.num_noisy_counts = self._tree.num_counts
+        self.num_histograms = self._tree.num_histograms
+        self.counts_meaning = f"{schema.sha256} {self.target} tree"
         self._encoding: Encoding | None = None
         # Processes that are forked later share it: a slot learns what its host is told.
         memory = mmap.mmap(-1, _FLOAT_BYTES * (1 + self.num_counts))
@@ -102,14 +115,25 @@ class TableKind(SampleKind):
             self._encoding = Encoding(self.layout, of_columns)
         return self._encoding
 
+    @property
+    def meaning(self) -> str:
+        return f"{self.counts_meaning} {self.encoding.digest}"
+
     def counts(self, rows: Rows) -> Tensor:
         """What rows add to the counts, int64 [num_counts]."""
-        each = [count_column(p.column, rows.values[:, p.index]) for p in self.layout.places]
+        values = self.layout.counted(rows.values)
+        each = [count_column(p.column, values[:, p.index]) for p in self.layout.places]
         of_columns = torch.from_numpy(np.concatenate(each))
         if self.target is None:
             return of_columns
         classes = torch.bincount(self.labels_of(rows), minlength=len(self.class_names))
         return torch.cat([of_columns, classes])
+
+    def noisy_form(self, counts: Tensor) -> Tensor:
+        return self._tree.of(counts)
+
+    def from_noisy(self, sums: Tensor, variance: float) -> Tensor:
+        return self._tree.flat(sums, variance)
 
     @property
     def class_counts(self) -> Tensor | None:
@@ -133,6 +157,11 @@ class TableKind(SampleKind):
         self._shared[0] = 1.0
         self._encoding = None
 
+    def calibrate(self, generator: nn.Module) -> None:
+        """See `SampleKind`; rare values come as often as all sites have counted."""
+        if self.is_learnt and (meet := getattr(generator, "meet", None)) is not None:
+            meet(*wanted(self))
+
     # To samples and back.
 
     def encode(self, rows: Rows) -> Tensor:
@@ -141,10 +170,8 @@ class TableKind(SampleKind):
 
     def decode(self, samples: Tensor, labels: Tensor | None) -> Rows:
         """Rows of samples [n, width] and their classes, int64 [n]; errors as `encoding`."""
-        values = self.encoding.decode(samples)
-        if self.target is not None and labels is not None:
-            values[:, self.target] = labels.cpu().numpy().astype(np.float64) + self._first
-        return Rows(self.schema, values)
+        label = None if labels is None else labels.cpu().numpy().astype(np.float64) + self._first
+        return Rows(self.schema, self.encoding.decode(samples, label))
 
     def as_written(self, samples: Tensor) -> Tensor:
         """See `SampleKind`: each choice is made, and numbers have the column's decimals."""
@@ -174,7 +201,18 @@ class TableKind(SampleKind):
             rows = self.decode(samples, labels)
             return torch.from_numpy(np.logical_and.reduce([c.holds(rows) for c in every]))
 
-        return Where(label, keeps)
+        spreads = zip(self.layout.places, self.encoding.spreads, strict=True)
+        by_place = {
+            place.index: spread.weighed()
+            for place, spread in spreads
+            if place.column == self.schema.columns[place.index]  # else differences are counted
+        }
+        held = []
+        for condition in every:
+            values, counts = by_place.get(condition.place, (np.empty(0), np.empty(0)))
+            if number := float(counts[condition.of(values)].sum()):
+                held.append(f"{condition.text} for {100 * number / counts.sum():.2g} %")
+        return Where(label, keeps, f"of all sites' rows {', '.join(held)}" if held else "")
 
     def judge(self, held_out: HeldOut | None) -> Judge:
         return RowsJudge(self, held_out)
@@ -189,23 +227,24 @@ def _classes(column: AnyColumn | None) -> tuple[str, ...]:
 
 
 def _place_of(schema: Schema, target: str) -> int:
+    asked, target = flag("target", target), normalize("NFC", target)
     if target not in schema.names:
-        raise BadInput(
-            f"--target {target}: the schema has no such column; it has {', '.join(schema.names)}"
-        )
+        raise BadInput(asked, "the schema has no such column", f"it has {', '.join(schema.names)}")
     place = schema.place(target)
     column = schema.columns[place]
     if column.may_be_missing:
         raise BadInput(
-            f"--target {target}: the schema lets it be missing, and every row needs one; say "
-            '"may_be_missing": false'
+            asked,
+            "the schema lets it be missing, and every row needs one",
+            'say "may_be_missing": false',
         )
     if isinstance(column, WholeColumn) and column.high - column.low < _MOST_CLASSES:
         return place
     if isinstance(column, ScaledColumn):
         raise BadInput(
-            f"--target {target}: a column of numbers with many values cannot be a target; name one "
-            f"of categories, or of at most {_MOST_CLASSES} whole numbers"
+            asked,
+            "a column of numbers with many values cannot be a target",
+            f"name one of categories, or of at most {_MOST_CLASSES} whole numbers",
         )
     return place
 
@@ -222,30 +261,35 @@ class RowCondition:
     """
 
     def __init__(self, schema: Schema, text: str) -> None:
-        shown = f"--where {one_line(text)}"
+        self.text = one_line(text)
+        shown = f"--where {self.text}"
         found = _CONDITION.fullmatch(text)
         if found is None:
-            raise BadInput(f"{shown}: must be COLUMN=VALUE, COLUMN<=VALUE or COLUMN>=VALUE")
-        name, self.compare, value = (part.strip() for part in found.groups())
+            raise BadInput(shown, "must be COLUMN=VALUE, COLUMN<=VALUE or COLUMN>=VALUE")
+        parts = (normalize("NFC", part.strip()) for part in found.groups())
+        name, self.compare, value = parts
         if name not in schema.names:
             raise BadInput(
-                f"{shown}: there is no column {one_line(name)}; there are {', '.join(schema.names)}"
+                shown,
+                f"there is no column {one_line(name)}",
+                f"there are {', '.join(schema.names)}",
             )
         self.place = schema.place(name)
         column = schema.columns[self.place]
         try:
             self.value = _read(column, self.compare, value)
         except ValueError as error:
-            raise BadInput(f"{shown}: {one_line(value)} {error}") from error
+            raise BadInput(shown, f"{one_line(value)} {error}") from error
 
     def holds(self, rows: Rows) -> NDArray[np.bool_]:
         """For which rows it holds, [n]."""
-        values = rows.values[:, self.place]
-        return (
-            np.isnan(values)
-            if np.isnan(self.value)
-            else _COMPARES[self.compare](values, self.value)
-        )
+        return self.of(rows.values[:, self.place])
+
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """For which values of its column it holds, [n]."""
+        if np.isnan(self.value):
+            return np.isnan(values)
+        return _COMPARES[self.compare](values, self.value)
 
 
 def _read(column: AnyColumn, compare: str, text: str) -> float:
@@ -254,7 +298,14 @@ def _read(column: AnyColumn, compare: str, text: str) -> float:
             raise ValueError("is no value of this column")
         return float("nan")
     if isinstance(column, ScaledColumn):
-        return column.read(text)
+        value = column.read(text)
+        if (
+            isinstance(column, NumberColumn)
+            and value not in column.ends
+            and number_of(text.replace(column.decimal or ".", ".")) != value
+        ):
+            raise ValueError(f"has more decimals than the column, {column.decimals}")
+        return value
     if text not in column.choices:
         raise ValueError(f"is none of {', '.join(column.choices[:20])}")
     if compare != "=" and not column.is_ordered:

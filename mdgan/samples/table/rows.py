@@ -8,7 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdgan.errors import BadInput
-from mdgan.samples.table.schema import AnyColumn, NumberColumn, ScaledColumn, Schema
+from mdgan.samples.table.schema import (
+    AnyColumn,
+    MomentColumn,
+    NumberColumn,
+    NumericColumn,
+    ScaledColumn,
+    Schema,
+)
 from mdgan.storage.csv_file import csv_bytes
 
 PARQUET_NEEDS = "Parquet files need pyarrow: pip install 'mdgan[tables]'"
@@ -45,6 +52,7 @@ class Rows:
                 low, high = column.bounds
                 known = np.array([column.rounded(value) for value in values[~missing].tolist()])
                 is_value = (known == values[~missing]) & (low <= known) & (known <= high)
+                is_value |= np.isin(values[~missing], column.exact)
             else:
                 is_value = np.isin(values[~missing], range(len(column.choices)))
             found[~missing] &= is_value
@@ -78,11 +86,17 @@ def parquet_of(rows: Rows) -> bytes:
     table = {}
     for place, column in enumerate(rows.schema.columns):
         values = rows.values[:, place]
-        if isinstance(column, NumberColumn):
+        has_ends = isinstance(column, NumericColumn) and bool(column.ends)
+        if isinstance(column, NumberColumn) and not has_ends:
             table[column.name] = pa.array(values, mask=np.isnan(values))
         else:
-            texts = pa.array([text or None for text in texts_of(column, values)], pa.string())
-            table[column.name] = texts.cast(_PARQUET_TYPES.get(column.kind, "string"))
+            written = texts_of(column, values)
+            if isinstance(column, MomentColumn):  # whatever their form in texts
+                written = ["" if v != v else column.moment(v).isoformat() for v in values.tolist()]
+            texts = pa.array([text or None for text in written], pa.string())
+            table[column.name] = texts.cast(
+                "string" if has_ends else _PARQUET_TYPES.get(column.kind, "string")
+            )
     buffer = io.BytesIO()
     parquet.write_table(pa.table(table), buffer)
     return buffer.getvalue()

@@ -4,185 +4,34 @@ All sites agree on it before they train, and all know it. It is one JSON file.
 """
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import datetime
 from math import isfinite
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
+from unicodedata import is_normalized, normalize
 
 import msgspec
 
 from mdgan.errors import BadInput, one_line
+from mdgan.samples.table import moments
+from mdgan.samples.table.columns import Column
+from mdgan.samples.table.columns import DateColumn as DateColumn
+from mdgan.samples.table.columns import MomentColumn as MomentColumn
+from mdgan.samples.table.columns import NumberColumn as NumberColumn
+from mdgan.samples.table.columns import NumericColumn as NumericColumn
+from mdgan.samples.table.columns import ScaledColumn as ScaledColumn
+from mdgan.samples.table.columns import TimeColumn as TimeColumn
+from mdgan.samples.table.columns import WholeColumn as WholeColumn
 from mdgan.storage.csv_file import cell
 from mdgan.storage.foreign_file import read_whole
 
 MOST_COMMON = 20  # common values of a column at most
 MOST_CATEGORIES = 10_000  # of a column
 _MOST_BYTES = 4 << 20
-_MOST_COLUMNS, _MOST_DECIMALS = 2_000, 12
+_MOST_COLUMNS, _MOST_IGNORED, _MOST_DECIMALS = 2_000, 20_000, 12
 LARGEST_WHOLE = 1 << 53  # above it float64 has no longer every whole number
 _TOO_LARGE = f"has bounds beyond ±{LARGEST_WHOLE:,}, where digits are lost"
-
-
-def moment_of(text: str) -> datetime:
-    """A date with or without a time: 2024-12-31T23:59, 31.12.2024 23:59 or 2024/12/31.
-
-    Raises:
-        ValueError: it is none of these. 1/2/2024 is none, since it may be of January or February.
-    """
-    if found := _DAY_FIRST.fullmatch(text):
-        day, month, year, rest = found.groups()
-        text = f"{year}-{month:0>2}-{day:0>2}{rest}"
-    elif found := _SLASHES.fullmatch(text):
-        text = "{}-{}-{}{}".format(*found.groups())
-    return datetime.fromisoformat(text)
-
-
-_DAY_FIRST = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(.*)")
-_SLASHES = re.compile(r"(\d{4})/(\d\d)/(\d\d)(.*)")
-
-
-def day_of(text: str) -> date:
-    """A date, as `moment_of`; it may be written as the midnight at which it begins."""
-    moment = moment_of(text)
-    if moment.tzinfo is not None or moment.time() != time():
-        raise ValueError("is no date")
-    return moment.date()
-
-
-class Column(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What every column has; `is_ordered` if one value is less than another."""
-
-    is_ordered: ClassVar[bool] = True
-
-    name: str
-    may_be_missing: bool = False
-
-    @property
-    def kind(self) -> str:
-        """As a schema names it: `number`, `category`, …."""
-        return str(self.__struct_config__.tag)
-
-
-class ScaledColumn(Column, frozen=True, kw_only=True):
-    """A column of numbers, within bounds.
-
-    Each kind has `bounds`, its least and largest value, and `read`, which gives the value of a text
-    or raises ValueError in words.
-    """
-
-    is_whole: ClassVar[bool] = True  # whether all values are whole numbers
-
-    # Values that many rows share exactly, such as 0, in rising order.
-    common: tuple[float, ...] = ()
-    # How cells of the histogram that all sites add up are spaced: equally wide, or for long tails
-    # equally wide in log(1 + 10⁴ (x − low) / (high − low)).
-    spacing: Literal["linear", "log"] = "linear"
-
-    def write(self, value: float) -> str:
-        """The text of a value."""
-        return str(int(value))
-
-    def rounded(self, value: float) -> float:
-        """The nearest value that the column may have, before bounds."""
-        return float(round(value))
-
-
-class NumberColumn(ScaledColumn, frozen=True, kw_only=True, tag="number"):
-    """Numbers with so many decimals, from `low` to `high`."""
-
-    is_whole: ClassVar[bool] = False
-
-    low: float
-    high: float
-    decimals: int = 6
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """See `ScaledColumn`."""
-        return self.low, self.high
-
-    def read(self, text: str) -> float:
-        """See `ScaledColumn`."""
-        try:
-            value = round(float(text), self.decimals)
-        except ValueError:
-            raise ValueError("is no number") from None
-        return _within(value, self.bounds)
-
-    def write(self, value: float) -> str:
-        """With as many decimals as it needs, at most those of the column."""
-        text = f"{value:.{self.decimals}f}"
-        text = text.rstrip("0").rstrip(".") if "." in text else text
-        return "0" if text == "-0" else text
-
-    def rounded(self, value: float) -> float:
-        return round(value, self.decimals)
-
-
-class WholeColumn(ScaledColumn, frozen=True, kw_only=True, tag="whole"):
-    """Whole numbers from `low` to `high`."""
-
-    low: int
-    high: int
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """See `ScaledColumn`."""
-        return float(self.low), float(self.high)
-
-    def read(self, text: str) -> float:
-        """See `ScaledColumn`."""
-        try:
-            value = float(text)
-        except ValueError:
-            raise ValueError("is no whole number") from None
-        if not value.is_integer():
-            raise ValueError("is no whole number")
-        return _within(value, self.bounds)
-
-
-class MomentColumn(ScaledColumn, frozen=True, kw_only=True):
-    """Moments from `low` to `high`; values are how many days or seconds have passed since `low`."""
-
-    _type: ClassVar[type[date]]
-    _unit: ClassVar[timedelta]
-    _form: ClassVar[str]
-
-    low: str
-    high: str
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """See `ScaledColumn`."""
-        low, high = map(self._type.fromisoformat, (self.low, self.high))
-        return 0.0, (high - low) / self._unit
-
-    def read(self, text: str) -> float:
-        """See `ScaledColumn`."""
-        try:
-            moment = moment_of(text) if self._type is datetime else day_of(text)
-            passed = float((moment - self._type.fromisoformat(self.low)) // self._unit)
-        except (ValueError, TypeError):  # no moment, or one with a time zone
-            raise ValueError(f"is no {self._form}") from None
-        return _within(passed, self.bounds, (self.low, self.high))
-
-    def write(self, value: float) -> str:
-        return (self._type.fromisoformat(self.low) + int(value) * self._unit).isoformat()
-
-
-class DateColumn(MomentColumn, frozen=True, kw_only=True, tag="date"):
-    """Days, as 2024-12-31."""
-
-    _type, _unit, _form = date, timedelta(days=1), "date such as 2024-12-31"
-
-
-class TimeColumn(MomentColumn, frozen=True, kw_only=True, tag="time"):
-    """Dates with times of day, as 2024-12-31T23:59:59; values are in seconds."""
-
-    _type, _unit = datetime, timedelta(seconds=1)
-    _form = "moment such as 2024-12-31T23:59:59"
 
 
 class YesNoColumn(Column, frozen=True, kw_only=True, tag="yes_no"):
@@ -205,6 +54,8 @@ class CategoryColumn(Column, frozen=True, kw_only=True, tag="category"):
     is_ordered: ClassVar[bool] = False
 
     categories: tuple[str, ...]
+    # The category that stands for those that a site has and the schema has not. Unset: none does.
+    other: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -223,6 +74,14 @@ Chosen = YesNoColumn | CategoryColumn | OrderedColumn
 AnyColumn = Scaled | Chosen
 
 
+class Follows(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from"}):
+    """A rule: the value of `column` follows from that of another one, by a table of texts."""
+
+    column: str
+    source: str
+    values: dict[str, str | int | float]
+
+
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """The columns of a table, in order."""
 
@@ -234,6 +93,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     person: str | msgspec.UnsetType = msgspec.UNSET
     # Whether equal rows are of different people. Otherwise differential privacy counts them as one.
     rows_are_independent: bool | msgspec.UnsetType = msgspec.UNSET
+    # What values of a row have to do with each other; see `rules`.
+    rules: tuple[str | Follows, ...] | msgspec.UnsetType = msgspec.UNSET
+    # Columns of the files that are not read, such as names of patients.
+    ignore: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def names(self) -> list[str]:
@@ -264,14 +127,18 @@ def read_schema(path: Path) -> Schema:
         content = read_whole(path, _MOST_BYTES)
     except OSError as error:
         raise BadInput(
-            f"{path}: cannot be read ({error.strerror}); mdgan schema draft makes one"
+            path, f"cannot be read ({error.strerror})", "mdgan schema draft makes one"
         ) from error
     try:
         schema = msgspec.json.decode(content, type=Schema)
+        # é is one letter or two, and means the same. JSON as it is written here escapes neither.
+        text = msgspec.json.encode(schema).decode()
+        if not is_normalized("NFC", text):
+            schema = msgspec.json.decode(normalize("NFC", text), type=Schema)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise BadInput(f"{path}: is no schema ({one_line(error)})") from error
+        raise BadInput(path, f"is no schema ({one_line(error)})") from error
     for problem in problems_of(schema):
-        raise BadInput(f"{path}: {problem}")
+        raise BadInput(path, problem)
     return schema
 
 
@@ -285,11 +152,16 @@ def problems_of(schema: Schema) -> Iterator[str]:
             yield f"person {schema.person!r:.40}: must be the name of a column"
         if schema.rows_are_independent:
             yield '"rows_are_independent": rows of a person are not; leave out that, or "person"'
+    for name in schema.ignore or ():
+        if name in schema.names or name == schema.person:
+            yield f"ignore {one_line(name)}: is read, too; take it out here or there"
+    if len(schema.ignore or ()) > _MOST_IGNORED:
+        yield f"ignores {len(schema.ignore or ()):,} columns, at most {_MOST_IGNORED:,}"
     if not 0 < len(schema.columns) <= _MOST_COLUMNS:
         yield f"has {len(schema.columns)} columns, must have 1 to {_MOST_COLUMNS:,}"
     if alike := written_alike(schema.names):
         yield f"columns {one_line(alike)}: would be written alike as CSV; rename one"
-    seen = set[str]()
+    seen, is_sound = set[str](), True
     for column in schema.columns:
         shown = one_line(column.name)
         if not column.name.strip() or not column.name.isprintable():
@@ -300,8 +172,45 @@ def problems_of(schema: Schema) -> Iterator[str]:
         problem = (
             _of_scaled(column) if isinstance(column, ScaledColumn) else _of_choices(column.choices)
         )
-        if problem:
+        if problem := problem or _of_texts(column):
+            is_sound = False
             yield f"column {shown}: {problem}"
+    if schema.rules and is_sound:
+        # Both know all kinds of columns, which this file declares.
+        from mdgan.samples.table.rooms import Rooms
+        from mdgan.samples.table.rules import BadRule, Rules
+
+        try:
+            Rooms(Rules(schema))
+        except BadRule as why:
+            yield str(why)
+
+
+def _of_texts(column: AnyColumn) -> str:
+    """What is wrong with what files write in a column of any kind."""
+    if column.missing and not column.may_be_missing:
+        return f'has missing codes ({column.missing[0]!r:.40}); say "may_be_missing": true, too'
+    both = set(column.missing or ()) & set(getattr(column, "choices", ()))
+    if both:
+        return f"{min(both)!r:.40} cannot be a category and missing"
+    if isinstance(column, CategoryColumn) and column.other is not msgspec.UNSET:
+        if column.is_ordered:
+            return "other: what is not known has no place in an order; leave it out"
+        if column.other not in column.categories:
+            return f"other {column.other!r:.40} is none of its categories; add it there"
+    if not isinstance(column, NumericColumn):
+        return ""
+    try:
+        ends = column.ends
+    except ValueError as error:
+        return str(error)
+    low, high = column.bounds
+    step = 10.0 ** -getattr(column, "decimals", 0)
+    for value, text in ends.items():
+        inside = column.rounded(value - step if text[0] == ">" or text[-1] == "+" else value + step)
+        if low <= value <= high or (inside < high if value > high else inside > low):
+            return f"its bounds, {low:.12g} to {high:.12g}, go beyond its end {text}"
+    return ""
 
 
 def _of_choices(choices: tuple[str, ...]) -> str:
@@ -323,6 +232,10 @@ def written_alike(texts: Sequence[str]) -> str:
 
 
 def _of_scaled(column: Scaled) -> str:
+    if isinstance(column, MomentColumn):
+        unit = moments.UNITS.get(column.written_as)
+        if unit is None or (unit != "day" and isinstance(column, TimeColumn)):
+            return f"form {column.form!r:.40} is none of {', '.join(moments.UNITS)}"
     try:
         low, high = column.bounds
     except (ValueError, TypeError):  # TypeError: of two moments one has a time zone
@@ -347,13 +260,3 @@ def _of_scaled(column: Scaled) -> str:
         if not low <= value <= high or column.rounded(value) != value:
             return f"common value {value} is outside its bounds, or has too many decimals"
     return ""
-
-
-def _within(
-    value: float, bounds: tuple[float, float], shown: tuple[str, str] | None = None
-) -> float:
-    low, high = bounds
-    if not low <= value <= high:  # NaN, too
-        least, most = shown or (f"{low:.12g}", f"{high:.12g}")
-        raise ValueError(f"is outside the schema's bounds, {least} to {most}")
-    return value

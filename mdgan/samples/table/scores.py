@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdgan.samples.contract import HeldOut, Verdict
+from mdgan.samples.table.rare import told_of_rare
 from mdgan.samples.table.rows import Rows, texts_of
+from mdgan.samples.table.rules import Rules
 from mdgan.samples.table.schema import AnyColumn, Scaled, ScaledColumn
 from mdgan.samples.table.spread import Spread, options_of
 
@@ -68,23 +70,28 @@ class RowsJudge:
         """Judges samples, [n, width], and their classes, int64 [n]."""
         kind = self._kind
         made = kind.decode(samples, labels)
+        values = kind.layout.counted(made.values)
         parts = [
-            (place.column, spread, made.values[:, place.index])
+            (place.column, spread, values[:, place.index])
             for place, spread in zip(kind.layout.places, kind.encoding.spreads, strict=True)
         ]
         shapes = [shape_of(*part) for part in parts]
         compared = dict(self._compared(made, labels))
         held_out = None if self._held_out is None else self._held_out[1]
+        kept = _kept_rules(made, held_out)
+        figures = _figures([shown_shape(*part) for part in parts], made, held_out)
         return Verdict(
             scores={
                 "column_shapes": sum(shapes) / len(shapes),
                 "valid_rows": float(made.fits().mean()),
+                **({"kept_rules": min(r["made"] for r in kept) / len(made)} if kept else {}),
                 **{name: found for name, found in compared.items() if not isinstance(found, str)},
             },
             left_out={name: why for name, why in compared.items() if isinstance(why, str)},
             real=dict(self._real),
             num_held_out=0 if held_out is None else len(held_out),
-            figures=_figures([shown_shape(*part) for part in parts], made, held_out),
+            rare=told_of_rare(kind, made, parts),
+            figures=figures | ({"rules": kept} if kept else {}),
         )
 
     def _compared(self, made: Rows, labels: Tensor | None) -> Iterator[tuple[str, float | str]]:
@@ -108,6 +115,20 @@ class RowsJudge:
             found = None if labels is None else area(samples, labels, kept, classes)
             lacks = "a class lacks in the synthetic rows, or in the held-out ones"
             yield name, lacks if found is None else found
+
+
+def _kept_rules(made: Rows, real: Rows | None) -> list[dict[str, Any]]:
+    """How many rows keep each rule of their schema.
+
+    Real rows are those that come back from samples: files with others are refused when read.
+    """
+    kept: list[dict[str, Any]] = []
+    rules = Rules(made.schema)
+    for rule, broken in rules.broken(made.values):
+        kept.append({"rule": rule.text, "made": int((~broken).sum()), "real": None})
+    for found, (_, broken) in zip(kept, rules.broken(real.values) if real else (), strict=False):
+        found["real"] = int((~broken).sum())
+    return kept
 
 
 def _to_closest(samples: Tensor, others: Tensor) -> float:
@@ -143,7 +164,7 @@ def shape_of(column: AnyColumn, spread: Spread, made: Floats) -> float:
 def _distribution(column: Scaled, spread: Spread) -> tuple[Floats, Floats]:
     """Values, and which share of all real ones is at most so large."""
     assert spread.cells is not None
-    common = np.array(column.common)
+    common = np.array(column.exact)
     values = np.concatenate([spread.cells.last_values(), common])
     weights = np.concatenate([spread.histogram, spread.options[1 : 1 + len(common)]])
     order = np.argsort(values, kind="stable")

@@ -7,9 +7,12 @@ fits Gaussian mixtures at each site instead and joins them; counts are the same 
 the rows over sites, and can be masked and covered by noise.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from mdgan.samples.table.schema import AnyColumn, Scaled, ScaledColumn
 
@@ -21,8 +24,32 @@ _LOG_STRENGTH = 1e4
 _CUT = 3.0
 _EDGE = 1 / 64  # how far within its cell a value counts at least, in cells
 _FEW_ROWS = 20
+_NOTHING = 1e-12
 _BELOW = float(torch.special.ndtr(torch.tensor(-_CUT, dtype=torch.float64)))
 """The share of a normal distribution below −3."""
+
+
+def share_below(scores: Tensor) -> Tensor:
+    """Which share of all values is smaller than those with some scores, float64 in [0, 1]."""
+    shares: Tensor = torch.special.ndtr(scores.clamp(-1.0, 1.0) * _CUT)
+    return ((shares - _BELOW) / (1 - 2 * _BELOW)).clamp(0, 1)
+
+
+def score_at(shares: Tensor) -> Tensor:
+    """The scores below which such shares of all values lie, float64 in [-1, 1]."""
+    quantiles: Tensor = torch.special.ndtri(_BELOW + shares * (1 - 2 * _BELOW))
+    return (quantiles / _CUT).clamp(-1, 1)
+
+
+class Room(NamedTuple):
+    """Between which values those of a column must lie in each row, [n]."""
+
+    low: Floats
+    high: Floats
+
+    def of(self, which: NDArray[np.bool_]) -> "Room":
+        """Those of some rows."""
+        return Room(self.low[which], self.high[which])
 
 
 class Cells:
@@ -56,6 +83,10 @@ class Cells:
             found = np.round(self._unrounded(positions), self._decimals)
         return np.clip(found, self._low, self._high)
 
+    def inside(self, room: Room) -> tuple[Floats, Floats]:
+        """The ends of rooms, as far as they are within bounds."""
+        return np.clip(room.low, self._low, self._high), np.clip(room.high, self._low, self._high)
+
     def last_values(self) -> Floats:
         """The largest value that each cell may hold."""
         edges = np.arange(1, self.number + 1, dtype=np.float64)
@@ -84,6 +115,7 @@ class Spread:
 
     def __init__(self, column: AnyColumn, counts: Floats) -> None:
         counts = np.maximum(counts, 0.0)
+        self._column = column
         self.cells = Cells(column) if isinstance(column, ScaledColumn) else None
         number = self.cells.number if self.cells else 0
         self.histogram, self.options = counts[:number], counts[number:]
@@ -93,23 +125,69 @@ class Spread:
         if number:
             self._edges /= self._edges[-1]
 
-    def scores(self, values: Floats) -> Floats:
-        """The normal scores of values, in [−1, 1]."""
+    @property
+    def below_cells(self) -> Floats:
+        """Which share of all values lies before each cell, and at the end 1, [cells + 1]."""
+        return self._edges
+
+    def weighed(self) -> tuple[Floats, Floats]:
+        """Values, and how many rows have each: the middle one for all of a cell, NaN: missing."""
+        values, counts = np.arange(len(self.options), dtype=np.float64), self.options
+        exact = np.array(self._column.exact if isinstance(self._column, ScaledColumn) else ())
+        if self.cells is not None:
+            middle = self.cells.values(np.arange(0.5, self.cells.number, dtype=np.float64))
+            values = np.concatenate([middle, exact, [np.nan]])
+            counts = np.concatenate([self.histogram, self.options[1:]])
+        elif self._column.may_be_missing:
+            values[-1] = np.nan
+        return values[: len(counts)], counts
+
+    def scores(self, values: Floats, room: Room | None = None) -> Floats:
+        """The normal scores of values, in [−1, 1], among all values, or those of rooms."""
         assert self.cells is not None
-        places = np.arange(len(self._edges), dtype=np.float64)
         positions = self.cells.positions(values)
         # At a cell's very edge a score would be that of the cell before, and of empty ones between.
         inside = np.clip(np.floor(positions), 0, self.cells.number - 1) + _EDGE
-        below = np.interp(np.maximum(positions, inside), places, self._edges)
-        shares = torch.from_numpy(_BELOW + below * (1 - 2 * _BELOW))
-        found: Floats = (torch.special.ndtri(shares) / _CUT).clamp(-1, 1).numpy()
+        below = self._below(np.maximum(positions, inside))
+        if room is not None:
+            first, share = self._of_room(room)
+            width = np.maximum(room.high - room.low, _NOTHING)
+            in_share = (below - first) / np.maximum(share, _NOTHING)
+            below = np.where(share > _NOTHING, in_share, (values - room.low) / width).clip(0, 1)
+        found: Floats = score_at(torch.from_numpy(below)).numpy()
         return found
 
-    def values(self, scores: Floats) -> Floats:
-        """The values that have some scores; never one from a cell without rows."""
+    def values(self, scores: Floats, room: Room | None = None) -> Floats:
+        """The values that have some scores; never one from a cell without rows.
+
+        In a room where no row has a value, all are equally likely.
+        """
         assert self.cells is not None
-        shares = torch.special.ndtr(torch.from_numpy(np.clip(scores, -1.0, 1.0)) * _CUT)
-        below = ((shares - _BELOW) / (1 - 2 * _BELOW)).clamp(0, 1).numpy()
+        below = share_below(torch.from_numpy(scores)).numpy()
+        if room is None:
+            return self._values_at(below)
+        first, share = self._of_room(room)
+        low, high = self.cells.inside(room)
+        found = np.clip(self._values_at(first + below * share), low, high)
+        return np.where(share > _NOTHING, found, low + below * (high - low))
+
+    def _below(self, positions: Floats) -> Floats:
+        """The share of all rows below positions in the row of cells."""
+        found: Floats = np.interp(positions, np.arange(len(self._edges), dtype=float), self._edges)
+        return found
+
+    def _of_room(self, room: Room) -> tuple[Floats, Floats]:
+        """The share of all rows below each room, and in it."""
+        assert self.cells is not None
+        low, high = map(self.cells.positions, self.cells.inside(room))
+        if self.cells.is_exact:
+            low, high = np.floor(low), np.floor(high) + 1
+        first = self._below(low)
+        return first, self._below(high) - first
+
+    def _values_at(self, below: Floats) -> Floats:
+        """The values below which such shares of all rows lie."""
+        assert self.cells is not None
         cell = np.searchsorted(self._edges, below, side="right") - 1
         last = int(np.flatnonzero(np.diff(self._edges) > 0)[-1])
         cell = np.minimum(cell, last)
@@ -121,8 +199,8 @@ class Spread:
 def num_options(column: AnyColumn) -> int:
     """How many entries a column's choice has; 0 if it has none."""
     if isinstance(column, ScaledColumn):
-        has_any = bool(column.common) or column.may_be_missing
-        return has_any + len(column.common) + column.may_be_missing
+        has_any = bool(column.exact) or column.may_be_missing
+        return has_any + len(column.exact) + column.may_be_missing
     return len(column.choices) + column.may_be_missing
 
 
@@ -165,15 +243,15 @@ def rounded_counts(counts: Floats) -> Floats:
 
 def is_other(column: Scaled, values: Floats) -> NDArray[np.bool_]:
     """Which values of a column of numbers are there, and are none of the common ones."""
-    return ~np.isnan(values) & ~np.isin(values, column.common)
+    return ~np.isnan(values) & ~np.isin(values, column.exact)
 
 
 def options_of(column: AnyColumn, values: Floats) -> Codes:
     """Which option of its choice each value is; all 0 for a column without a choice."""
     missing = np.isnan(values)
     if isinstance(column, ScaledColumn):
-        places = np.searchsorted(column.common, values) if column.common else np.zeros(len(values))
-        is_common = np.isin(values, column.common)
+        places = np.searchsorted(column.exact, values) if column.exact else np.zeros(len(values))
+        is_common = np.isin(values, column.exact)
         options = np.where(is_common, places + 1, 0)
     else:
         options = np.where(missing, 0, values)

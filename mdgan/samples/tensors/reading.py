@@ -1,7 +1,10 @@
 """Reads volumes as scanners write them: NIfTI files, and folders of DICOM slices."""
 
-import zlib
+import gzip
+import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,27 +14,53 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.errors import BadInput, reason_of
-from mdgan.storage.budget import check_decoded, check_whole
+from mdgan.errors import BadInput
+from mdgan.samples.tensors.slices import (
+    NEEDS,
+    Slice,
+    dicom_files,
+    one_stack,
+    read_file,
+    read_headers,
+    read_pixels,
+    told_as,
+)
+from mdgan.samples.tensors.values import Voxels, clean, evenly_placed
+from mdgan.storage.budget import check_decoded
+from mdgan.storage.foreign_file import open_regular
 
 NIFTI = (".nii", ".nii.gz")
-DICOM = (".dcm", ".ima")
-_NEEDS = "needs {}: pip install 'mdgan[volumes]'"
+TURNED = "volumes were turned to the axes of the body"
 _VOXEL_BYTES, _TIMES_RESIZED = 16, 8
 """Of a voxel while it is read: as the file has it, scaled, and as float32."""
 _MOST_EXTRA_BYTES = 1 << 20
 _NIFTI_2 = ((540).to_bytes(4, "little"), (540).to_bytes(4, "big"))
-_DEFLATED = "1.2.840.10008.1.2.1.99"
+_GZIP = b"\x1f\x8b"
+_MM_OF_UNIT = {1: 1000.0, 3: 0.001}
+_ALIKE, _LEAST_DETERMINANT, _LEANS = 0.02, 0.1, 0.05
+_ONE_PLACE_MM = 1e-3
 _LEAST_SHARE, _GREATEST_SHARE = 0.005, 0.995
+_UP_FRONT_RIGHT = (2, 1, 0)
+"""Of the axes of the body in the order of RAS."""
 
-Voxels = NDArray[np.float32]
+Spacing = tuple[float, float, float]
 
 
 class Scan(NamedTuple):
-    """One volume: values float32 [D, H, W], and the distances of voxels along these, in mm."""
+    """One volume as its file has it.
+
+    Attributes:
+        voxels: float32 [D, H, W].
+        spacing: the distances of voxels along these, in mm.
+        axes: [3, 3], where D, H and W lead, unit vectors to the right, to the front and upwards
+            (RAS); None if the file does not say.
+        notes: what was done to it, and how often.
+    """
 
     voxels: Voxels
-    spacing: tuple[float, float, float]
+    spacing: Spacing
+    axes: NDArray[np.float64] | None
+    notes: Counter[str]
 
 
 def read_volume(
@@ -54,10 +83,48 @@ def read_volume(
         ValueError, OSError: it cannot be read.
         BadInput: a program that reads it is not installed.
     """
-    scan = read_dicom(path) if path.is_dir() else read_nifti(path)
+    return fit(read_scan(path), shape, window, spacing=spacing)
+
+
+def read_scan(path: Path) -> Scan:
+    """A volume turned to the axes of the body, where it says how it lies; errors as `read_volume`.
+
+    So the same anatomy gives the same voxels, in whatever order a scanner writes them.
+    """
+    voxels, spacing, axes, notes = read_dicom(path) if path.is_dir() else read_nifti(path)
+    if not all(0 < apart < 1e4 for apart in spacing):
+        raise ValueError(f"says that its voxels are {spacing} mm apart")
+    notes["volumes of a single slice, which fills all others"] += min(voxels.shape) == 1
+    if axes is None:
+        notes["volumes say no orientation, and are taken as they are"] += 1
+        return Scan(np.ascontiguousarray(voxels), spacing, axes, +notes)
+    if not abs(np.linalg.det(axes)) > _LEAST_DETERMINANT:
+        raise ValueError("its axes are no three directions")
+    leans = not np.allclose(axes @ axes.T, np.eye(3), atol=_LEANS)
+    notes["volumes lean, as their axes are not at right angles, and are taken as upright"] += leans
+    order = max(
+        permutations(range(3)), key=lambda order: float(np.abs(axes[order, _UP_FRONT_RIGHT]).sum())
+    )
+    back = tuple(np.flatnonzero(axes[order, _UP_FRONT_RIGHT] < 0).tolist())
+    notes[TURNED] += bool(back) or order != (0, 1, 2)
+    turned = np.ascontiguousarray(np.flip(voxels.transpose(order), back))
+    first, second, third = order
+    return Scan(turned, (spacing[first], spacing[second], spacing[third]), axes, +notes)
+
+
+def fit(
+    scan: Scan,
+    shape: tuple[int, int, int, int],
+    window: tuple[float, float] | None,
+    *,
+    spacing: float | None,
+) -> Tensor:
+    """A scan as a sample, see `read_volume`; its voxels are overwritten."""
     low, high = window or np.quantile(scan.voxels, (_LEAST_SHARE, _GREATEST_SHARE)).tolist()
     if not high > low:
-        raise ValueError("all voxels have the same value")
+        is_flat = float(np.ptp(scan.voxels)) == 0
+        most = "all voxels have" if is_flat else "99 % of the voxels, or more, have"
+        raise ValueError(f"{most} the same value")
     scaled = torch.from_numpy(scan.voxels).sub_(low).div_(high - low).mul_(2).sub_(1)
     whole = scaled.clamp_(-1, 1)[None, None]
     if spacing is None:
@@ -83,14 +150,18 @@ def _centred(volumes: Tensor, sizes: Iterable[int]) -> Tensor:
 
 
 def read_nifti(path: Path) -> Scan:
-    """A NIfTI file; of several volumes in it, the first. Depth is its last axis."""
+    """A NIfTI file, packed or not; of several volumes in it, the first. Depth is its last axis."""
     try:
         import nibabel
     except ImportError as error:
-        raise BadInput(f"{path}: {_NEEDS.format('nibabel')}") from error
-    try:
-        with nibabel.openers.ImageOpener(str(path)) as file:
-            head = file.read(540)
+        raise BadInput(path, NEEDS.format("nibabel")) from error
+    logging.getLogger("nibabel.global").setLevel(logging.CRITICAL)  # it is told here
+    with open_regular(path) as file:
+        is_packed = file.read(len(_GZIP)) == _GZIP
+        file.seek(0)
+        unpacked: Any = gzip.GzipFile(fileobj=file) if is_packed else file
+        with told_as("is no NIfTI file, or ends early"):
+            head = unpacked.read(540)
         kind: Any = nibabel.Nifti2Image if head[:4] in _NIFTI_2 else nibabel.Nifti1Image
         size = kind.header_class.template_dtype.itemsize
         if len(head) < size:
@@ -98,99 +169,99 @@ def read_nifti(path: Path) -> Scan:
         place = kind.header_class(head[:size], check=False)["vox_offset"]
         if not place <= _MOST_EXTRA_BYTES:  # all before that would be read
             raise ValueError(f"its voxels begin only at byte {float(place):,.0f}")
-        image = kind.from_filename(path)
-        sizes = image.shape
-        if len(sizes) < 3:
-            raise ValueError(f"its sizes are {sizes}; a volume has three")
-        _check_size(sizes[:3], path)
+        unpacked.seek(0)
+        holder = nibabel.FileHolder(fileobj=unpacked)
+        with told_as("is no NIfTI file, or its header is damaged"):
+            image = kind.from_file_map({"header": holder, "image": holder})
+        return _scan_of(image, path)
+
+
+def _scan_of(image: Any, path: Path) -> Scan:
+    """The first volume of an open NIfTI file."""
+    sizes, header, notes = image.shape, image.header, Counter[str]()
+    if len(sizes) < 3 or min(sizes) < 1:
+        raise ValueError(f"its sizes are {sizes}; a volume has three")
+    stored = header.get_data_dtype()
+    if stored.kind not in "iuf":
+        what = "colours (RGB)" if stored.fields else "complex numbers"
+        raise ValueError(f"holds {what}, no values of grey")
+    _check_size(sizes[:3], path)
+    several = "files hold several volumes, of which the first is taken"
+    notes[several] += max(sizes[3:], default=1) > 1
+    few = "holds fewer voxels than its header says, or is damaged"
+    with told_as(few), np.errstate(over="ignore"):  # what overflows is infinite
         first = (..., *([0] * (len(sizes) - 3)))
         data = np.asarray(image.dataobj[first], dtype=np.float32)
-        apart = [float(size) for size in image.header.get_zooms()[:3]]
-    except (nibabel.filebasedimages.ImageFileError, EOFError, zlib.error) as error:
-        raise ValueError(reason_of(error)) from error
-    return _checked(data.transpose(2, 1, 0), (apart[2], apart[1], apart[0]))
+    unit = _MM_OF_UNIT.get(int(header["xyzt_units"]) & 7, 1.0)
+    apart, axes = [float(size) * unit for size in header.get_zooms()[:3]], None
+    if header["sform_code"] > 0 or header["qform_code"] > 0:
+        steps = image.affine[:3, :3]
+        lengths = np.linalg.norm(steps, axis=0)
+        if not (np.isfinite(lengths).all() and lengths.min() > 0):
+            raise ValueError("its affine is no three directions")
+        axes = (steps / lengths).T[::-1]
+        second = steps if header["qform_code"] == 0 else header.get_qform()[:3, :3]
+        if not np.allclose(lengths * unit, apart, rtol=_ALIKE):
+            apart, second = (lengths * unit).tolist(), None
+        if second is None or not np.allclose(second, steps, atol=_ALIKE * lengths.max()):
+            said = "volumes say two orientations or spacings, and those of the affine are taken"
+            notes[said] += 1
+    voxels = np.require(data.transpose(2, 1, 0), requirements="W")
+    clean(voxels, None, notes)
+    return Scan(voxels, (apart[2], apart[1], apart[0]), axes, notes)
 
 
 def read_dicom(folder: Path) -> Scan:
     """The slices of one series, in the order of their places along its normal."""
-    files = dicom_files(folder)
+    files, notes = dicom_files(folder), Counter[str]()
     if not files:
         raise ValueError("no DICOM file in it")
-    slices = [_read_slice(path, pixels=False) for path in files]
-    names = {str(getattr(one, "SeriesInstanceUID", "")) for one in slices}
-    if len(names) > 1:
-        raise ValueError(f"holds {len(names)} series; give each a folder")
-    sizes = {(int(one.Rows), int(one.Columns)) for one in slices}
-    if len(sizes) > 1 or any(int(getattr(one, "NumberOfFrames", None) or 1) > 1 for one in slices):
-        raise ValueError("its slices have different sizes, or several pictures")
-    shape = (len(slices), *sizes.pop())
-    _check_size(shape, sum(path.stat().st_size for path in files))
-    order = sorted(range(len(files)), key=lambda place: _place(slices[place]))
-    slices, voxels = [slices[place] for place in order], np.empty(shape, np.float32)
-    for plane, one, place in zip(voxels, slices, order, strict=True):
-        plane[:] = _read_slice(files[place]).pixel_array
-        plane *= float(getattr(one, "RescaleSlope", 1))
-        plane += float(getattr(one, "RescaleIntercept", 0))
-    places = [_place(one) for one in slices]
-    usual = float(getattr(slices[0], "SliceThickness", None) or 1)
-    depth = float(np.median(np.diff(places))) if len(places) > 1 else usual
-    rows, columns = map(float, getattr(slices[0], "PixelSpacing", (1, 1)))
-    return _checked(voxels, (depth or usual, rows, columns))
+    slices = one_stack(read_headers(files, notes), notes)
+    _check_size((len(slices), *slices[0].size), sum(path.stat().st_size for path in files))
+    voxels, padding = read_pixels(slices, notes)
+    clean(voxels, padding, notes)
+    slices, voxels = _without_copies(slices, voxels, notes)
+    voxels, places = evenly_placed(voxels, np.array([one.place for one in slices]), notes)
+    one, plane, axes = slices[0], slices[0].plane, None
+    depth, (rows, columns, *_) = one.thickness or 1.0, one.spacing or (1.0, 1.0)
+    if plane is not None:
+        depth = float(np.median(np.diff(places))) if len(places) > 1 else depth
+        across = [each.plane[0] @ plane[1:].T for each in slices if each.plane is not None]
+        if float(np.ptp(across, axis=0).max()) > max(rows, columns):
+            notes["stacks lean, as their slices are shifted, and are taken as upright"] += 1
+        axes = np.array([np.cross(plane[1], plane[2]), plane[2], plane[1]]) * (-1, -1, 1)
+    if one.spacing is None or (one.thickness is None and (plane is None or len(places) == 1)):
+        notes["volumes lack a distance of voxels or slices, and 1 mm is taken"] += 1
+    return Scan(voxels, (depth, rows, columns), axes, notes)
 
 
-def _place(one: Any) -> float:
-    """Where a slice lies along the normal of its plane, in mm; by its number if it does not say."""
-    where = getattr(one, "ImagePositionPatient", None)
-    axes = getattr(one, "ImageOrientationPatient", None)
-    if where is None or axes is None:
-        return float(getattr(one, "InstanceNumber", 0) or 0)
-    normal = np.cross([float(x) for x in axes[:3]], [float(x) for x in axes[3:]])
-    return float(np.dot(normal, [float(x) for x in where]))
-
-
-def dicom_files(folder: Path) -> list[Path]:
-    """The DICOM files of a folder, by their names."""
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.suffix.lower() in DICOM and path.is_file() and not path.name.startswith(".")
-    )
+def _without_copies(
+    slices: list[Slice], voxels: Voxels, notes: Counter[str]
+) -> tuple[list[Slice], Voxels]:
+    """Slices of which no two have one place; refuses different ones that have."""
+    kept = [0]
+    for at in range(1, len(slices)):
+        before, here = slices[at - 1], slices[at]
+        if here.place - before.place > _ONE_PLACE_MM:
+            kept.append(at)
+        elif not np.array_equal(voxels[at], voxels[at - 1]):
+            why = f"{before.name} and {here.name} are different pictures of one place"
+            raise ValueError(f"{why}, of {len(slices)} in all; give each time or echo a folder")
+    notes["copies of slices left out"] += len(slices) - len(kept)
+    return [slices[at] for at in kept], voxels[kept] if len(kept) < len(slices) else voxels
 
 
 def patient_of(path: Path) -> str:
     """Whose volume it is: DICOM's PatientID; of NIfTI the folder, or sub-NAME as in BIDS."""
     if path.is_dir():
         found = dicom_files(path)
-        told = str(getattr(_read_slice(found[0], pixels=False), "PatientID", "")) if found else ""
+        told = str(read_file(found[0], pixels=False).get("PatientID") or "") if found else ""
         return told or path.parent.name
     named = [part for part in path.name.split("_") if part.startswith("sub-")]
     return named[0] if named else str(path.parent)
-
-
-def _read_slice(path: Path, *, pixels: bool = True) -> Any:
-    try:
-        import pydicom
-    except ImportError as error:
-        raise BadInput(f"{path}: {_NEEDS.format('pydicom')}") from error
-    check_whole(path)  # any field may be as long
-    try:
-        syntax = pydicom.filereader.read_file_meta_info(path).get("TransferSyntaxUID")
-        if syntax == _DEFLATED:  # its reader would inflate it whole, whatever it holds
-            raise ValueError(f"{path.name} is deflated as a whole; write it anew without that")
-        return pydicom.dcmread(path, stop_before_pixels=not pixels)
-    except pydicom.errors.InvalidDicomError as error:
-        raise ValueError(f"{path.name} is no DICOM file") from error
 
 
 def _check_size(sizes: Sequence[int], stored: Path | int) -> None:
     """Refuses a volume that would take too much memory."""
     what = f"{' × '.join(map(str, sizes))} voxels"
     check_decoded(_VOXEL_BYTES * float(np.prod(sizes, dtype=np.float64)), stored, what=what)
-
-
-def _checked(voxels: Voxels, spacing: tuple[float, float, float]) -> Scan:
-    if voxels.ndim != 3 or not voxels.size or not np.isfinite(voxels).all():
-        raise ValueError("is no volume of finite numbers")
-    if not all(0 < apart < 1e4 for apart in spacing):
-        raise ValueError(f"says that its voxels are {spacing} mm apart")
-    return Scan(np.ascontiguousarray(voxels), spacing)

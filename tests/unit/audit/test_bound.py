@@ -73,7 +73,7 @@ def test_the_gaussian_mechanism_is_contradicted_in_5_percent_of_repetitions_at_m
 ) -> None:
     random, delta = np.random.default_rng(1), 1e-4
     epsilon, found = epsilon_of_gaussian(deviation, delta), []
-    for _ in range(200):
+    for _ in range(60):
         coins = random.random(400) < 0.5
         seen = coins + deviation * random.standard_normal(400)
         scores = (2 * seen - 1) / (2 * deviation**2)

@@ -6,6 +6,7 @@ from torch import Tensor
 from mdgan.audit.distances import Space, copied_share, copying, most_suspicious
 from mdgan.records.audit import Copying
 from tests.claims.registry import claim
+from tests.marks import mostly_slow
 
 
 @pytest.fixture
@@ -64,7 +65,9 @@ def of_few_classes(images: Tensor, classes: Tensor, number: int) -> Tensor:
     return torch.cat(made)
 
 
-@pytest.mark.parametrize("held_out", ["every fifth", "few of the four classes"])
+@pytest.mark.parametrize(
+    "held_out", mostly_slow(["every fifth", "few of the four classes"], ["few of the four classes"])
+)
 def test_a_generator_of_four_classes_is_not_taken_for_one_that_knows_who_was_held_out(
     held_out: str,
 ) -> None:

@@ -40,7 +40,7 @@ def pictures(number: int, seed: int = 0) -> Samples:
     return Samples(nn.functional.interpolate(noise, (8, 8), mode="bilinear").clamp(-1, 1))
 
 
-@pytest.mark.parametrize("make", [linear, mlp])
+@pytest.mark.parametrize("make", [pytest.param(linear, marks=pytest.mark.slow), mlp])
 def test_a_sample_is_recovered_from_the_exact_gradient_of_it_alone(
     make: Callable[[], nn.Module],
 ) -> None:

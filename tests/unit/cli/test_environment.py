@@ -14,6 +14,7 @@ from mdgan.cli import options
 from mdgan.cli.options import prepare_environment, prepare_for_load
 from mdgan.launch.settings import LaunchSettings
 from mdgan.settings import machine
+from mdgan.spelling import spelled
 from tests.processes import run_here
 
 NAMES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
@@ -45,7 +46,7 @@ def waits_by_load(
         patched.setattr(os, "environ", dict(given))
         patched.setattr(options, "num_cores", lambda: 4)
         patched.setattr(options, "cores_taken", lambda: taken)
-        said = prepare_for_load(settings)
+        said = spelled(prepare_for_load(settings) or "") or None
         return {name: os.environ[name] for name in NAMES if name in os.environ}, said
 
 

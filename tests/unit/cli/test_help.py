@@ -11,8 +11,9 @@ import pytest
 from mdgan.cli import cli
 from mdgan.cli.help import Command
 from mdgan.families import registry
-from mdgan.settings.declare import GROUPS, flag
-from tests.processes import REPOSITORY, run_here
+from mdgan.settings.declare import GROUPS
+from mdgan.spelling import flag
+from tests.processes import MDGAN, REPOSITORY, finish, run_here, start
 
 
 def help_of(*command: str, columns: int = 80, by: str = "--help") -> list[str]:
@@ -41,7 +42,7 @@ def test_help_shows_the_usual_flags_and_another_all() -> None:
     usual, everything = help_of("train"), help_of("train", by="--help-all")
     assert 30 < len(flags_of(usual)) <= 40
     assert len(usual) <= 105, "two screens"
-    assert 80 < len(flags_of(everything)) <= 99
+    assert 80 < len(flags_of(everything)) <= 100
     assert len(set(flags_of(everything))) == len(flags_of(everything))
     assert set(flags_of(usual)) < set(flags_of(everything))
     headings = [line[:-1] for line in usual if line and line[0] != " " and line[-1] == ":"]
@@ -160,13 +161,38 @@ complete_here mdgan train --check
 """
 
 
+COMPLETED = {
+    "train --dataset ": "breast-cancer celeba cifar10 digits folder mnist table volumes",
+    "train --datasets-dir my --dataset m": "mine mnist",
+    "report ": "runs/first runs/second",
+    "sample runs/s": "runs/second",
+    "train --algorithm f": "fl-gan fegan",
+    "st": "standalone standby",
+    "train --check": "--checkpoint-interval",
+}
+
+
+def write_names(folder: Path) -> None:
+    for name in ("runs/first", "runs/second", "runs/empty", "my", "bin"):
+        (folder / name).mkdir(parents=True)
+    for name in ("first", "second"):
+        (folder / "runs" / name / "config.json").write_text("{}")
+    (folder / "my" / "mine.py").touch()
+
+
+def test_names_of_data_sets_runs_and_algorithms_are_completed(tmp_path: Path) -> None:
+    write_names(tmp_path)
+    for typed, completed in COMPLETED.items():
+        asked = {"_MDGAN_COMPLETE": "bash_complete", "COMP_WORDS": f"mdgan {typed}"}
+        done = finish(start([*MDGAN], tmp_path, **asked, COMP_CWORD=str(1 + typed.count(" "))))
+        assert done.errors == ""
+        assert " ".join(line.partition(",")[2] for line in done.output.splitlines()) == completed
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_names_of_data_sets_runs_and_algorithms(tmp_path: Path) -> None:
-    for name in ("runs/first", "runs/second", "runs/empty", "my", "bin"):
-        (tmp_path / name).mkdir(parents=True)
-    for name in ("first", "second"):
-        (tmp_path / "runs" / name / "config.json").write_text("{}")
-    (tmp_path / "my" / "mine.py").touch()
+    write_names(tmp_path)
     program = tmp_path / "bin" / "mdgan"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m mdgan "$@"\n')
     program.chmod(0o755)
@@ -181,12 +207,4 @@ def test_bash_completes_names_of_data_sets_runs_and_algorithms(tmp_path: Path) -
         check=True,
     )
     assert done.stderr == ""
-    assert done.stdout.splitlines() == [
-        "breast-cancer celeba cifar10 digits folder mnist table volumes",
-        "mine mnist",
-        "runs/first runs/second",
-        "runs/second",
-        "fl-gan fegan",
-        "standalone standby",
-        "--checkpoint-interval",
-    ]
+    assert done.stdout.splitlines() == [*COMPLETED.values()]

@@ -211,12 +211,16 @@ def test_a_reader_that_is_gone_stops_nothing(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_program_that_imports_mdgan_sees_nothing(tmp_path: Path) -> None:
     program = (
         "import logging, mdgan.cli\n"
+        "from mdgan.spelling import flag\n"
         "logging.getLogger('mdgan.launch').error('unheard')\n"
         "logging.basicConfig(format='%(name)s %(message)s')\n"
-        "logging.getLogger('mdgan.launch').error('heard')\n"
+        "logging.getLogger('mdgan.launch').error(f\"heard {flag('threads', 3)} of %d\", 4)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "mdgan.launch heard\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        *(0, ""),
+        "mdgan.launch heard threads=3 of 4\n",
+    )
 
 
 UNBUFFERED = """

@@ -1,8 +1,16 @@
 """`mdgan schema`: what it writes, what it says of a site's rows, and what it refuses."""
 
+import json
 from pathlib import Path
 
-from mdgan.samples.table.schema import read_schema, schema_text
+from mdgan.samples.table.schema import (
+    CategoryColumn,
+    Schema,
+    WholeColumn,
+    YesNoColumn,
+    read_schema,
+    schema_text,
+)
 from tests.processes import run_here
 from tests.unit.samples.table.tables import HEADER, ROW, STUDY, written
 
@@ -30,9 +38,11 @@ def test_a_draft_says_what_it_leaves_out_and_what_it_tells(tmp_path: Path) -> No
     said = answer(tmp_path, "draft", "site-1.csv", "-o", "agreed.json")
     assert said.splitlines() == [
         "agreed.json: 2 columns, from 101 rows",
-        "left out; remove them from the files of all sites, or add them by hand:",
+        'not read, by "ignore"; add by hand what you need of them:',
         "  patient_id: is called id and has many different values",
         "look at these before others see the schema:",
+        "  60 rows equal others; with differential privacy equal rows count as one person: say "
+        '"rows_are_independent": true if they are of different people',
         "  age: the upper bound 900 tells of 1 row, far above the others (59); write the bound "
         "that your protocol has",
     ]
@@ -95,3 +105,69 @@ def test_show(tmp_path: Path) -> None:
     assert lines[1].endswith("may be missing")
     assert "I, II, III" in lines[5]
     assert lines[-1] == f"sha256 {STUDY.sha256}"
+
+
+def test_show_fits_a_screen(tmp_path: Path) -> None:
+    categories = tuple(f"a long category {n}" for n in range(40))
+    wide = [CategoryColumn(name=f"a{'n' * 80}{n}", categories=categories) for n in range(3)]
+    (tmp_path / "study.json").write_text(schema_text(Schema(columns=tuple(wide), ignore=("mrn",))))
+    lines = answer(tmp_path, "show", "study.json").splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "not read: mrn" in lines
+    everything = answer(tmp_path, "show", "study.json", "--all")
+    assert wide[0].name in everything
+    many = [WholeColumn(name=f"lab_{n}", low=0, high=9) for n in range(200)]
+    (tmp_path / "study.json").write_text(schema_text(Schema(columns=tuple(many))))
+    lines = answer(tmp_path, "show", "study.json").splitlines()
+    assert len(lines) < 40
+    assert max(map(len, lines)) <= 100
+    assert "lab_199" in " ".join(lines)
+    assert len(answer(tmp_path, "show", "study.json", "--all").splitlines()) > 200
+
+
+def test_a_draft_fits_its_own_file_at_once(tmp_path: Path) -> None:
+    site(tmp_path)
+    answer(tmp_path, "draft", "site-1.csv")
+    assert answer(tmp_path, "check", "study.json", "site-1.csv") == "site-1.csv: all 101 rows fit\n"
+
+
+def test_a_site_maps_what_it_says_otherwise(tmp_path: Path) -> None:
+    site(tmp_path)
+    answer(tmp_path, "draft", "site-1.csv")
+    written(tmp_path, "PID,Alter,Sex", "1,44,f", "2,50,M", "3,950,m", name="site-2.csv")
+    said = answer(tmp_path, "map", "study.json", "site-2.csv").splitlines()
+    assert said[0] == "site-map.json: 1 columns are mapped, 2 unsure"
+    assert said[1:] == [
+        "  Alter: is it age?",
+        "  PID: which column is it? leave it empty, and it is not read",
+    ]
+    check = "check", "study.json", "site-2.csv", "--map", "site-map.json"
+    assert "unsure Alter: is it age?; move it to" in refusal(tmp_path, *check)
+    drafted = json.loads((tmp_path / "site-map.json").read_text())
+    confirmed = {"columns": drafted["columns"] | drafted["unsure"], "unsure": {}}
+    (tmp_path / "site-map.json").write_text(json.dumps(confirmed))
+    assert answer(tmp_path, *check, status=1).splitlines() == [
+        "site-2.csv: 1 of 3 rows do not fit",
+        "  Sex → sex: 'f' → 'F', 'M' → 'M', 'm' → 'M'",
+        "  Alter → age: '44' → '44', '50' → '50', '950' → ''",
+        "  PID → not read",
+        "  site-2.csv, row 4, column age (Alter in the file): '950' is outside the schema's "
+        "bounds, 0 to 900",
+    ]
+    says = "mdgan: -o site-map.json: is there already; remove it, or name another file\n"
+    assert refusal(tmp_path, "map", "study.json", "site-2.csv") == says
+
+
+def test_drafts_are_merged(tmp_path: Path) -> None:
+    for name, age in (("a", 90), ("b", 120)):
+        column = WholeColumn(name="age", low=0, high=age)
+        (tmp_path / f"{name}.json").write_text(schema_text(Schema(columns=(column,))))
+    assert answer(tmp_path, "merge", "a.json", "b.json").splitlines() == [
+        "study.json: 1 columns",
+        "  age: bounds 0 to 90 in a.json, 0 to 120 in b.json: 0 to 120",
+    ]
+    assert read_schema(tmp_path / "study.json").columns == (column,)
+    (tmp_path / "b.json").write_text(schema_text(Schema(columns=(YesNoColumn(name="age"),))))
+    says = "mdgan: column age: is whole in a.json, and yes_no in b.json; agree on one kind\n"
+    assert refusal(tmp_path, "merge", "a.json", "b.json", "-o", "c.json") == says
+    assert not (tmp_path / "c.json").exists()

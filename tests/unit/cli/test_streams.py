@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from tests.marks import mostly_slow
+
 MDGAN = f"{sys.executable} -m mdgan"
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
 
@@ -22,7 +24,7 @@ def shell(command: str, changes: Mapping[str, str]) -> "subprocess.CompletedProc
     )
 
 
-@pytest.mark.parametrize("closed", [">&-", "<&-", ">&- 2>&- <&-"])
+@pytest.mark.parametrize("closed", mostly_slow([">&-", "<&-", ">&- 2>&- <&-"], [">&- 2>&- <&-"]))
 def test_closed_streams(closed: str) -> None:
     done = shell(f"{MDGAN} --version {closed}", {})
     assert (done.returncode, done.stderr) == (0, "")

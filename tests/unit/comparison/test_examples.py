@@ -10,12 +10,12 @@ from unittest.mock import patch
 import pytest
 
 from mdgan.cli.options import read_layers
-from mdgan.comparison.plan import Configuration, read_configurations
+from mdgan.comparison.plan import Configuration, check_configurations, read_files
 from mdgan.gan.optimizer_settings import OptimizerForm
-from mdgan.launch import prepare as launch
+from mdgan.launch import checked as launch
 from mdgan.launch.faults import FAULTS
+from mdgan.launch.given import Given
 from mdgan.launch.models import models_of
-from mdgan.launch.resolve import resolve
 from tests.unit.dataset_formats import black_png, write_celeba, write_cifar10, write_mnist
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -28,7 +28,7 @@ def files(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_an_example_can_be_compared_here(folder: Path) -> None:
-    found = read_configurations(files(folder), {}, 0)
+    found = check_configurations(read_files(files(folder)), {}, 0)
     assert [each.name for each in found] == [path.stem for path in files(folder)]
     assert all(each.resolved["dataset"] == "digits" for each in found)
     assert not any("is not scored" in line for each in found for line in each.warnings)
@@ -43,12 +43,12 @@ def are_those_of_train(compared: list[Configuration], paths: list[Path], **flags
     for each, path in zip(compared, paths, strict=True):
         with patch.dict(os.environ), patch.object(launch, "tried_models", models_of):
             layers = read_layers(path, {**flags})
-            assert launch.prepare(*layers).config == {**each.resolved}, path
+            assert launch.prepare(Given(layers)).config == {**each.resolved}, path
 
 
 def test_optimizers_are_compared_with_the_same_decay_of_first_moments() -> None:
     """AdaBelief cannot have the 0 of BigGAN; if others had it, β1 would be compared, too."""
-    for each in read_configurations(files(EXAMPLES / "asymmetric-optimizers"), {}, 0):
+    for each in check_configurations(read_files(files(EXAMPLES / "asymmetric-optimizers")), {}, 0):
         for network in ("generator", "discriminator"):
             form = OptimizerForm.parse(each.resolved[f"{network}_optimizer"])
             assert form.policy(1).betas[0] == 0.5, each.name
@@ -67,7 +67,7 @@ def test_an_example_can_be_trained_by_itself(folder: Path, monkeypatch: pytest.M
                 patched.delenv(FAULTS)
                 layers = read_layers(path, dict(flags))
                 assert os.environ.get(FAULTS) == expected.get("faults"), "they strike as planned"
-            assert resolve(layers).settings.training.iterations == expected["iterations"]
+            assert Given(layers).named().draft.training.iterations == expected["iterations"]
             assert "paper_scale" not in layers[0] | layers[1]
 
 
@@ -131,8 +131,8 @@ def test_an_example_can_be_compared_at_the_scale_of_its_paper(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(EXAMPLES)
     write_all_data(tmp_path)
-    here = {each.name: each for each in read_configurations(files(folder), {}, 0)}
-    scaled = read_configurations(files(folder), {}, 0, paper_scale=True)
+    here = {each.name: each for each in check_configurations(read_files(files(folder)), {}, 0)}
+    scaled = check_configurations(read_files(files(folder), paper_scale=True), {}, 0)
     for each in scaled:
         assert each.resolved["dataset"] != "digits"
         if folder.name != "asymmetric-optimizers":

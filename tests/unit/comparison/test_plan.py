@@ -13,9 +13,10 @@ from mdgan.comparison.plan import (
     DONE,
     NEW,
     Configuration,
+    check_configurations,
     jobs_at_once,
     list_trainings,
-    read_configurations,
+    read_files,
 )
 from mdgan.errors import BadInput
 from mdgan.settings.machine import num_cores
@@ -104,7 +105,7 @@ def test_flags_win_over_every_file(tmp_path: Path) -> None:
         config(tmp_path, "a", iterations=99, swap_interval=7, seed=5, out="x"),
         config(tmp_path, "b", algorithm="standalone"),
     ]
-    found = read_configurations(files, {**FLAGS, "swap_epochs": 2.0, "seed": None}, 0)
+    found = check_configurations(read_files(files), {**FLAGS, "swap_epochs": 2.0, "seed": None}, 0)
     assert [each.name for each in found] == ["a", "b"]
     first = found[0].resolved
     assert (first["iterations"], first["swap_interval"], first["swap_epochs"]) == (12, None, 2.0)
@@ -115,7 +116,7 @@ def test_flags_win_over_every_file(tmp_path: Path) -> None:
 
 def test_as_many_at_once_as_cores_allow(tmp_path: Path) -> None:
     def at_once(**settings: Any) -> int:
-        return jobs_at_once(read_configurations([config(tmp_path, **settings)], {}, 0))
+        return jobs_at_once(check_configurations(read_files([config(tmp_path, **settings)]), {}, 0))
 
     assert at_once(threads=1) == num_cores()
     assert at_once(threads="auto") == 1
@@ -125,7 +126,7 @@ def test_as_many_at_once_as_cores_allow(tmp_path: Path) -> None:
 
 
 def planned(tmp_path: Path, **settings: Any) -> list[Configuration]:
-    return read_configurations([config(tmp_path, **settings)], FLAGS, 0)
+    return check_configurations(read_files([config(tmp_path, **settings)]), FLAGS, 0)
 
 
 def leave(folder: Path, settings: Any, **status: Any) -> Path:
@@ -188,5 +189,5 @@ def test_a_folder_stands_for_the_configurations_in_it(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no configuration")
     (tmp_path / "deep").mkdir()
     one = config(tmp_path / "deep", "one")
-    found = read_configurations([one, tmp_path], FLAGS, seed=0)
+    found = check_configurations(read_files([one, tmp_path]), FLAGS, seed=0)
     assert [configuration.name for configuration in found] == ["one", "a", "b"]

@@ -16,6 +16,7 @@ from mdgan.data.dataset_file import DatasetFile, load_path
 from mdgan.data.partitioner import ImageFilesPartitioner, Partitioner
 from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
+from mdgan.spelling import spelled
 
 TINY = """
 from pathlib import Path
@@ -126,13 +127,15 @@ def test_the_first_and_the_last_may_be_bad_and_many_are_counted(
 ) -> None:
     for number in range(29):
         (folder / f"0{number:02}.png").write_bytes(b"")
+    for number in range(40):
+        (folder / f"x{number}.png").write_bytes(WHOLE)
     (folder / "9.png").write_bytes(b"")
     (folder / os.fsdecode(b"\n\xff.png")).write_bytes(b"")
-    assert len(tiny.open(folder)) == 9
+    assert len(tiny.open(folder)) == 49
     (line,) = caplog.messages
-    assert "31 of 40 pictures" in line
+    assert "31 of 80 pictures" in line
     assert r"left out: '\n\udcff.png' (it is empty), 000.png (it is empty), " in line
-    assert "018.png (it is empty), 11 more; --set strict_data=true would refuse" in line
+    assert "018.png (it is empty), 11 more; --set strict_data=true would refuse" in spelled(line)
 
 
 def test_what_was_found_is_kept_until_a_file_changes(
@@ -154,7 +157,8 @@ def test_what_was_found_is_kept_until_a_file_changes(
         assert sorted(tried) == list(range(9))
     (kept,) = (tmp_path / "cache" / "mdgan" / "pictures").iterdir()
     assert "png" not in kept.read_text()
-    kept.write_text(json.dumps({"9": "there is none"}))
+    kept.write_text(json.dumps({"bad": {"9": "there is none"}, "traits": {}}))
+    monkeypatch.setattr(readable, "_tried", {})
     assert len(tiny.open(folder)) == 8
     (folder / "4.png").write_bytes(WHOLE)
     assert len(tiny.open(folder)) == 9
@@ -173,6 +177,15 @@ def test_a_picture_that_is_not_readable_today_is_tried_again(
         with pytest.raises(BadInput, match=r"first 0\.png \(Permission denied\)"):
             tiny.open(folder)
     assert len(tiny.open(folder)) == 9
+
+
+def test_a_folder_of_which_most_cannot_be_read_is_refused(tiny: DatasetFile, folder: Path) -> None:
+    for number in range(4):
+        (folder / f"{number}.png").write_bytes(b"")
+    assert len(tiny.open(folder)) == 5
+    (folder / "4.png").write_bytes(b"")
+    with pytest.raises(BadInput, match=r"most of it is no use: 5 of 9 .*, first 0\.png \(it is e"):
+        tiny.open(folder)
 
 
 def test_how_far_it_is(

@@ -197,4 +197,30 @@ def test_breast_cancer_holds_out_a_fifth_of_each_diagnosis(tmp_path: Path) -> No
     assert len(set(all_contents)) == 569
     assert learnt(dataset, source).images(torch.arange(456)).abs().max() <= 1
     with pytest.raises(BadInput, match="reads no files"):
-        dataset.check_folder("--data-dir", "here")
+        dataset.check_folder("data_dir", "here")
+
+
+@pytest.mark.parametrize(
+    ("data_dir", "site_map", "path", "found"),
+    [
+        ("s-{rank}.csv", "m-{rank}.json", "s-12.csv", "m-12.json"),
+        ("./s-{rank}.csv", "m.json", "s-1.csv", "m.json"),
+        ("s.csv", "m.json", "s.csv", "m.json"),
+        ("s-{rank}.csv", "m-{rank}.json", "held-out.csv", None),
+        ("s.csv", "m.json", "held-out.csv", None),
+        ("s.csv", None, "s.csv", None),
+        (None, "m.json", "data/table", "m.json"),
+    ],
+)
+def test_a_map_is_for_the_files_of_data_dir(
+    data_dir: str | None, site_map: str | None, path: str, found: str | None
+) -> None:
+    given = {"dataset": "table", "data_dir": data_dir, "map": site_map}
+    settings = DataSettings.read({name: value for name, value in given.items() if value})
+    assert settings.map_of(Path(path)) == (None if found is None else Path(found))
+
+
+def test_maps_of_ranks_need_files_of_ranks() -> None:
+    settings = DataSettings.read({"dataset": "table", "data_dir": "s.csv", "map": "m-{rank}.json"})
+    with pytest.raises(BadInput, match=r"--map m-\{rank\}.json: names a map for each rank"):
+        settings.map_of(Path("s.csv"))

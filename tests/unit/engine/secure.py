@@ -45,6 +45,7 @@ class Hosts:
         least: int = 3,
         *,
         repeats: bool = False,
+        tells_once: bool = False,
         sharing: NoiseSharing | None = None,
         carried: Mapping[int, list[int]] = {},
         certificates: Mapping[int, Identity] = {},
@@ -52,7 +53,9 @@ class Hosts:
         self.masks = {}
         for host in range(1, number + 1):
             keys = HostKeys(carried.get(host, [host]), certificates.get(host))
-            self.masks[host] = HostMask(keys, FORM, least, repeats=repeats, sharing=sharing)
+            self.masks[host] = HostMask(
+                keys, FORM, least, repeats=repeats, tells_once=tells_once, sharing=sharing
+            )
         self.keys = {host: masks.begin(RUN) for host, masks in self.masks.items()}
         for host, masks in self.masks.items():
             masks.keys.learn([key for other, key in self.keys.items() if other != host])
@@ -61,7 +64,8 @@ class Hosts:
 
     def question(self, number: int = 1, **changed: Any) -> Message:
         sums = {"number": number, "parties": {"0": self.parties}}
-        return Message("BATCHES", 5, {"sums": {**sums, **changed}})
+        iteration = changed.pop("iteration", 5)
+        return Message("BATCHES", iteration, {"sums": {**sums, **changed}})
 
     def answer(
         self, host: int, answer: Tensor, question: Message | None = None, about: bytes = b""

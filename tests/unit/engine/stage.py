@@ -111,7 +111,7 @@ def make_host(
         Describer(shards, None, CPU),
         HostCheckpoints(lambda _run: folder, tracer, keep, to_server=to_server),
         HostReports(tracer, Fetcher(Range(1, 1), Range(0, 0)), Spending({})),
-        HostEncoding(PICTURES, dict),
+        HostEncoding(PICTURES, lambda _: {}),
     )
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mdgan.engine.server.peers import Peers
 from tests.claims.registry import claim
+from tests.marks import examples
 from tests.processes import wait_until
 from tests.unit.engine.alone import (
     IDENTITY,
@@ -224,7 +225,7 @@ FIELDS = (
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, json_values)), st.booleans())
 @example({"key": "\ud800"}, True)
 def test_whatever_is_said_there_is_an_answer_and_training_begins(

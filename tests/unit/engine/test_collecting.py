@@ -242,10 +242,10 @@ def test_only_answers_that_are_owed_are_kept_and_not_longer_than_their_host(
     for n, host in hosts.items():
         for i in (2, 2, 2, 10**6, 10**6 + 1, 1):  # of iteration 2 one is owed
             host.send(answer_of(n, iteration=i))
-    assert made.engine.collect(1, {1: [1], 2: [2]}).losses.keys() == {1, 2}
+    assert made.engine.collector.collect(1, {1: [1], 2: [2]}).losses.keys() == {1, 2}
     made.peers.drop(1, "its link is gone")
     made.engine.handle_losses()
-    answers = made.engine.collect(2, {1: [1], 2: [2]})
+    answers = made.engine.collector.collect(2, {1: [1], 2: [2]})
     assert answers.losses.keys() == {2}
     assert torch.equal(answers.singles[2], change_of(2, 2))
     assert made.peers.busy() == {}

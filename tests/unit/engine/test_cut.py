@@ -33,7 +33,12 @@ def cut(norms: list[float], order: list[int], summed: int = 0) -> tuple[Answers,
     return answers, screening.cut(answers, order)
 
 
-@given(NORMS, st.randoms(use_true_random=False), st.integers(0, 3))
+# The mean of a few answers that point elsewhere is shorter than they are.
+@given(
+    st.lists(st.floats(1.0, 1.9), min_size=3, max_size=9),
+    st.randoms(use_true_random=False),
+    st.integers(0, 3),
+)
 def test_usual_answers_keep_their_bits(norms: list[float], random: object, summed: int) -> None:
     order = [*range(len(norms))]
     random.shuffle(order)  # type: ignore[attr-defined] # a `random.Random`

@@ -112,7 +112,7 @@ def swap_digests(handovers: Handovers, copycats: set[int], *, swaps: int) -> Non
         distance = 1 + number % 5
         moves = {n: 1 + (n - 1 + distance) % 6 for n in held}
         taken = {taker: held[giver] for giver, taker in moves.items()}
-        handovers.note(moves, held, taken, {n: n for n in held})
+        handovers.note_swap(moves, held, taken, {n: n for n in held})
         held = taken
 
 
@@ -149,7 +149,7 @@ def refusals(handovers: Handovers, spoiler: int, *, found_by: int) -> None:
         spoilt_for = {n: 0 if n in refused else after[n] for n in workers}
         given = {giver: f"{giver} in {number}" for giver in moves}
         taken = {taker: given[giver] for giver, taker in moves.items() if taker not in refused}
-        handovers.note(moves, given, taken, {n: n for n in workers}, refused)
+        handovers.note_swap(moves, given, taken, {n: n for n in workers}, refused)
 
 
 @pytest.mark.parametrize("found_by", [1, 2])
@@ -175,7 +175,7 @@ def test_who_refuses_whatever_it_is_given_has_nobody_blamed() -> None:
     handovers = Handovers()
     for number in range(30):
         moves = draw_swap("pairs", 3, number, range(1, 9))
-        handovers.note(moves, {}, {n: "" for n in moves if n != 5}, {n: n for n in moves}, {5})
+        handovers.note_swap(moves, {}, {n: "" for n in moves if n != 5}, {n: n for n in moves}, {5})
     assert not handovers.spoilers
 
 
@@ -183,11 +183,11 @@ def test_who_spoils_what_one_other_gave_and_refuses_the_rest_of_it_frames_nobody
     handovers, owner_of = Handovers(), {n: n for n in range(1, 9)}
     victim, liar = 1, 2
     for taker in (3, 4, 5, 6, 7):
-        handovers.note({victim: liar, liar: victim}, {}, {victim: "", liar: ""}, owner_of)
+        handovers.note_swap({victim: liar, liar: victim}, {}, {victim: "", liar: ""}, owner_of)
         swap = {liar: taker, taker: liar, 8: victim, victim: 8}
-        handovers.note(swap, {}, {n: "" for n in swap if n != taker}, owner_of, {taker})
+        handovers.note_swap(swap, {}, {n: "" for n in swap if n != taker}, owner_of, {taker})
         swap = {victim: liar, liar: victim, 3: 4, 4: 3, 5: 6, 6: 5}
-        handovers.note(swap, {}, {n: "" for n in swap if n != liar}, owner_of, {liar})
+        handovers.note_swap(swap, {}, {n: "" for n in swap if n != liar}, owner_of, {liar})
     assert victim not in handovers.spoilers
 
 
@@ -255,7 +255,7 @@ def test_the_next_owner_of_a_spoilers_rank_may_give_and_is_blamed_for_nothing_be
         moves = draw_swap("pairs", 3, number, workers)
         given = {giver: f"{giver} in {number}" for giver in moves}
         taken = {taker: given[giver] for giver, taker in moves.items()}
-        handovers.note(moves, given, taken, {n: n for n in workers})
+        handovers.note_swap(moves, given, taken, {n: n for n in workers})
     assert not handovers.accused()
 
 

@@ -34,6 +34,7 @@ from mdgan.privacy.masks import (
     without_masks,
 )
 from tests.claims.registry import claim
+from tests.marks import examples
 from tests.unit.credentials.test_signing import ANOTHER, AUTHORITY, issued
 
 P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
@@ -47,7 +48,7 @@ def hosts(**identities: Identity | None) -> dict[str, tuple[HostKeys, dict[str, 
     found = {}
     for number, (name, identity) in enumerate(identities.items(), 1):
         keys = HostKeys([number], identity)
-        found[name] = keys, keys.begin(RUN)
+        found[name] = keys, keys.make_key(RUN)
     return found
 
 
@@ -64,7 +65,7 @@ def pair(one: Identity | None = None, two: Identity | None = None) -> tuple[Host
 def test_two_hosts_have_secrets_of_their_own(one: Identity | None, two: Identity | None) -> None:
     first, second = pair(one, two)
     assert first.derived(2, b"a use") == second.derived(1, b"a use") != first.derived(2, b"other")
-    assert first.of([1, 2]) == second.of([1, 2])
+    assert first.keys_of([1, 2]) == second.keys_of([1, 2])
     sealed = first.seal(2, b"context", b"text")
     assert second.unseal(1, b"context", sealed) == b"text"
     for bad in (sealed[:-1], sealed[:5], b"", sealed[:-1] + bytes([sealed[-1] ^ 1])):
@@ -80,16 +81,16 @@ def test_the_server_cannot_put_its_own_key_in_between(caplog: pytest.LogCaptureF
     """It can only take keys that a worker's certificate has signed for this run and these ranks."""
     found = hosts(alice=ALICE, bob=BOB)
     (alice, _), (_, bobs) = found["alice"], found["bob"]
-    own = HostKeys([2], None).begin(RUN)
+    own = HostKeys([2], None).make_key(RUN)
     other_run = run_digest({"run": "digits", "generation": 2}, {"seed": 0})
     lies: dict[str, dict[str, Any]] = {
         "its certificate does not count": own,
         "the signature is not that of its certificate": {**bobs, "key": own["key"]},
-        "is that of a server, not of a worker": HostKeys([2], SERVER).begin(RUN),
-        "names no role, as that of a worker does": HostKeys([2], SHARED).begin(RUN),
-        "names rank 3, not 2": HostKeys([2], CARA).begin(RUN),
-        "certificate does not count": HostKeys([2], issued(ANOTHER)).begin(RUN),
-        "signature is not": HostKeys([2], BOB).begin(other_run),
+        "is that of a server, not of a worker": HostKeys([2], SERVER).make_key(RUN),
+        "names no role, as that of a worker does": HostKeys([2], SHARED).make_key(RUN),
+        "names rank 3, not 2": HostKeys([2], CARA).make_key(RUN),
+        "certificate does not count": HostKeys([2], issued(ANOTHER)).make_key(RUN),
+        "signature is not": HostKeys([2], BOB).make_key(other_run),
         "is refused: ": {**bobs, "key": "00" * 32},
         "it is written otherwise": {**bobs, "key": with_another_bit(bobs["key"])},
     }
@@ -127,9 +128,9 @@ def test_two_hosts_of_a_sum_have_two_certificates() -> None:
     found = hosts(alice=ALICE, twin=twin, other=twin)
     alice = found["alice"][0]
     alice.learn([found["twin"][1], found["other"][1]])
-    assert alice.of([1, 2])
+    assert alice.keys_of([1, 2])
     with pytest.raises(NotMasked, match="two with the same key or certificate"):
-        alice.of([1, 2, 3])
+        alice.keys_of([1, 2, 3])
 
 
 @claim("keys-checked", "Two hosts in one sum have different certificates.")
@@ -138,11 +139,11 @@ def test_one_certificate_signed_twice_is_one() -> None:
     eve = issued(AUTHORITY, "worker")
     twin = replace(eve, certificate=signed_otherwise(eve.certificate))
     alice = HostKeys([1], issued(AUTHORITY, "worker", 1))
-    alice.begin(RUN)
-    alice.learn([HostKeys([2], eve).begin(RUN), HostKeys([3], twin).begin(RUN)])
+    alice.make_key(RUN)
+    alice.learn([HostKeys([2], eve).make_key(RUN), HostKeys([3], twin).make_key(RUN)])
     assert twin.certificate != eve.certificate
     with pytest.raises(NotMasked, match="two with the same key or certificate"):
-        alice.of([1, 2, 3])
+        alice.keys_of([1, 2, 3])
 
 
 def signed_otherwise(pem: bytes) -> bytes:
@@ -158,11 +159,11 @@ def signed_otherwise(pem: bytes) -> bytes:
 
 def test_one_key_for_two_hosts_is_refused() -> None:
     keys = HostKeys([1])
-    keys.begin(RUN)
-    told = HostKeys([2]).begin(RUN)
+    keys.make_key(RUN)
+    told = HostKeys([2]).make_key(RUN)
     keys.learn([told, {**told, "workers": [3]}])
     with pytest.raises(NotMasked, match="two with the same key"):
-        keys.of([1, 2, 3])
+        keys.keys_of([1, 2, 3])
 
 
 STATE: dict[str, Tensor] = {
@@ -208,7 +209,7 @@ def test_a_partner_that_seals_no_message_gives_nothing(text: bytes) -> None:
         two.unseal_message(1, "SWAP", 5, torch.tensor(list(sealed), dtype=torch.uint8))
 
 
-quick = settings(deadline=None, max_examples=40)
+quick = settings(deadline=None, max_examples=examples(16))
 bytes_of_secrets = st.binary(min_size=32, max_size=32)
 
 
@@ -279,7 +280,7 @@ def all_masked(addends: list[Tensor]) -> tuple[list[Tensor], list[Limbs]]:
     return sent, own
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.lists(st.integers(-(2**62), 2**62), min_size=3, max_size=5))
 def test_the_sum_of_all_is_exact(values: list[int]) -> None:
     addends = [torch.tensor([value, -value, 0]) for value in values]

@@ -16,6 +16,7 @@ from mdgan.gan.exact_sum import FEEDBACK, STEPS_PER_UNIT
 from mdgan.messages import Kind, Message
 from mdgan.privacy.masks import PRIME, threshold
 from tests.claims.registry import claim
+from tests.marks import examples
 from tests.unit.engine.secure import FORM, RUN, Hosts
 
 ZEROS = torch.zeros(2, 3)
@@ -48,7 +49,7 @@ def test_the_sum_is_that_of_plain_answers_bit_for_bit() -> None:
     assert (total[-2:] / LOSS_STEPS).tolist() == [2.0, 10.0]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.data())
 @claim("two-thirds", "A sum is of t = ⌊2n/3⌋ + 1 of its n hosts or more, at least three")
 def test_whoever_drops_out_and_when_the_sum_is_that_of_the_survivors(data: st.DataObject) -> None:
@@ -133,6 +134,19 @@ def test_an_answer_that_would_be_the_same_is_not_given_for_a_second_sum() -> Non
         hosts.masks[1].begin(run)
         with pytest.raises(NotMasked, match="asks for iteration 5 again"):
             hosts.answer(1, ZEROS, hosts.question(3))
+
+
+@claim("no-same-answer-twice", "Clients that would answer exactly the same refuse")
+def test_who_tells_one_sum_is_in_no_second_one_of_a_later_iteration() -> None:
+    """It would answer the same: without one host the second time, the difference is its answer."""
+    hosts = Hosts(5, tells_once=True)
+    for host in hosts.parties:
+        hosts.answer(host, ZEROS)
+    for host in hosts.parties:
+        hosts.reveal(host, hosts.parties)
+    later = hosts.question(2, parties={"0": [1, 2, 3, 4]}, iteration=6)
+    with pytest.raises(NotMasked, match="asks for iteration 6 again, of which it may have a sum"):
+        hosts.answer(1, ZEROS, later)
 
 
 @claim(

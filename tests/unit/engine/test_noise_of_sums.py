@@ -1,9 +1,21 @@
 """Of whose noise a host counts on in a sum, and which sums it therefore helps with."""
 
-import pytest
+from collections.abc import Mapping
+from math import nan
 
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.engine.counting import counts_form, read_counts
+from mdgan.engine.host.encoding import HostEncoding
 from mdgan.engine.host_keys import HostKeys, NotMasked
+from mdgan.engine.stages.mask import read_masked
+from mdgan.messages import Kind, Message
+from mdgan.privacy.noise import with_noise
 from mdgan.privacy.shared_noise import NoiseSharing
+from mdgan.samples.table.kind import TableKind
+from mdgan.samples.table.schema import Schema, WholeColumn
 from tests.claims.registry import claim
 from tests.unit.credentials.test_signing import ANOTHER, AUTHORITY, issued
 from tests.unit.engine.secure import RUN, Hosts
@@ -93,6 +105,59 @@ def test_a_certificate_of_another_authority_shares_no_noise() -> None:
     assert not hosts.answer(1, ZEROS).tensors
 
 
+KIND = TableKind(Schema(columns=(WholeColumn(name="age", low=0, high=200),)))
+
+
+@claim("counts-shared", "Counts of tables share it in the same way, whatever trains.")
+@pytest.mark.parametrize("number", [4, 5])
+def test_counts_take_the_noise_of_all_though_answers_have_all_of_it(number: int) -> None:
+    """Noisy counts add up on their lattice, exactly."""
+    hosts = Hosts(4, sharing=NoiseSharing(number, counts_alone=True))
+    hosts.parties = [1, 2, 3]
+    assert hosts.answer(1, ZEROS).tensors
+    hosts = Hosts(4, sharing=NoiseSharing(number, counts_alone=True))
+    form, told = counts_form(KIND, noisy=True), dict[int, Tensor]()
+    question = Message(Kind.ASKCOUNTS, 1, {**hosts.question().fields, "least_noise": 3.0})
+    for host, mask in hosts.masks.items():
+
+        def count(parts: Mapping[int, float], host: int = host) -> dict[int, Tensor]:
+            assert parts[host] == pytest.approx(1 / 2)
+            sums = KIND.noisy_form(torch.full((KIND.num_counts,), host)).double()
+            told[host] = with_noise(sums, KIND.num_histograms**0.5, 1.5, bytes(32))
+            return {host: told[host]}
+
+        encoding = HostEncoding(KIND, count, noisy=True, noises={host: 3.0})
+        if number > len(hosts.masks):
+            with pytest.raises(NotMasked, match="all but 4 of the 5 workers that share the noise"):
+                encoding.answer(question, mask)
+            return
+        answer = read_masked(encoding.answer(question, mask), form, {0: hosts.parties})
+        assert isinstance(answer, dict)
+        hosts.sent[host] = answer[0]
+    total = hosts.total(hosts.parties)
+    assert total is not None
+    assert torch.equal(total[:-2] / form.arithmetic.scale, torch.stack([*told.values()]).sum(0))
+
+
+@pytest.mark.parametrize(
+    ("noisy", "given"),
+    [
+        (True, torch.zeros(KIND.num_noisy_counts, dtype=torch.int64)),
+        (True, torch.zeros(KIND.num_counts, dtype=torch.float64)),
+        (True, torch.full((KIND.num_noisy_counts,), nan, dtype=torch.float64)),
+        (True, torch.full((KIND.num_noisy_counts,), 1e15, dtype=torch.float64)),
+        (False, torch.full((KIND.num_counts,), -1)),
+        (False, torch.full((KIND.num_counts,), 1 << 50)),
+    ],
+)
+def test_counts_that_no_rows_have_are_refused(noisy: bool, given: Tensor) -> None:
+    form = counts_form(KIND, noisy=noisy)
+    with pytest.raises(ValueError, match="counts"):
+        read_counts(Message(Kind.COUNTS, 1, tensors={"counts": given}), form)
+    fits = torch.zeros(form.shape, dtype=torch.float64 if noisy else torch.int64)
+    assert not read_counts(Message(Kind.COUNTS, 1, tensors={"counts": fits}), form).any()
+
+
 @claim(
     "noise-that-is-counted-on", "no fewer may survive than the host has counted on when it answered"
 )
@@ -110,7 +175,7 @@ def test_noise_that_was_left_out_is_not_made_up_for_by_keys_that_are_told_later(
         hosts = Hosts(5, sharing=sharing, certificates=certificates)
         for host in hosts.parties[:4]:
             hosts.answer(host, ZEROS)
-        liar = HostKeys([4, 5], certificates[4]).begin(RUN)
+        liar = HostKeys([4, 5], certificates[4]).make_key(RUN)
         hosts.masks[1].keys.learn([liar, {**hosts.keys[5], "signature": "00"}])
         with pytest.raises(NotMasked, match=lacks):
             hosts.confirm(1, [1, 2, 3, 4])

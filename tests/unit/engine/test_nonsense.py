@@ -15,6 +15,7 @@ from mdgan.engine.channel import Channel
 from mdgan.engine.server.scoring import ScorerLink
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Received
+from tests.marks import examples
 from tests.processes import wait_until
 from tests.toy_family import ANSWER, ASK
 from tests.unit.engine.learners import make_worker
@@ -23,7 +24,9 @@ from tests.unit.engine.stage import Stage
 
 MakeStage = Callable[..., Stage]
 thorough = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=examples(24),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 HONEST, LIAR, TAKER = 1, 2, 3
 

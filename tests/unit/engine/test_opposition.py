@@ -50,26 +50,33 @@ class Game:
         return found if lie is None else found | {LIAR: lie(found[LIAR], i)}
 
 
-def swap_if_due(opposition: Opposition, i: int) -> None:
-    """All workers swap every 15 iterations."""
-    if i % 15 == 14:
+def swap_if_due(opposition: Opposition, i: int, interval: int = 15) -> None:
+    """All workers swap every so many iterations."""
+    if i % interval == interval - 1:
         opposition.note_takers(HOST_OF)
 
 
 def played(
-    lie: Lie | None, *, num_workers: int = 10, agreement: float = 1.0, iterations: int = 300
+    lie: Lie | None,
+    *,
+    num_workers: int = 10,
+    agreement: float = 1.0,
+    iterations: int = 300,
+    swap_interval: int = 15,
 ) -> Opposition:
     game, opposition = Game(num_workers, agreement), Opposition()
     for i in range(iterations):
         opposition.look(game.feedbacks(i, lie), (), HOST_OF)
-        swap_if_due(opposition, i)
+        swap_if_due(opposition, i, swap_interval)
     return opposition
 
 
-@pytest.mark.parametrize("num_workers", [5, 10])
+@pytest.mark.parametrize(("num_workers", "swap_interval"), [(5, 15), (10, 15), (10, 2), (10, 1)])
 @pytest.mark.parametrize("lie", LIES)
-def test_who_opposes_the_others_is_found_and_no_other_one(lie: str, num_workers: int) -> None:
-    found = played(LIES[lie], num_workers=num_workers)
+def test_who_opposes_the_others_is_found_and_no_other_one(
+    lie: str, num_workers: int, swap_interval: int
+) -> None:
+    found = played(LIES[lie], num_workers=num_workers, swap_interval=swap_interval)
     assert found.guilty == found.left_out == {LIAR}
     assert max(score for n, score in found.scores.items() if n != LIAR) < GUILTY / 2
 

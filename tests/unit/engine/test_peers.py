@@ -121,13 +121,13 @@ def refuse(peers: Peers, worker: int) -> None:
 def test_everything_is_counted_by_worker() -> None:
     notes = Notes()
     peers, _ = joined(4, 1, 2, notes=notes)
-    peers.answered([1, 2])
-    peers.answered([2])
-    peers.late(3, [1])
+    peers.attendance.answered([1, 2])
+    peers.attendance.answered([2])
+    peers.attendance.late(3, [1])
     peers.at(4)
     refuse(peers, 2)
     peers.lose(1, "gone")
-    peers.tell_counts(5)
+    peers.attendance.tell_counts(5)
     (counts,) = notes.events("attendance")
     assert counts["workers"] == {
         "1": {"answered": 1, "late": 1, "lost": 1},
@@ -169,11 +169,11 @@ def test_who_has_used_up_its_strikes_is_shut_out_excused_before_or_not() -> None
 def test_a_short_delay_is_recorded_and_not_told(clock: Clock) -> None:
     notes = Notes()
     peers, _ = joined(4, 1, 2, notes=notes)
-    peers.late(3, [1, 2])
+    peers.attendance.late(3, [1, 2])
     clock.now += 0.5
-    peers.tell_of_absent()
+    peers.attendance.tell_of_absent()
     peers.at(5)
-    peers.back([1])
+    peers.attendance.back([1])
     assert not notes.lines
     (back,) = notes.events("back")
     assert (back["workers"], back["missed"], back["late_seconds"]) == ([1], 2, 0.5)
@@ -182,16 +182,16 @@ def test_a_short_delay_is_recorded_and_not_told(clock: Clock) -> None:
 def test_a_long_delay_is_told_once_and_so_is_its_end(clock: Clock) -> None:
     notes = Notes()
     peers, _ = joined(4, 1, 2, notes=notes)
-    peers.late(3, [1])
+    peers.attendance.late(3, [1])
     clock.now += 1.5
-    peers.tell_of_absent()
-    peers.tell_of_absent()
+    peers.attendance.tell_of_absent()
+    peers.attendance.tell_of_absent()
     peers.at(40)
-    peers.back([1])
-    peers.tell_of_absent()
-    peers.late(41, [1])
+    peers.attendance.back([1])
+    peers.attendance.tell_of_absent()
+    peers.attendance.late(41, [1])
     clock.now += 0.5
-    peers.back([1])
+    peers.attendance.back([1])
     assert notes.lines == [
         "rank 1 has not answered since iteration 3; training goes on without it",
         "rank 1 answers again; it missed 37 iterations",
@@ -202,7 +202,7 @@ def test_a_long_delay_is_told_once_and_so_is_its_end(clock: Clock) -> None:
 def test_a_late_worker_that_goes_is_no_longer_missed(clock: Clock, how: str) -> None:
     notes = Notes()
     peers, _ = joined(4, 1, 2, notes=notes)
-    peers.late(3, [1, 2])
+    peers.attendance.late(3, [1, 2])
     if how == "lost":
         peers.lose(1, "gone")
     elif how == "left":
@@ -211,7 +211,7 @@ def test_a_late_worker_that_goes_is_no_longer_missed(clock: Clock, how: str) -> 
         peers.shut_out(1, "it lies")
     assert peers.losses_to_handle()
     clock.now += 1.5
-    peers.tell_of_absent()
+    peers.attendance.tell_of_absent()
     told = [line for line in notes.lines if "has not answered" in line]
     assert len(told) == 1
     assert told[0].startswith("rank 2 ")

@@ -105,7 +105,7 @@ class Bench:
     def train(self, first: int, last: int) -> None:
         """The server is done with some iterations."""
         for i in range(first, last + 1):
-            self.scoring.after(i - 1, i, GENERATOR)
+            self.scoring.score_after(i - 1, i, GENERATOR)
 
     def tell(self, host: int, tensors: Mapping[str, Tensor], reason: str = "") -> None:
         """A host tells of its data, which it is asked for first."""

@@ -160,7 +160,7 @@ def test_a_newcomer_with_no_key_of_its_own_is_refused(
     with secure(tmp_path, 4, 1) as (stage, hosts):
         all_answer(hosts.values())
         newcomer = Masking(stage.network, 5)
-        own = HostKeys([5]).begin(run_digest(newcomer.welcome, IDENTITY))
+        own = HostKeys([5]).make_key(run_digest(newcomer.welcome, IDENTITY))
         newcomer.link.send(messages.ready(0, [5], None, {**own, "key": change(hosts[1].key)}))
         assert newcomer.lost()
         all_reveal(hosts.values())

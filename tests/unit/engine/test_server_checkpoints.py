@@ -53,7 +53,7 @@ def write(made: Stage, host: Played, iteration: int, folder: Path | None = None)
     place = folder or made.checkpoints.folder_of(iteration)
     files = {n: write_state(place, worker_file(n), state_of(n)) for n in host.workers}
     records = {worker: stored.as_record() for worker, stored in files.items()}
-    made.saving.note(host.number, messages.checkpointed(iteration, records))
+    made.saving.note_written(host.number, messages.checkpointed(iteration, records))
     return files[host.number]
 
 
@@ -233,7 +233,7 @@ def test_a_host_that_cannot_write_is_left_out(stage: MakeStage, cause: str) -> N
         made.peers.lose(2, cause)
         made.saving.on_lost()
     else:
-        made.saving.note(2, messages.checkpointed(5, {}, cause))
+        made.saving.note_written(2, messages.checkpointed(5, {}, cause))
     assert made.wait_for_checkpoint(5).workers == (1,)
     told = [(5, f"a worker could not write its checkpoint: {cause}")]
     assert unsaved(made) == ([] if cause == "it is gone" else told)

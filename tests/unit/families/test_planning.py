@@ -19,6 +19,7 @@ from mdgan.gan.build import build_model, num_parameters
 from mdgan.launch.models import models_of
 from mdgan.plan.layout import consecutive
 from mdgan.records.rows import InSlot, Placed
+from mdgan.spelling import spelled
 
 # MD-GAN.
 
@@ -244,7 +245,7 @@ def test_one_line_says_what_trains(changes: dict[str, Any], said: str) -> None:
     given = {"world_size": 11, "batch_size": 10, "iterations": 1000, **changes}
     settings = MDGANSettings.read(given)
     kappa = settings.batches.kappa_for()
-    line = in_words(settings, SwapRhythm(50, 50, 50), kappa)
+    line = spelled(in_words(settings, SwapRhythm(50, 50, 50), kappa))
     assert line.startswith("MD-GAN (Hardy et al. 2019): κ = ")
     assert said in line
 
@@ -263,7 +264,8 @@ def test_the_line_says_why_swaps_come_as_often_as_they_do(
     rhythm: tuple[int, int, int], said: str
 ) -> None:
     settings = MDGANSettings.read({"world_size": 11})
-    assert f"10 workers, pairs swap {said}" in in_words(settings, SwapRhythm(*rhythm), 3)
+    line = spelled(in_words(settings, SwapRhythm(*rhythm), 3))
+    assert f"10 workers, pairs swap {said}" in line
 
 
 def test_one_worker_is_told_of_no_rhythm() -> None:

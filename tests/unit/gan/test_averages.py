@@ -15,6 +15,7 @@ from mdgan.gan.average import GeneratorAverage
 from mdgan.gan.exact_sum import FEEDBACK, STEPS_PER_UNIT, PartialSum, average, weighted_sum
 from mdgan.gan.regularizers.contract import regularized
 from mdgan.gan.regularizers.spectral_norm import SpectralNorm
+from tests.marks import examples
 from tests.unit.gan.small import Z_DIM, equal_bits, make_generator, same_bits
 
 
@@ -100,7 +101,7 @@ def test_spectral_norm_holds_for_the_average_too() -> None:
 # Models of clients.
 
 
-thorough = settings(deadline=None, max_examples=150)
+thorough = settings(deadline=None, max_examples=examples(60))
 COST = Fraction(1, 3 * 10**13)
 """What rounding may cost, by the module's description."""
 LENGTH = 7

@@ -9,9 +9,10 @@ from torch import Tensor
 from mdgan.gan.codec_form import CODEC_FORMS, parse_codec
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.exact_sum import FEEDBACK, put_together
+from tests.marks import examples
 
 SHAPE = (3, 2, 4, 5)
-quick = settings(deadline=None, max_examples=80)
+quick = settings(deadline=None, max_examples=examples(32))
 seeds = st.integers(0, 2**31)
 scales = st.sampled_from([1e-30, 1e-8, 1e-4, 1.0, 1e6])
 

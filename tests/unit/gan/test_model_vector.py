@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mdgan.gan.model_vector import BLOCK, ModelVector
+from tests.marks import examples
 from tests.unit.gan.small import (
     BATCH_SIZE,
     Z_DIM,
@@ -19,7 +20,7 @@ from tests.unit.gan.small import (
     same_bits,
 )
 
-quick = settings(deadline=None, max_examples=100)
+quick = settings(deadline=None, max_examples=examples(40))
 STRANGE = [float("nan"), float("inf"), float("-inf"), -0.0, 1e-45, 3.4028234e38]
 
 

@@ -245,7 +245,7 @@ def test_pieces_are_the_samples_in_order() -> None:
 
 
 def refreshed(generator: nn.Module, discriminator: nn.Module, iteration: int = 7) -> list[Tensor]:
-    refresh_buffers(generator, discriminator, small.Z_DIM, 64, 0, iteration)
+    refresh_buffers(generator, discriminator, iteration, z_dim=small.Z_DIM, batch_size=64, seed=0)
     return [b.clone() for model in (generator, discriminator) for b in model.buffers()]
 
 

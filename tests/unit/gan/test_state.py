@@ -18,6 +18,7 @@ from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.model_state import part_of
 from mdgan.gan.randomness import RandomState
 from mdgan.gan.settings import resolve_kappa
+from tests.marks import examples
 from tests.unit.gan import small
 from tests.unit.gan.small import (
     CPU,
@@ -45,7 +46,7 @@ def make_run(kappa: int = 2, local_steps: int = 1) -> Run:
     return Run(make, kappa=kappa, swaps=(2, 5))
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=examples(4))
 @given(
     kappa=st.integers(1, 3),
     local_steps=st.integers(1, 3),

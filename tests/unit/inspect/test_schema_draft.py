@@ -141,7 +141,7 @@ def different(begin: str) -> list[str]:
         ("patient_id", different("p"), "is called id and has many different values"),
         ("patientID", different("7"), "is called id and has many different values"),
         ("E-mail", some("a@b.c", "d@e.f"), "is called mail, which names a person"),
-        ("surname", different("Miller "), "is called surname and has many different values"),
+        ("surname", different("Miller "), "is called surname, which names a person"),
         ("who", different("Miller "), "has another text in nearly every row: names, keys or prose"),
         ("why", some("he said " * 9, "she said " * 9), "has long texts: prose"),
         ("row", range(1, NUM_ROWS + 1), "numbers the rows one after the other, like a key"),
@@ -154,7 +154,7 @@ def different(begin: str) -> list[str]:
         ("empty", some("", "NA"), "has no value in any row"),
         (
             "seen",
-            some("1/2/2020", "13/2/2020"),
+            some("1/2/2020", "3/2/2020"),
             "has dates like '1/2/2020', where day and month may be taken for each other; write "
             "2024-12-31",
         ),
@@ -165,10 +165,16 @@ def different(begin: str) -> list[str]:
         ),
         (
             "lab",
-            [*PARTS[1:], ">100"],
-            "has numbers, but in 1 row others, such as '>100'; correct or empty those",
+            [*PARTS[1:], "high"],
+            "has numbers, but in 1 row others, such as 'high' (row 401 of site-1.csv); correct or "
+            "empty those",
         ),
-        ("odd", some("a", "b\x1b[2J"), "has characters that cannot be printed, in 'b?[2J'"),
+        (
+            "odd",
+            some("a", "b\x1b[2J"),
+            "has characters that cannot be printed, in 'b?[2J' (row 3 of site-1.csv); it has "
+            "U+001B",
+        ),
     ],
 )
 def test_what_is_left_out(name: str, values: Sequence[object], says: str, tmp_path: Path) -> None:
@@ -294,3 +300,17 @@ def test_a_single_early_or_late_date_is_named(day: str, tmp_path: Path) -> None:
 def test_equal_rows_are_counted(tmp_path: Path) -> None:
     (told,) = drafted(tmp_path, {"x": [*range(NUM_ROWS - 10), *[5] * 10]}).warnings
     assert told.startswith("9 rows equal others; with differential privacy equal rows count as one")
+
+
+def test_files_of_a_folder_may_lack_columns_but_spell_them_alike(tmp_path: Path) -> None:
+    rows = "".join(f"{20 + n % 40},{'FM'[n % 2]},{n % 7}.5\n" for n in range(60))
+    (tmp_path / "a.csv").write_text("age,sex,dose\n" + rows)
+    short = "".join(f"{20 + n % 40},{'FM'[n % 2]}\n" for n in range(40))
+    (tmp_path / "b.csv").write_text("age,sex\n" + short)
+    found = draft(tmp_path)
+    assert found.num_rows == 100
+    assert [column.may_be_missing for column in found.schema.columns] == [False, False, True]
+    assert "dose: is missing in 1 of 2 files (b.csv)" in found.warnings
+    (tmp_path / "b.csv").write_text("Age,sex\n" + short)
+    with pytest.raises(BadInput, match="columns age and Age differ by case alone; name them alike"):
+        draft(tmp_path)

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 import mdgan
 from mdgan.data import dataset_file
 from mdgan.interface.dataset_text import dataset_text, samples_of
-from mdgan.interface.place import GivenObjects, place
+from mdgan.interface.place import GivenObjects, placed_objects
 from mdgan.models.check import check_models
 from tests.processes import environment
 
@@ -55,10 +55,11 @@ def discriminator() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(8, 1))
 
 
-def test_what_a_private_run_keeps_does_not_depend_on_what_samples_show(tmp_path: Path) -> None:
+def test_what_a_private_run_keeps_does_not_depend_on_what_samples_show() -> None:
     def kept(given: dict[str, Any], samples: Tensor) -> str:
-        place(tmp_path, given, GivenObjects(mdgan.Data(samples), generator, discriminator, 5))
-        return (tmp_path / "own.py").read_text()
+        objects = GivenObjects(mdgan.Data(samples), generator, discriminator, 5)
+        with placed_objects(given, objects) as placed:
+            return Path(placed.settings["datasets_dir"], "own.py").read_text()
 
     for given in ({"dp_noise": 1.0}, {"dp_epsilon": 8.0}):
         assert kept(given, FLOATS) == kept(given, -FLOATS)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from mdgan.interface.source import text_defining
+from mdgan.interface.dataset_text import text_defining
 from tests.processes import environment
 
 SCRIPT = """
 import math as mathematics
 from fractions import Fraction
 
-from mdgan.interface.source import text_defining
+from mdgan.interface.dataset_text import text_defining
 
 WIDTH, SCALES = 3, (Fraction(1, 2) < 1, 2.5, "a")
 run = object()  # cannot be written down; only a local variable has the same name

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch import faults as module
-from mdgan.launch import prepare
+from mdgan.launch import given as stages
 from mdgan.launch.faults import (
     FAULTS,
     SIGNALS,
@@ -26,6 +26,7 @@ from mdgan.launch.faults import (
     read_planned,
 )
 from mdgan.observe.tracer import OnPhase, Tracer
+from tests.marks import examples
 from tests.processes import run_here
 
 ALL_SERVER_PHASES, ALL_HOST_PHASES = registry.all_phases()
@@ -61,7 +62,7 @@ def some_fault(draw: st.DrawFn) -> Fault:
     return Fault(role, action, draw(st.sampled_from(phases)), draw(st.integers(0, 10**6)))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(8))
 @given(st.lists(some_fault(), max_size=5))
 def test_variables_say_what_they_were_given(faults: list[Fault]) -> None:
     read = read_planned(as_variables(faults, Path("/somewhere")))
@@ -172,7 +173,7 @@ def test_every_phase_is_entered(
         def on_phase(self, role: str) -> Callable[[str, int], None]:
             return lambda phase, _: entered.setdefault(role, set()).add(phase.replace(" ", "-"))
 
-    monkeypatch.setattr(prepare, "read_planned", Watching)
+    monkeypatch.setattr(stages, "read_planned", Watching)
     lengths = {"world_size": 3, "iterations": 8, "batch_size": 4, "checkpoint_interval": 4}
     chosen = registry.read_settings([{**given, **lengths}])
     (tmp_path / "given.json").write_text(json.dumps({**given, **lengths}))

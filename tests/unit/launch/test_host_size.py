@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdgan.data.dataset_file import load
-from mdgan.launch import host_size, machine
-from mdgan.launch.host_size import default_host_size, kept_size, size_for
-from mdgan.launch.models import models_of, settings_with_defaults
-from mdgan.launch.prepare import prepare
+from mdgan.launch import machine
+from mdgan.launch.checked import prepare
+from mdgan.launch.given import Given
+from mdgan.launch.machine import default_host_size, kept_size, size_for
+from mdgan.launch.models import models_of
 from mdgan.launch.settings import LaunchSettings
+from mdgan.launch.settled import default_settings, settings_with
 
 LITTLE = 1e6
 
@@ -48,14 +50,13 @@ def test_no_core_is_left_without_a_host(num_workers: int, cores: int) -> None:
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for module in (host_size, machine):
-        monkeypatch.setattr(module, "num_cores", lambda: 2)
+    monkeypatch.setattr(machine, "num_cores", lambda: 2)
 
 
 def chosen(**layer: Any) -> int:
     layer = {"world_size": 7, **layer}
     dataset = load("digits", None)
-    settings = settings_with_defaults([layer], dataset)
+    settings = settings_with([layer], default_settings([layer], dataset))
     return default_host_size(settings, LaunchSettings.read(layer), models_of(settings, dataset))
 
 
@@ -97,7 +98,7 @@ def test_each_has_its_own_where_that_could_matter_otherwise(name: str) -> None:
 def test_what_was_measured_here_counts_if_it_changes_no_bit(threads: int | str) -> None:
     layer = {"world_size": 7, "threads": threads, "local_steps": 1000}
     dataset = load("digits", None)
-    settings = settings_with_defaults([layer], dataset)
+    settings = settings_with([layer], default_settings([layer], dataset))
     models = models_of(settings, dataset)
     launch = LaunchSettings.read(layer)
     for measured in (3, 2, 6):
@@ -110,11 +111,10 @@ def test_one_host_with_more_threads_is_not_taken_over(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for module in (host_size, machine):
-        monkeypatch.setattr(module, "num_cores", lambda: 4)
+    monkeypatch.setattr(machine, "num_cores", lambda: 4)
     layer = {"world_size": 7}
     dataset = load("digits", None)
-    settings = settings_with_defaults([layer], dataset)
+    settings = settings_with([layer], default_settings([layer], dataset))
     models, launch = models_of(settings, dataset), LaunchSettings.read(layer)
     assert default_host_size(settings, launch, models) == 1
     kept_size(settings, launch, models.source).write(6)  # 4 // 2 processes: two threads
@@ -126,8 +126,8 @@ def test_a_run_has_its_processes_so_but_not_under_planned_faults(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     layer = {"world_size": 7, "iterations": 10}
-    prepared = prepare(layer)
+    prepared = prepare(Given([layer]))
     assert prepared.ranks.hosts == ((1, 2, 3), (4, 5, 6))
     assert prepared.config["workers_per_host"] is None, "a resumed run chooses anew"
     monkeypatch.setenv("MDGAN_FAULTS", "host-2:kill@swap:5")
-    assert prepare(layer).ranks.hosts == tuple((n,) for n in range(1, 7))
+    assert prepare(Given([layer])).ranks.hosts == tuple((n,) for n in range(1, 7))

@@ -18,8 +18,9 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.launch import links
 from mdgan.launch.addresses import Sockets, local_addresses, split
+from mdgan.launch.checked import Checked, prepare
+from mdgan.launch.given import Given
 from mdgan.launch.links import connector, open_server, place_for_others
-from mdgan.launch.prepare import Prepared, prepare
 from mdgan.launch.task import LaunchedTask
 from mdgan.messages import Message
 from mdgan.timeouts import Timeouts
@@ -57,8 +58,9 @@ def sockets(tmp_path: Path) -> Sockets:
     return Sockets(tmp_path, alone=True)
 
 
-def prepared(**settings: Any) -> Prepared:
-    return prepare({"world_size": 3, "iterations": 10, "eval_interval": 0, **settings})
+def prepared(**settings: Any) -> Checked:
+    small = {"world_size": 3, "iterations": 10, "eval_interval": 0}
+    return prepare(Given([{**small, **settings}]))
 
 
 def admit(_hello: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -77,12 +79,12 @@ class Linked:
         self.place = ""
         self.hosts: list[HostTransport] = []
 
-    def serve(self, made: Prepared, place: str) -> ServerTransport:
+    def serve(self, made: Checked, place: str) -> ServerTransport:
         opened = open_server(made, [place], admit, LIMITS)
         self.server, (self.place,) = opened, opened.places  # type: ignore[attr-defined] # gRPC's
         return opened
 
-    def join(self, made: Prepared, rank: int, sockets: Sockets | None = None) -> HostTransport:
+    def join(self, made: Checked, rank: int, sockets: Sockets | None = None) -> HostTransport:
         if sockets is None and made.task is None:
             address, port = split(self.place)
             made = replace(made, launch=made.launch.but(master_addr=address, master_port=port))
@@ -216,7 +218,7 @@ def test_hosts_listen_where_they_are_told_to(linked: Linked, shared: str) -> Non
     assert event.hello["listens"].startswith("127.0.0.1:")
 
 
-def cred(authority: Path, name: str, **settings: Any) -> Prepared:
+def cred(authority: Path, name: str, **settings: Any) -> Checked:
     here = {} if name == "main" else {"ranks": "1,2"}
     return prepared(credentials=str(authority / f"{name}.cred"), **here, **settings)
 
@@ -269,7 +271,7 @@ def task(port: int, *, store_is_up: bool = True, attempt: str = "0") -> Launched
     return LaunchedTask("torchrun", 0, 3, 3, 0, "127.0.0.1", port, store_is_up, attempt)
 
 
-def under_torchrun(port: int, **how: Any) -> Prepared:
+def under_torchrun(port: int, **how: Any) -> Checked:
     return replace(prepared(), task=task(port, **how))
 
 

@@ -9,18 +9,21 @@ import pytest
 import torch
 
 from mdgan.data.dataset_file import DatasetFile, load
+from mdgan.engine.host.held_samples import HeldSamples
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.build import build_model
 from mdgan.launch.budget_checks import check_budgets
+from mdgan.launch.checked import Checked, prepare
+from mdgan.launch.given import Given, known_settings
 from mdgan.launch.guests import of_the_run
-from mdgan.launch.models import models_of, settings_with_defaults, tried_models
-from mdgan.launch.prepare import prepare
-from mdgan.launch.privacy import flush_denormals
-from mdgan.launch.resolve import known_settings
+from mdgan.launch.machine import flush_denormals
+from mdgan.launch.models import models_of, tried_models
 from mdgan.launch.settings import LaunchSettings
+from mdgan.launch.settled import default_settings, settings_with
+from mdgan.spelling import spelled
 from tests.claims.registry import claim
 from tests.unit.data.bars import RECIPE, load_text
 from tests.unit.privacy.halves import make_shard
@@ -28,34 +31,58 @@ from tests.unit.privacy.halves import make_shard
 SMALL = {"world_size": 3, "iterations": 10, "eval_interval": 0, "batch_size": 8}
 
 
+def prepared(given: dict[str, Any]) -> Checked:
+    return prepare(Given([given]))
+
+
 def test_a_run_saves_all_settings_but_its_folder(tmp_path: Path) -> None:
-    prepared = prepare({**SMALL, "out": str(tmp_path / "run"), "threads": 1})
-    saved = json.loads(json.dumps(prepared.config))
+    run = prepared({**SMALL, "out": str(tmp_path / "run"), "threads": 1})
+    saved = json.loads(json.dumps(run.config))
     assert saved.keys() == (MDGANSettings.names() | LaunchSettings.names()) - {"out"}
-    assert registry.read_settings([saved]) == prepared.settings
+    assert registry.read_settings([saved]) == run.settings
     assert LaunchSettings.read(saved) == LaunchSettings(threads=1)
     assert not (tmp_path / "run").exists()
 
 
+def test_what_is_given_is_refused_before_the_dataset_file_is_executed_which_is_once(
+    tmp_path: Path,
+) -> None:
+    executed = tmp_path / "executed"
+    text = f"with open({str(executed)!r}, 'a') as file:\n    file.write('x')\n{RECIPE}"
+    (tmp_path / "bars.py").write_text(text + 'DEFAULTS = {"kappa": 1}\n', encoding="utf-8")
+    bars = {**SMALL, "batch_size": 4, "dataset": "bars", "datasets_dir": str(tmp_path)}
+    for wrong, refusal in (
+        ({"batch_size": 0}, "--batch-size 0: must be at least 1"),
+        ({"swap_interval": 3, "swap_epochs": 1.0}, "give one of them"),
+        ({"round_iterations": 2}, "--round-iterations 2: mdgan has no use for it"),
+    ):
+        with pytest.raises(BadInput, match=refusal):
+            prepared({**bars, **wrong})
+    assert not executed.exists()
+    assert prepared(bars).config["kappa"] == 1
+    assert executed.read_text() == "x"
+
+
 def test_what_must_be_equal_on_every_rank_is_what_decides_the_result() -> None:
-    one, other = (prepare({**SMALL, **own}) for own in ({"threads": 1}, {"strikes": 9}))
+    one, other = (prepared({**SMALL, **own}) for own in ({"threads": 1}, {"strikes": 9}))
     assert one.identity == other.identity
-    assert one.identity != prepare({**SMALL, "seed": 1}).identity
+    assert one.identity != prepared({**SMALL, "seed": 1}).identity
     assert one.identity.keys() >= {"version", "seed", "batch_size", "dataset_sha256", "extractor"}
     assert not one.identity.keys() & LaunchSettings.names()
 
 
 def test_the_baseline_holds_all_data() -> None:
-    prepared = prepare({**SMALL, "algorithm": "standalone"})
-    (source, indices) = prepared.holdings[1]
+    run = prepared({**SMALL, "algorithm": "standalone"})
+    (source, indices) = run.holdings[1]
     assert len(indices) == len(source)
-    assert list(prepared.holdings) == [1]
+    assert list(run.holdings) == [1]
 
 
 def test_threads_that_have_nothing_to_read_are_told() -> None:
-    (line,) = prepare({**SMALL, "data_threads": 4}).warnings
-    assert line.startswith("--set data_threads=4: --dataset digits reads nothing when it is drawn")
-    assert prepare(SMALL).warnings == ()
+    (line,) = prepared({**SMALL, "data_threads": 4}).warnings
+    said = "--set data_threads=4: --dataset digits reads nothing when it is drawn"
+    assert spelled(line).startswith(said)
+    assert prepared(SMALL).warnings == ()
 
 
 @claim(
@@ -72,11 +99,11 @@ def test_who_takes_part_with_neither_noise_nor_sums_is_told_whom_it_trusts(
         flags = {**flags, "dp_delta": 1e-4, "dp_ledger": str(tmp_path)}
     here = {**SMALL, **flags, "world_size": 4}
     far = {**here, "master_addr": "10.0.0.1", "insecure": True, "ranks": "2"}
-    said = [line for line in prepare(far).warnings if "reconstruct" in line]
+    said = [spelled(line) for line in prepared(far).warnings if "reconstruct" in line]
     assert [line.partition(":")[0] for line in said] == [
         "neither --dp-epsilon nor --secure-aggregation"
     ] * (not flags)
-    assert not any("reconstruct" in line for line in prepare(here).warnings)
+    assert not any("reconstruct" in line for line in prepared(here).warnings)
 
 
 @claim("host-settings", "A server sets no setting of a host's machine")
@@ -119,9 +146,9 @@ def test_a_delta_that_allows_to_give_samples_away_is_told_once(delta: float, ran
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     given = {"dp_noise": 2.0, "dp_delta": delta, "world_size": 3}
     shards = {1: make_shard(20), 2: make_shard(30)}
-    given_settings = MDGANSettings.read(given)
-    warnings = check_budgets(given_settings, shards, {}, DIGITS, serves=False)
-    said = [line for line in warnings if "--dp-delta" in line]
+    samples = HeldSamples(MDGANSettings.read(given), shards, {}, DIGITS)
+    warnings = check_budgets(samples, serves=False)
+    said = [line for line in map(spelled, warnings) if "--dp-delta" in line]
     assert len(said) == bool(rank)
     assert all(rank in line and "one of its 30 samples" in line for line in said)
 
@@ -136,7 +163,7 @@ DEFAULTS = {
 
 
 def settled(dataset: DatasetFile, *layers: dict[str, Any]) -> RunSettings:
-    return settings_with_defaults(layers, dataset)
+    return settings_with(layers, default_settings(layers, dataset))
 
 
 def refused(dataset: DatasetFile, **given: Any) -> str:

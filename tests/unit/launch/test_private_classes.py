@@ -1,6 +1,6 @@
 """Counts of classes with noise: what they are charged, how large the noise is, what they add up to.
 
-`families/federated` draws and weighs clients by them; `launch/privacy.py` makes them.
+`families/federated` draws and weighs clients by them; `HeldSamples` makes them.
 """
 
 import tempfile
@@ -18,23 +18,24 @@ from torch import Tensor
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
 from mdgan.engine.hello import make_hello
+from mdgan.engine.host.held_samples import HeldSamples, classes_of
 from mdgan.errors import BadInput
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.randomness import generator_for
 from mdgan.launch.budget_checks import check_budgets
-from mdgan.launch.privacy import classes_of, noisy_classes, open_budgets, planned_noise
 from mdgan.privacy import counts
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.planning import StepSchedule
 from tests.accounts import charges_in, spend_all
 from tests.claims.registry import claim
+from tests.marks import examples
 
 accountants: Any = pytest.importorskip("opacus.accountants", reason="pip install 'mdgan[privacy]'")
 gdp: Any = pytest.importorskip("opacus.accountants.analysis.gdp")
 
 DIGITS = load("digits", None)
 DELTA = 1e-4
-quick = settings(deadline=None, max_examples=12)
+quick = settings(deadline=None, max_examples=examples(4))
 
 
 class Site:
@@ -50,21 +51,23 @@ class Site:
         given |= {"algorithm": "fegan", "iterations": 20, "batch_size": 10, "world_size": 2}
         self.settings = FederatedSettings.read({"weighting": "kl", **given, **changes})
         self.shard = Shard(source, held, generator_for(0))
-        self.shards, self.contents = {1: self.shard}, {1: Contents.of(self.shard)}
+        contents = {1: Contents.of(self.shard)}
+        self.samples = HeldSamples(self.settings, {1: self.shard}, contents, DIGITS)
 
-    def classes(self, num_classes: int = 10) -> list[int]:
-        return noisy_classes(self.settings, self.shards, self.contents, num_classes)[1]
+    def classes(self) -> list[int]:
+        return self.samples.noisy_classes()[1]
 
     def noise(self, num_classes: int) -> Tensor:
         """What is added to the counts of each class."""
         counted = classes_of(self.shard, num_classes)
         schedule = StepSchedule.of_samples(1, len(self.shard), self.settings)
-        about: Any = {"schedule": schedule, "settings": self.settings, "held": self.contents[1]}
-        return counts.noisy_counts(counted, **about) - counted.counts
+        own, held = self.settings, self.samples.contents[1]
+        paid = counts.paid_counts(counted, schedule=schedule, settings=own, held=held)
+        return paid.tell() - counted.counts
 
     def spend_all(self) -> float:
         """ε once all steps of training are taken."""
-        (budget,) = open_budgets(self.settings, self.shards, self.contents).values()
+        (budget,) = self.samples.open_budgets().values()
         return spend_all(budget)
 
 
@@ -104,12 +107,13 @@ def test_the_same_counts_are_free_and_those_of_other_labels_are_not(tmp_path: Pa
     assert len(charges_in(tmp_path / "ledger")) == 1
     others = torch.arange(1438) % 3
     other = Site(tmp_path, SOME, others)
-    checked = other.settings, other.shards, other.contents, DIGITS
-    (said,) = [line for line in check_budgets(*checked, serves=False) if "these labels" in line]
+    warnings = check_budgets(other.samples, serves=False)
+    (said,) = [line for line in warnings if "these labels" in line]
     assert "spends anew" in said
     assert other.classes() != told
     assert len(charges_in(tmp_path / "ledger")) == 2
-    assert not [line for line in check_budgets(*checked, serves=False) if "these labels" in line]
+    warnings = check_budgets(other.samples, serves=False)
+    assert not [line for line in warnings if "these labels" in line]
 
 
 def test_what_is_left_pays_for_no_third_question(tmp_path: Path) -> None:
@@ -122,16 +126,15 @@ def test_what_is_left_pays_for_no_third_question(tmp_path: Path) -> None:
 @claim("dry-run", "It says how much noise a step would have beside the signal")
 def test_the_noise_that_is_planned_is_that_after_counts(tmp_path: Path) -> None:
     site = Site(tmp_path, SOME)
-    checked = site.settings, site.shards, site.contents, DIGITS
-    planned = planned_noise(*checked)
+    planned = site.samples.planned_noise()
     assert planned is not None
     assert not (tmp_path / "ledger").exists()
     site.classes()
-    (budget,) = open_budgets(*checked[:3]).values()
+    (budget,) = site.samples.open_budgets().values()
     budget.close()
     assert planned[1].noise == budget.noise
     without = Site(tmp_path, torch.arange(300, 600), weighting="uniform", sampling="random")
-    alone = planned_noise(without.settings, without.shards, without.contents, DIGITS)
+    alone = without.samples.planned_noise()
     assert alone is not None
     assert alone[1].noise < budget.noise
 
@@ -147,7 +150,7 @@ def test_counts_that_leave_nothing_for_training_spend_nothing(
 ) -> None:
     site = Site(tmp_path, SOME, **{"dp_epsilon": 4.3, **changes})
     with pytest.raises(BadInput, match=r"too small for counts .* and training after them"):
-        check_budgets(site.settings, site.shards, site.contents, DIGITS, serves=False)
+        check_budgets(site.samples, serves=False)
     assert not (tmp_path / "ledger").exists()
     with pytest.raises(BadInput, match=r"too small for counts .* and training after them"):
         site.classes()
@@ -159,8 +162,7 @@ def test_a_run_that_goes_on_says_that_it_counts_anew(tmp_path: Path) -> None:
     Site(tmp_path, SOME).classes()
     for lines, changes in enumerate[dict[str, Any]]([{}, {"dp_epsilon": 4.0}]):
         site = Site(tmp_path, SOME, **changes)
-        checked = site.settings, site.shards, site.contents, DIGITS
-        warnings = check_budgets(*checked, serves=False, goes_on=True)
+        warnings = check_budgets(site.samples, serves=False, goes_on=True)
         assert len([line for line in warnings if "with this noise yet" in line]) == lines
 
 
@@ -168,10 +170,10 @@ def test_what_is_left_after_new_counts_is_said(tmp_path: Path) -> None:
     Site(tmp_path, SOME).classes()
     Site(tmp_path, SOME).spend_all()
     site = Site(tmp_path, SOME, torch.arange(1438) % 3, dp_epsilon=4.0)
-    warnings = check_budgets(site.settings, site.shards, site.contents, DIGITS, serves=False)
+    warnings = check_budgets(site.samples, serves=False)
     (said,) = [line for line in warnings if "are left" in line]
     site.classes()
-    (budget,) = open_budgets(site.settings, site.shards, site.contents).values()
+    (budget,) = site.samples.open_budgets().values()
     budget.close()
     assert f"have spent 3 before; 20 steps with noise {budget.noise:.3g} are left" in said
 
@@ -267,12 +269,12 @@ def test_who_counts_with_noise_and_who_tells_the_server(
 
 def test_it_is_refused_where_k_is_not_known_or_nothing_can_be_added_up(tmp_path: Path) -> None:
     site = Site(tmp_path, SOME)
-    checked = site.settings, site.shards, site.contents
+    unknown, single = (replace(DIGITS, num_classes=number) for number in (None, 1))
     with pytest.raises(BadInput, match="does not say how many classes there are, two or more"):
-        check_budgets(*checked, replace(DIGITS, num_classes=None), serves=False)
+        check_budgets(replace(site.samples, dataset=unknown), serves=False)
     with pytest.raises(BadInput, match="two or more; add NUM_CLASSES"):
-        check_budgets(*checked, replace(DIGITS, num_classes=1), serves=False)
+        check_budgets(replace(site.samples, dataset=single), serves=False)
     by_prv = site.settings.but(dp_accountant="prv")
     with pytest.raises(BadInput, match="dp_accountant=prv: cannot add up what counts and train"):
-        check_budgets(by_prv, site.shards, site.contents, DIGITS, serves=False)
+        check_budgets(replace(site.samples, settings=by_prv), serves=False)
     assert not (tmp_path / "ledger").exists()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
+from mdgan.launch.given import Given
 from mdgan.launch.ranks import LocalRanks, local_ranks, parse_ranks
-from mdgan.launch.resolve import resolve
 from mdgan.launch.settings import LaunchSettings
 from mdgan.launch.task import (
     NEEDED,
@@ -23,8 +23,9 @@ from mdgan.launch.task import (
     task_of_torchrun,
     tasks_per_node,
 )
+from tests.marks import examples
 
-quick = settings(deadline=None, max_examples=150)
+quick = settings(deadline=None, max_examples=examples(60))
 TORCHRUN = {
     "RANK": "2",
     "WORLD_SIZE": "4",
@@ -322,22 +323,22 @@ def test_whatever_the_variables_hold_is_read_or_refused_in_one_line(
 def test_flags_that_contradict_slurm_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**SLURM, "SLURM_STEP_NODELIST": "localhost"}.items():
         monkeypatch.setenv(name, value)
-    resolved = resolve([{}], launcher="auto")
-    assert resolved.task is not None
-    assert resolved.settings.world_size == 4
-    assert resolve([{}]).task is None  # mdgan join, mdgan plan: each task is alone
+    named = Given([{}], launcher="auto").named()
+    assert named.task is not None
+    assert named.draft.world_size == 4
+    assert Given([{}]).named().task is None  # mdgan join, mdgan plan: each task is alone
     with pytest.raises(BadInput, match="--ranks 0: Slurm says which rank runs; leave it out"):
-        local_ranks(RunSettings(world_size=4), LaunchSettings(ranks="0"), resolved.task)
+        local_ranks(RunSettings(world_size=4), LaunchSettings(ranks="0"), named.task)
 
 
 def test_torchrun_within_a_step_of_slurm_starts_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4"}
     for name, value in {**SLURM, "SLURM_STEP_NODELIST": "localhost", **own}.items():
         monkeypatch.setenv(name, value)
-    found = resolve([{}], launcher="auto").task
+    found = Given([{}], launcher="auto").named().task
     assert found is not None
     assert (found.launcher, found.process, found.num_processes) == ("torchrun", 1, 3)
-    found = resolve([{}], launcher="slurm").task
+    found = Given([{}], launcher="slurm").named().task
     assert found is not None
     assert (found.launcher, found.process) == ("Slurm", 3)
 
@@ -349,7 +350,7 @@ def test_a_launcher_that_has_not_started_this_process_is_refused(
     for name in (*NEEDED, "RANK"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(BadInput, match=rf"--launcher {launcher}: .*start it with `\w+ "):
-        resolve([{}], launcher=launcher)  # type: ignore[arg-type] # one of the two
+        Given([{}], launcher=launcher).named()  # type: ignore[arg-type] # one of the two
 
 
 def stub_of_scontrol(folder: Path, says: str) -> None:

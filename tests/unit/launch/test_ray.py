@@ -14,6 +14,7 @@ from mdgan.launch import minder
 from mdgan.launch.minder import Minder
 from mdgan.launch.ray import no_room
 from mdgan.launch.task import read_resources
+from tests.marks import examples
 from tests.processes import REPOSITORY, run_here, wait_until
 
 
@@ -30,7 +31,7 @@ def test_resources_are_read(text: str | None, resources: dict[str, float]) -> No
     assert read_resources(text) == resources
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(32))
 @given(
     st.one_of(
         st.text(max_size=20),

@@ -1,50 +1,42 @@
 """What rows of a table have spent, whatever schemas, targets and persons are asked of them."""
 
-import random
 import sqlite3
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 import torch
 
-from mdgan.data.dataset_file import DatasetFile, load
-from mdgan.data.settings import DataSettings
-from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.gan.randomness import generator_for
-from mdgan.launch.budget_checks import check_budgets
-from mdgan.launch.privacy import counts_of, open_budgets
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import Ledger, look_up
 from mdgan.privacy.ledger_file import FILE, begun
 from mdgan.privacy.ledger_view import Plan
 from mdgan.samples.table.identity import canonical, contents_of_files
 from mdgan.samples.table.schema import (
-    AnyColumn,
     CategoryColumn,
     NumberColumn,
     Schema,
     WholeColumn,
     YesNoColumn,
-    schema_text,
 )
-from tests.accounts import charges_in, spend_all
+from tests.accounts import charges_in
 from tests.claims.registry import claim
+from tests.unit.launch.table_sites import (
+    AS_COLUMN,
+    BY_PATIENT,
+    COLUMNS,
+    PATIENT,
+    STUDY,
+    Site,
+    write_site,
+)
 
 pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
 
-COLUMNS: tuple[AnyColumn, ...] = (
-    WholeColumn(name="age", low=0, high=100),
-    NumberColumn(name="value", low=0, high=50, decimals=2),
-    CategoryColumn(name="sex", categories=("F", "M")),
-    YesNoColumn(name="ill"),
-)
-STUDY = Schema(columns=COLUMNS)
 VARIANTS = {
     "order": Schema(columns=COLUMNS[::-1]),
     "wider": Schema(columns=(WholeColumn(name="age", low=-5, high=130), *COLUMNS[1:])),
@@ -60,54 +52,6 @@ VARIANTS = {
     ),
     "independent": msgspec.structs.replace(STUDY, rows_are_independent=True),
 }
-
-
-def write_site(folder: Path, persons: int = 40, visits: int = 1, *, names: bool = False) -> Path:
-    draw, lines = random.Random(0), ["age,value,sex,ill" + ",patient" * names]
-    for person in range(persons):
-        for _ in range(visits):
-            value, sex, ill = (
-                f"{draw.gauss(10, 3):.2f}",
-                "FM"[person % 2],
-                "yes" if person % 3 else "no",
-            )
-            lines.append(f"{20 + person},{value},{sex},{ill}" + f",{person}" * names)
-    path = folder / ("named.csv" if names else "site.csv")
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def dataset_of(folder: Path, schema: Schema, target: str | None = None) -> DatasetFile:
-    path = folder / "study.json"
-    path.write_text(schema_text(schema))
-    given: dict[str, Any] = {"schema": str(path), "target": target}
-    return load("table", None).prepared(DataSettings.read({k: v for k, v in given.items() if v}))
-
-
-class Site:
-    """What a host of one worker does with a table before it trains."""
-
-    def __init__(self, folder: Path, data: Path, schema: Schema, **changes: Any) -> None:
-        target = changes.pop("target", None)
-        given = {"dp_epsilon": 3.0, "dp_delta": 1e-5, "dp_ledger": str(folder / "ledger")}
-        given |= {"iterations": 20, "batch_size": 10, "world_size": 2}
-        self.settings = MDGANSettings.read(given | changes)
-        self.dataset = dataset_of(folder, schema, target)
-        source = self.dataset.open(data)
-        self.shards = {1: Shard(source, torch.arange(len(source)), generator_for(0))}
-        self.contents = {1: Contents.of(self.shards[1])}
-
-    def warnings(self) -> list[str]:
-        of = self.settings, self.shards, self.contents, self.dataset
-        return check_budgets(*of, serves=False)
-
-    def counts(self) -> torch.Tensor:
-        return counts_of(self.settings, self.shards, self.contents, self.dataset.kind)[1]
-
-    def spend_all(self) -> float:
-        """ε once all steps of training are taken."""
-        (budget,) = open_budgets(self.settings, self.shards, self.contents).values()
-        return spend_all(budget)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -173,10 +117,10 @@ def test_so_many_questions_are_refused_before_they_are_told(tmp_path: Path) -> N
 )
 def test_persons_are_units_and_know_what_their_rows_have_spent(tmp_path: Path) -> None:
     named = msgspec.structs.replace(STUDY, person="patient")
-    site = Site(tmp_path, write_site(tmp_path, 20, 5, names=True), named)
-    assert len(site.contents[1].digests) == 20
+    site = Site(tmp_path, write_site(tmp_path, 40, 5, names=True), named)
+    assert len(site.contents[1].digests) == 40
     (said,) = [line for line in site.warnings() if "count as one" in line]
-    assert "those of rank 1 as 20, since 80 are further ones" in said
+    assert "those of rank 1 as 40, since 160 are further ones" in said
     site.counts()
     assert 2.9 < site.spend_all() <= 3
     # The same rows in a file without the column.
@@ -187,10 +131,7 @@ def test_persons_are_units_and_know_what_their_rows_have_spent(tmp_path: Path) -
         unnamed.counts()
 
 
-PATIENT = WholeColumn(name="patient", low=0, high=1000)
-AS_COLUMN = Schema(columns=(*COLUMNS, PATIENT))
 BY_AGE = Schema(columns=(*COLUMNS[1:], PATIENT), person="age")
-BY_PATIENT = msgspec.structs.replace(STUDY, person="patient")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +145,7 @@ BY_PATIENT = msgspec.structs.replace(STUDY, person="patient")
 def test_who_is_the_person_is_not_what_a_row_is(
     first: Schema, second: Schema, tmp_path: Path
 ) -> None:
-    site = write_site(tmp_path, 30, names=True)
+    site = write_site(tmp_path, names=True)
     before = Site(tmp_path, site, first)
     before.counts()
     assert 2.9 < before.spend_all() <= 3
@@ -221,7 +162,7 @@ def test_what_rows_spent_is_not_what_their_person_spent(tmp_path: Path) -> None:
 
 
 def test_new_rows_of_persons_are_remembered_although_the_run_goes_on(tmp_path: Path) -> None:
-    lines = write_site(tmp_path, 20, 2, names=True).read_text().splitlines()
+    lines = write_site(tmp_path, 40, 2, names=True).read_text().splitlines()
     path = tmp_path / "growing.csv"
     path.write_text("\n".join([lines[0], *lines[1::2]]))
     take(Site(tmp_path, path, BY_PATIENT), 5)
@@ -235,7 +176,7 @@ def test_new_rows_of_persons_are_remembered_although_the_run_goes_on(tmp_path: P
 
 def take(site: Site, steps: int) -> None:
     """Some steps of training, which keep to ε."""
-    (budget,) = open_budgets(site.settings, site.shards, site.contents).values()
+    (budget,) = site.samples.open_budgets().values()
     for _ in range(min(steps, budget.iterations_left)):
         budget.key("noise")
         budget.advance()
@@ -251,7 +192,7 @@ def take(site: Site, steps: int) -> None:
 )
 def test_a_plan_goes_on_only_while_it_fits_what_was_spent_elsewhere(tmp_path: Path) -> None:
     """Stopped under one name, spent under another, resumed."""
-    site = write_site(tmp_path, 30, names=True)
+    site = write_site(tmp_path, names=True)
     for schema, steps in ((BY_PATIENT, 5), (AS_COLUMN, 5), (BY_PATIENT, 5), (AS_COLUMN, 50)):
         take(Site(tmp_path, site, schema), steps)
     with pytest.raises(BadInput, match="have spent"):
@@ -259,16 +200,16 @@ def test_a_plan_goes_on_only_while_it_fits_what_was_spent_elsewhere(tmp_path: Pa
 
 
 def test_rows_that_spend_under_another_name_are_locked(tmp_path: Path) -> None:
-    site = write_site(tmp_path, 30, names=True)
+    site = write_site(tmp_path, names=True)
     first, second = Site(tmp_path, site, BY_PATIENT), Site(tmp_path, site, AS_COLUMN)
-    held = open_budgets(first.settings, first.shards, first.contents)
+    held = first.samples.open_budgets()
     with pytest.raises(BadInput, match="trains on some of these samples"):
-        open_budgets(second.settings, second.shards, second.contents)
+        second.samples.open_budgets()
     held[1].close()
 
 
 def test_rows_that_spent_without_a_person_have_spent_with_one(tmp_path: Path) -> None:
-    write_site(tmp_path, 20, names=True)
+    write_site(tmp_path, names=True)
     lines = (tmp_path / "named.csv").read_text().splitlines()
     (tmp_path / "site.csv").write_text("\n".join(line.rpartition(",")[0] for line in lines))
     first = Site(tmp_path, tmp_path / "site.csv", STUDY)
@@ -296,10 +237,10 @@ def test_a_file_whose_columns_changed_is_named(tmp_path: Path) -> None:
 def test_a_person_counts_once_in_each_histogram(tmp_path: Path) -> None:
     named = msgspec.structs.replace(STUDY, person="patient")
     site = Site(tmp_path, write_site(tmp_path, 20, 5, names=True), named, dp_noise=0.001)
-    site.settings = MDGANSettings.read(
-        {"dp_noise": 0.001, "dp_delta": 1e-5, "dp_ledger": str(tmp_path / "ledger")}
-    )
-    assert site.counts().sum() == 20 * site.dataset.kind.num_histograms
+    given = {"dp_noise": 0.001, "dp_delta": 1e-5, "dp_ledger": str(tmp_path / "ledger")}
+    site.samples = replace(site.samples, settings=MDGANSettings.read(given))
+    whole = site.counts().round()
+    assert whole.sum() == 20 * site.dataset.kind.num_histograms
 
 
 @claim("version-2", "Ledgers of version 2 know rows by what the schema of then made of them")

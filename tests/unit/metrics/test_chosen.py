@@ -118,6 +118,19 @@ def test_held_out_samples_do_not_lie_where_workers_samples_do(
     assert open_held_out(beside, dataset, data) is not None
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_folder_that_cannot_be_used_is_named_as_the_user_did(
+    tmp_path: Path, is_there: bool
+) -> None:
+    named = tmp_path / "held"
+    if is_there:
+        named.mkdir()
+        (named / "1.png").write_text("no picture")
+    with pytest.raises(BadInput, match="--held-out") as refused:
+        open_held_out(OPEN.but(held_out=str(named)), load("folder", None), tmp_path)
+    assert "--data-dir" not in str(refused.value)
+
+
 @pytest.fixture
 def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Grows by one for every training."""
@@ -127,7 +140,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         calls.append(name)
         return train_classifier(name, source, held_out)
 
-    monkeypatch.setattr("mdgan.metrics.chosen.train_classifier", counted)
+    monkeypatch.setattr("mdgan.metrics.classifier.train_classifier", counted)
     return calls
 
 

@@ -29,6 +29,7 @@ from mdgan.metrics.distances import (
 )
 from mdgan.metrics.extractor import Features
 from mdgan.metrics.real_statistics import RealStatistics
+from tests.marks import examples
 from tests.unit.metrics.small import extractor_of, normal
 
 LINALG: Any = pytest.importorskip("scipy.linalg")
@@ -66,7 +67,7 @@ def test_what_real_data_get_is_what_more_of_them_get(num_real: int, num_others: 
     seed=st.integers(0, 1000),
     shift=st.floats(-3, 3),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_summed_moments_of_any_partition_give_the_central_value(
     owners: list[int], seed: int, shift: float
 ) -> None:
@@ -207,7 +208,7 @@ def from_sums(p: Tensor) -> float:
     sharpness=st.floats(0, 500),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_both_ways_give_the_inception_score_of_the_textbook(
     num: int, num_classes: int, sharpness: float, seed: int
 ) -> None:
@@ -268,7 +269,7 @@ def reference(real: Tensor, generated: Tensor, k: int) -> PrecisionRecall:
     rows=st.sampled_from([3, 1000]),
     k=st.integers(1, 7),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_against_the_definitions(
     num_real: int, num_generated: int, num_features: int, shift: float, seed: int, rows: int, k: int
 ) -> None:

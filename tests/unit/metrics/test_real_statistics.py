@@ -13,6 +13,7 @@ from mdgan.errors import BadInput
 from mdgan.metrics.distances import Moments, inception_score
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_statistics import RealStatistics
+from tests.marks import examples
 from tests.unit.metrics.small import extractor_of, normal, some, with_classes
 
 EXTRACTOR = extractor_of(num_features=6, num_classes=4)
@@ -43,7 +44,7 @@ def assert_same(a: RealStatistics, b: RealStatistics) -> None:
     pieces=st.lists(st.integers(1, 20), max_size=4),
     seed=st.integers(0, 100),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_any_partition_in_any_pieces_adds_up(
     sizes: list[int], pieces: list[int], seed: int
 ) -> None:

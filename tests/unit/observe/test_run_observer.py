@@ -14,6 +14,7 @@ from mdgan.observe.record_writer import RecordWriter
 from mdgan.observe.run_observer import Launched, Rhythm, RunObserver
 from mdgan.observe.snapshots import Sampled
 from mdgan.records.run_directory import RunDirectory
+from mdgan.spelling import spelled
 from tests import processes
 from tests.unit.observe.conftest import Clock
 
@@ -248,7 +249,7 @@ def test_a_run_that_went_wrong_says_so_in_its_log_and_at_its_end(
         clock.now += 100
         observer.iteration(number, torch.tensor([[0.001 if number > 9 else 1.2, 11.0]]))
     observer.end("finished", 40, None)
-    lines = [record.getMessage() for record in caplog.records]
+    lines = [spelled(record.getMessage()) for record in caplog.records]
     (told,) = [line for line in lines if "it looks as if the discriminator has won" in line]
     assert told.startswith("iteration 20: ")
     assert "D 0.001 | D has won | " in lines[-2]

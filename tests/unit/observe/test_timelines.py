@@ -28,11 +28,11 @@ class Told:
         self.path = folder / "run" / "trace" / "host-2.jsonl"
         peers = make_peers(3, observer=make_observer(folder / "run"))
         join(peers, 2, 3)
-        self._timelines = Timelines(peers.observer, peers.carried, 20, self.clock)
+        self._timelines = Timelines(peers.observer, peers.admission.carried, 20, self.clock)
 
     def tell(self, *rows: Mapping[str, Any], iteration: int = 1, **more: Any) -> None:
         fields = {"rows": list(rows), "sent_bytes": {}, "received_bytes": {}, **more}
-        self._timelines.note(2, Message(Kind.SPANS, iteration, fields))
+        self._timelines.note_spans(2, Message(Kind.SPANS, iteration, fields))
 
     def recorded(self) -> list[dict[str, Any]]:
         lines = self.path.read_text().splitlines() if self.path.exists() else []
@@ -59,7 +59,7 @@ def test_what_a_tracer_gives_is_what_a_host_may_tell(server: Told) -> None:
         span.num_bytes = 7
     message = messages.spans(0, tracer.take(), {"FEEDBACK": 9}, {"BATCHES": 8}, 10**9)
     server._timelines._began = server.clock.now
-    server._timelines.note(2, message)
+    server._timelines.note_spans(2, message)
     assert len(server.recorded()[0]["spans"]) == 2
 
 

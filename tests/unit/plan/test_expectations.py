@@ -7,6 +7,7 @@ import pytest
 from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
 from mdgan.plan.expectations import expectations
+from mdgan.privacy.measured_tables import MEASURED
 
 pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
 
@@ -51,3 +52,17 @@ def test_without_a_number_of_samples_it_says_what_is_missing() -> None:
 
 def test_without_a_bound_there_is_no_section() -> None:
     assert expectations(registry.read_settings([{}]), 100) == []
+
+
+@pytest.mark.parametrize("table", MEASURED, ids=str)
+def test_of_a_table_it_says_what_the_nearest_one_gave(table: tuple[int, int]) -> None:
+    rows, columns = table
+    ((_, lines),) = expectations(settings(2), rows // 4 + 20, columns)
+    assert not [value for _, value, _ in lines if "FID" in value]
+    said = {name: (value, note) for name, value, note in lines if "ε =" in name}
+    assert len(said) == len(MEASURED[table])
+    for epsilon, figures in MEASURED[table].items():
+        value, note = said[f"--algorithm moments, ε = {epsilon:g}"]
+        assert re.findall(r"[0-9.]+", value) == [f"{figure:.2f}" for figure in figures]
+        assert f"{rows:,} rows × {columns} columns" in note
+    assert "FID" in str(expectations(settings(2), rows // 4))

@@ -19,6 +19,7 @@ from mdgan.privacy.accountant import (
     replaced,
     steps_for,
 )
+from mdgan.spelling import flag
 from tests.claims.registry import claim
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -146,7 +147,7 @@ def test_a_machine_without_opacus_is_told_in_one_line(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "opacus", None)
     monkeypatch.setitem(sys.modules, "opacus.accountants", None)
     with pytest.raises(BadInput, match=r"--dp-epsilon 8: Opacus.*pip install 'mdgan\[privacy\]'"):
-        accountant.check_installed("--dp-epsilon 8")
+        accountant.check_installed(flag("dp_epsilon", 8))
 
 
 def test_nothing_costs_nothing_and_equal_steps_are_one_charge() -> None:

@@ -20,11 +20,14 @@ from mdgan.privacy.budget import Budget, open_budget
 from mdgan.privacy.ledger_view import Plan
 from mdgan.privacy.spending import Spending
 from tests.claims.registry import claim
+from tests.marks import examples
 from tests.unit.privacy.test_ledger import of, spend
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 DELTA, PLANNED = 1e-4, 20
+PLANNED_ONCE = {"dp_epsilon": 4.0}
+"""Of six samples: the noise that this takes is looked for once by all tests of a process."""
 
 
 def opened(folder: Path, samples: Collection[int], **given: Any) -> Budget:
@@ -44,7 +47,7 @@ def take(budget: Budget, steps: int) -> None:
 
 
 def test_a_budget_that_is_spent_gives_no_noise_for_another_step(tmp_path: Path) -> None:
-    budget = opened(tmp_path, range(4), dp_epsilon=20.0)
+    budget = opened(tmp_path, range(6), **PLANNED_ONCE)
     take(budget, PLANNED)
     assert budget.over
     assert budget.iterations_left == 0
@@ -89,7 +92,7 @@ RUNS = st.lists(
 )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(RUNS)
 @claim("goes-on-counting", "A shard is charged by the worst past of its units.")
 def test_a_shard_has_spent_at_least_what_each_of_its_samples_has(
@@ -121,7 +124,7 @@ def test_a_shard_has_spent_at_least_what_each_of_its_samples_has(
 
 @claim("plans", "So from then on ε is that at the order that the first plan fixed")
 def test_a_later_plan_keeps_to_the_bound_at_the_order_of_the_first(tmp_path: Path) -> None:
-    first = opened(tmp_path, range(6), dp_epsilon=4.0)
+    first = opened(tmp_path, range(6), **PLANNED_ONCE)
     order = best_order(PrivacyCharge(first.noise, 1 / 3, PLANNED), DELTA)
     take(first, 5)
     first.close()
@@ -161,7 +164,7 @@ def test_noise_for_clients_and_noise_for_samples_do_not_add_up(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("given", "ends_early"), [({"dp_epsilon": 20.0}, False), ({"dp_noise": 1.0}, True)]
+    ("given", "ends_early"), [(PLANNED_ONCE, False), ({"dp_noise": 1.0}, True)]
 )
 @claim(
     "names-generator",
@@ -172,7 +175,7 @@ def test_a_worker_knows_by_its_own_account_whether_it_leaves_before_the_end(
     tmp_path: Path, given: dict[str, float], ends_early: bool
 ) -> None:
     few = {"dp_epsilon": 20.0, "dp_noise": 1.0, "iterations": 100_000}
-    budget = opened(tmp_path, range(4), **(few if ends_early else given))
+    budget = opened(tmp_path, range(6), **(few if ends_early else given))
     spending = Spending({3: budget})
     assert not spending.leaves_early([3])
     take(budget, budget.iterations_left)

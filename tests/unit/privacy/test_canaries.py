@@ -124,12 +124,12 @@ def same_coins(monkeypatch: pytest.MonkeyPatch) -> None:
     ("noise", "sigma", "rate", "steps"),
     [
         (on_rays(24, single=True), 200.0, 1.0, 4),
-        (on_rays(24, single=True), 20.0, 0.18, 40),
-        (on_rays(8), 200.0, 1.0, 4),
-        (on_rays(20), 20.0, 0.18, 40),
-        (on_rays(16, adjacent=True), 200.0, 1.0, 4),
+        pytest.param(*(on_rays(24, single=True), 20.0, 0.18, 40), marks=pytest.mark.slow),
+        pytest.param(*(on_rays(8), 200.0, 1.0, 4), marks=pytest.mark.slow),
+        pytest.param(*(on_rays(20), 20.0, 0.18, 40), marks=pytest.mark.slow),
+        pytest.param(*(on_rays(16, adjacent=True), 200.0, 1.0, 4), marks=pytest.mark.slow),
         (on_lattice(12), 200.0, 1.0, 4),
-        (on_lattice(8), 20.0, 0.18, 40),
+        pytest.param(*(on_lattice(8), 20.0, 0.18, 40), marks=pytest.mark.slow),
         (by_inversion(16), 200.0, 1.0, 4),
         (few_digits, 200.0, 1.0, 4),
     ],
@@ -141,7 +141,10 @@ def test_noise_on_a_grid_is_caught_whatever_its_deviation(
 
 
 @pytest.mark.usefixtures("same_coins")
-@pytest.mark.parametrize(("sigma", "rate", "steps"), [(200.0, 1.0, 4), (20.0, 0.18, 40)])
+@pytest.mark.parametrize(
+    ("sigma", "rate", "steps"),
+    [(200.0, 1.0, 4), pytest.param(20.0, 0.18, 40, marks=pytest.mark.slow)],
+)
 def test_gaussian_noise_is_not_accused(sigma: float, rate: float, steps: int) -> None:
     lattice = 2.0 ** floor(log2(sigma * 2**-16))
     for clip in (1.0, 0.7):
@@ -282,7 +285,7 @@ def test_planted_samples_tell_when_gradients_are_not_cut(monkeypatch: pytest.Mon
     assert planted_game(0.02, 0.1, 20).epsilon > SMALL, "with little noise they are found"
 
     def uncut(
-        model: nn.Module, rules: LearningRules, real: Samples, count: int, clip: float, *_: Any
+        model: nn.Module, rules: LearningRules, real: Samples, count: int, *_: Any, **__: Any
     ) -> Any:
         return clipped_sum(model, rules, real, count, 1e9)
 

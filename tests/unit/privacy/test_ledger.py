@@ -21,6 +21,7 @@ from mdgan.privacy.ledger import BLOCK, Ledger, look_up
 from mdgan.privacy.ledger_file import FILE
 from mdgan.privacy.ledger_view import LedgerView, Plan
 from tests.claims.registry import claim
+from tests.marks import examples
 
 PLAN = Plan("as asked", "sample", "rdp", 1.5, 0.1, 100, 10_000, 4.0)
 OTHER = Plan("something else", "sample", "rdp", 2.5, 0.2, 7, 7, 6.0)
@@ -108,7 +109,7 @@ def test_after_an_orderly_end_the_next_key_is_that_which_would_have_come(tmp_pat
     assert look_up(tmp_path / "cut", SHARD).taken == 10
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2 * BLOCK + 3), st.booleans()), max_size=6))
 def test_whatever_happens_no_key_comes_twice(ends: list[tuple[int, bool]]) -> None:
     with tempfile.TemporaryDirectory() as name:

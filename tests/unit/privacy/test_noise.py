@@ -11,6 +11,7 @@ from scipy import stats
 from mdgan.privacy.noise import SENSITIVITY, lattice_step, with_noise
 from mdgan.privacy.random_stream import step_key, uniform
 from tests.claims.registry import claim
+from tests.marks import examples
 
 RARELY = 1e-6
 """The probability with which a true statement about random numbers would fail; and since keys are
@@ -21,7 +22,7 @@ def key(number: int = 0) -> bytes:
     return step_key(b"a secret", number, "noise")
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(st.floats(1e-6, 1e6), st.integers(1, 10**8))
 @claim(
     "lattice",

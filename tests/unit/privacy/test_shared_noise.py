@@ -79,7 +79,7 @@ def test_only_algorithms_with_such_sums_share_noise() -> None:
         for name, more in asked.items()
     }
     assert shares == {
-        "mdgan": None,
+        "mdgan": NoiseSharing(8, None, 7, counts_alone=True),
         "moments": NoiseSharing(8, 5, 7),
         "fl-gan": NoiseSharing(8, None, 7),
     }

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mdgan.privacy.spoilers import ABSURD_SUM_FACTOR, SpoilerSearch, UsualSums
 from tests.claims.registry import claim
+from tests.marks import examples
 
 LEAST = 3
 Spoils = Callable[[list[int]], bool]
@@ -52,7 +53,7 @@ def test_one_that_always_spoils_is_found_soon(number: int, divides: bool) -> Non
     assert not search.is_on
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(24))
 @given(st.integers(4, 12), st.booleans(), st.randoms(use_true_random=False))
 @claim(
     "no-honest-host-guilty",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mdgan.errors import BadInput
 from mdgan.records.audit_log import AUDIT_LOG_FILE, AuditLog, Verified, verify
 from tests.claims.registry import claim
+from tests.marks import examples
 from tests.processes import check_refused, run_here
 
 
@@ -40,7 +41,7 @@ def test_it_says_who_did_what_and_only_its_owner_reads_it(tmp_path: Path) -> Non
     assert verify(tmp_path).entries == 3
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 @claim("audit-log-chain", "The exit status is 1 if a line does not follow from those before.")
 def test_whatever_is_changed_is_seen(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:

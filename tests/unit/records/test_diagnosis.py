@@ -7,6 +7,7 @@ import pytest
 
 from mdgan.records.diagnosis import diagnose
 from mdgan.records.rows import Losses, ScoresRow
+from mdgan.spelling import spelled
 
 
 def logged(*pairs: tuple[float | None, float | None]) -> list[Losses]:
@@ -99,7 +100,7 @@ def test_where_there_is_noise_no_learning_rate_is_blamed(privacy: dict[str, floa
 
 
 def test_the_sentence_has_the_numbers_and_the_way_out() -> None:
-    assert str(diagnose(WON, [], {})) == (
+    assert spelled(str(diagnose(WON, [], {}))) == (
         "the discriminator has won: it is always right, and the generator learns nothing "
         "(D loss 0.0009, 1.4 by guessing; G loss 10); people then lower the lr of "
         "--discriminator-optimizer, --local-steps, or an unusually high lr of --generator-optimizer"

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from mdgan.errors import BadInput
+from mdgan.report import compose
 from mdgan.report import live as module
 from mdgan.report.build import Report, write_report
 from mdgan.report.live import keep_writing
@@ -23,10 +24,17 @@ from tests.unit.observe.run_files import RunFiles
 
 
 @pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages have empty drawings, which take no time; other tests look at full ones."""
+    monkeypatch.setattr(compose, "inline_svg", lambda *_: "<svg></svg>")
+
+
+@pytest.fixture
 def run(tmp_path: Path) -> Path:
     return FakeRun(workers=2, iterations=5, sample_interval=5).write(tmp_path / "run")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_of_one_run_lies_in_its_folder(run: Path) -> None:
     report = write_report([run])
     assert report.path == run / "report.html"
@@ -80,6 +88,7 @@ def test_several_runs_are_told_apart_and_the_report_lies_here(
     assert "losses.svg" in names
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_folder_of_runs_stands_for_those_that_are_in_it(run: Path, tmp_path: Path) -> None:
     FakeRun(workers=0, iterations=5).write(tmp_path / "another")
     (tmp_path / "no run").mkdir()
@@ -108,6 +117,7 @@ def test_the_page_of_a_run_under_way_is_read_again_by_the_browser(tmp_path: Path
     assert 'http-equiv="refresh"' not in page
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_place_that_cannot_be_written_is_named(run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     page = tmp_path / "missing" / "page.html"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.run_directory import ENCODING_FILE, FIGURES_FILE
+from mdgan.records.run_directory import ENCODING_FILE, FIGURES_FILE, TOLD_PAIRS
 from mdgan.report.figures.columns import correlations, table_figures
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.report.test_page import checked
@@ -64,3 +64,39 @@ def test_matrices_that_do_not_fit_are_left_out(tmp_path: Path, change: dict[str,
     run = recorded(tmp_path, json.dumps(FOUND | change))
     assert correlations(run) is None
     assert table_figures(run) is not None
+
+
+TOLD: dict[str, Any] = {
+    "event": TOLD_PAIRS,
+    "iteration": 10,
+    "correlated": ["age", "sex"],
+    "made": [[0.9, 0.61], [0.61, 0.95]],
+    "real": [[0.98, 0.83], [0.83, 0.99]],
+}
+
+
+def test_the_newest_pairs_that_were_told_are_drawn(tmp_path: Path) -> None:
+    later = {**TOLD, "iteration": 20, "made": [[0.9, 0.72], [0.72, 0.95]]}
+    page, _ = checked(FakeRun(iterations=20, faults=[TOLD, later]).write(tmp_path / "run"))
+    assert "fig-told-pairs" in page.drawn
+    assert "age and sex" in page.text
+    assert "0.83" in page.text
+    assert "0.72" in page.text
+    assert "0.61" not in page.text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"made": [[1.0]]},
+        {"real": [[1.0, 1.0]]},
+        {"made": [[1.0, 7.0], [7.0, 1.0]]},
+        {"correlated": "age"},
+        {"correlated": []},
+    ],
+)
+def test_told_pairs_that_make_no_sense_are_as_none(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    page, _ = checked(FakeRun(iterations=20, faults=[TOLD | change]).write(tmp_path / "run"))
+    assert "fig-told-pairs" not in page.figures

@@ -54,7 +54,7 @@ def test_one_run_has_all_figures_that_need_no_other(tmp_path: Path) -> None:
     assert page.drawn == {
         f"fig-{name}"
         for name in NAMES
-        if name not in {"rounds", "placement", "columns", *TABLES, *NEW}
+        if name not in {"rounds", "placement", "columns", "told-pairs", *TABLES, *NEW}
     }
     assert page.ids.index("result") < page.ids.index("samples")
     assert "rounds" not in page.ids
@@ -139,9 +139,21 @@ FAULTS: list[dict[str, Any]] = [
 ]
 
 
-def test_what_happened_to_workers_is_drawn_and_told(tmp_path: Path) -> None:
-    fake = FakeRun(workers=4, iterations=60, faults=[*FAULTS, {**FAULTS[-1], "iteration": 55}])
-    page, _ = checked(fake.write(tmp_path / "run"))
+def test_what_happened_to_workers_is_told_and_what_comes_out_of_files_stays_text(
+    tmp_path: Path,
+) -> None:
+    texts = {"dataset": HOSTILE, "partition": HOSTILE, HOSTILE: HOSTILE}
+    faults = [*FAULTS, {**FAULTS[-1], "iteration": 55}]
+    fake = FakeRun(workers=4, iterations=60, faults=faults, state=HOSTILE, config=texts)
+    path = fake.write(tmp_path / "<b>1")
+    with (path / "metrics.jsonl").open("a") as metrics:
+        metrics.write(
+            '{"event": "unscored", "iteration": 0, "reason": "<img src=x onerror=alert(1)>"}\n'
+        )
+    html, missing = html_of(path)
+    page = check(html, missing)
+    assert HOSTILE in page.text
+    assert "<img src=x" not in html
     assert "fig-attendance" in page.drawn
     assert "Worker 4 was lost in iteration 20: silent for 4 s" in page.text
     assert "Worker 3 was shut out in iteration 41: 1 unusable answers" in page.text
@@ -183,7 +195,8 @@ def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
     assert missing["duration"] == "no trace of a complete iteration is there yet"
 
 
-def test_what_comes_out_of_files_stays_text(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_what_comes_out_of_files_that_are_compared_stays_text(tmp_path: Path) -> None:
     texts = {"dataset": HOSTILE, "partition": HOSTILE, HOSTILE: HOSTILE}
     odd = FakeRun(workers=3, iterations=20, state=HOSTILE, config=texts)
     other = FakeRun(workers=3, iterations=20, config={"partition": "$a_{1}$ #1b2229"})

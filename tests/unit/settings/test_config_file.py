@@ -10,7 +10,7 @@ from mdgan.families import registry
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.standalone.settings import StandaloneSettings
-from mdgan.launch.resolve import known_settings
+from mdgan.launch.given import known_settings
 from mdgan.launch.settings import LaunchSettings
 from mdgan.settings import config_file
 from tests.unit.settings.refusals import refused

@@ -31,9 +31,9 @@ FOREIGN: list[tuple[str, str, Any, str]] = [
 def test_a_setting_of_another_algorithm_is_refused(
     algorithm: str, name: str, value: Any, others: str
 ) -> None:
+    shown = str(registry.declared_settings()[name].given(value))
     assert refusal_of({"algorithm": algorithm, name: value}) == (
-        f"{registry.declared_settings()[name].given(value)}: {algorithm} has no use for it; leave "
-        f"it out, or use --algorithm {others}"
+        f"{shown}: {algorithm} has no use for it; leave it out, or use --algorithm {others}"
     )
 
 

@@ -10,7 +10,8 @@ from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.swaps import swap_every
 from mdgan.families.standalone.settings import StandaloneSettings
-from mdgan.settings.declare import Settings, flag
+from mdgan.settings.declare import Settings
+from mdgan.spelling import flag
 from tests.unit.settings.refusals import WRONG_TYPES, given, misfits, refusal, refusal_of, refused
 
 BAD_VALUES: dict[str, list[Any]] = {
@@ -121,7 +122,7 @@ def test_only_one_rhythm_can_be_given(
     (one,), (other,) = first, second
     both = {**first, **second}
     for text in (refusal(kind, both), refused(lambda: kind.read({}, both))):
-        assert text == f"{flag(one)} 5 and {flag(other)} 2.0: give one of them"
+        assert text == f"{flag(one)!s} 5 and {flag(other)!s} 2.0: give one of them"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from mdgan.engine.settings import DeadlineRule, RunSettings, parse_deadline
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.mdgan.settings import MDGANSettings
+from tests.marks import examples
 from tests.unit.settings.refusals import refusal
 
 
@@ -105,7 +106,7 @@ def test_junk_for_a_deadline_is_refused_in_one_line_or_is_one(text: str) -> None
         ("deadline", "{}", lambda rule: rule.seconds),
     ],
 )
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(6))
 @given(number=st.floats(1e-5, 0.5))
 def test_a_number_is_written_so_that_it_is_read_as_the_same(
     name: str, form: str, meant: Callable[[Any], float], number: float

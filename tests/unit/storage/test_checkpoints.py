@@ -14,6 +14,7 @@ from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints, worker_file
 from mdgan.storage.fence import Fenced
 from mdgan.storage.manifest import SERVER
 from mdgan.storage.state_file import read_state, write_state
+from tests.marks import examples
 from tests.unit.storage.small import all_files, make_manifest, make_state, save_checkpoint
 from tests.unit.storage.test_manifest import sealed
 from tests.unit.storage.test_state_file import equal_states
@@ -45,7 +46,7 @@ def test_a_checkpoint_lies_where_it_should_and_comes_back(
         assert equal_states(read_state(checkpoints.folder_of(40), stored), make_state(seed))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(8))
 @given(st.integers(1, 5), st.lists(st.integers(1, 10**8), min_size=1, max_size=9, unique=True))
 def test_the_last_k_are_kept(
     tmp_path_factory: pytest.TempPathFactory, keep: int, iterations: list[int]

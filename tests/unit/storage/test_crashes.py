@@ -76,7 +76,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.parametrize("rounds", [30, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [15, pytest.param(400, marks=pytest.mark.slow)])
 def test_killed_at_any_moment(tmp_path: Path, rounds: int) -> None:
     command = [sys.executable, "-c", KILLS, str(tmp_path), str(rounds), str(rounds)]
     told = subprocess.run(command, capture_output=True, text=True, timeout=100)

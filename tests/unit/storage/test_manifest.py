@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from mdgan.storage.manifest import Manifest, Newer
 from mdgan.storage.state_file import Damaged, StoredFile
+from tests.marks import examples
 from tests.unit.storage.small import STORED, make_manifest
 
 
@@ -42,7 +43,7 @@ json_values = st.recursive(
 worker_sets = st.sets(st.integers(1, 10_000), max_size=5)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(24))
 @given(
     st.builds(
         Manifest,

@@ -24,6 +24,7 @@ from mdgan.storage.state_file import (
     write_state,
 )
 from tests.fake_cuda import fake_cuda
+from tests.marks import examples
 from tests.unit.gan.small import same_bits
 from tests.unit.storage.small import all_files, make_state
 
@@ -49,7 +50,7 @@ tensors = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(24))
 @given(st.dictionaries(st.text(max_size=8).filter(lambda name: name.isprintable()), tensors))
 def test_the_library_reads_what_was_written(
     tmp_path_factory: pytest.TempPathFactory, state: dict[str, Tensor]
@@ -88,7 +89,7 @@ def test_a_torn_file_is_damaged_wherever_it_is_torn(tmp_path: Path) -> None:
                 read_state(tmp_path, stored)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(16))
 @given(st.integers(0, 10**9))
 def test_a_flipped_bit_is_found(tmp_path_factory: pytest.TempPathFactory, bit: int) -> None:
     folder = tmp_path_factory.mktemp("states")

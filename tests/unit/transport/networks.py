@@ -14,7 +14,6 @@ import torch
 from mdgan.credentials.files import write_shared
 from mdgan.credentials.identity import Identity, OwnIdentity, read_credentials
 from mdgan.credentials.revocations import Revocations
-from mdgan.launch.find import find_server
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import (
@@ -26,6 +25,7 @@ from mdgan.transport.base import (
     Tickets,
     Visited,
 )
+from mdgan.transport.find import find_server
 from mdgan.transport.frames import Most
 from mdgan.transport.grpc_host import GrpcHostTransport
 from mdgan.transport.grpc_server import AcceptsFrom, GrpcServerTransport

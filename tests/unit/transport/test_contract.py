@@ -37,7 +37,7 @@ from tests.unit.transport.networks import (
     word,
 )
 
-HASTY = replace(QUICK, farewell=0.2, link=2.0, swap=3.0)
+HASTY = replace(QUICK, farewell=0.2, link=1.0, swap=1.5)
 PATIENT = replace(QUICK, link=1e4, swap=2e4, answer=3e4)
 """What waits for so long does not wait for its time to be up."""
 NETWORKS = [GrpcNetwork, RelayedNetwork, MemoryPlace]
@@ -295,7 +295,9 @@ def test_a_giver_that_leaves_at_once_has_its_parcels_fetched_first(
     assert value_of(found[0]) == 4.0
 
 
-@PLACES
+@pytest.mark.parametrize(
+    "place", [GrpcNetwork, pytest.param(RelayedNetwork, marks=pytest.mark.slow), MemoryPlace]
+)
 def test_a_giver_that_never_lays_out_is_lost_in_time_and_the_others_are_not(
     place: type[Network],
 ) -> None:

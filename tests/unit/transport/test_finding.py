@@ -12,8 +12,8 @@ import grpc
 import pytest
 
 from mdgan.errors import BadInput, Interrupted
-from mdgan.launch.find import check_generation, find_server
 from mdgan.transport.base import Joined, Later, Visited
+from mdgan.transport.find import check_generation, find_server
 from mdgan.transport.streams import Threads
 from mdgan.transport.until import Until
 from mdgan.transport.visit import ask, watch
@@ -29,7 +29,7 @@ from tests.unit.transport.networks import (
 )
 from tests.unit.transport.peers import Peer, peer
 
-SHORT = 3.0
+SHORT = 1.5
 """Seconds of a search that is in vain; each place answers once in this time on any machine."""
 
 
@@ -50,8 +50,8 @@ def test_a_host_that_is_refused_at_one_place_finds_the_other(
 
 def test_nobody_there(tmp_path: Path, deserted: str) -> None:
     for place in (deserted, f"unix:{tmp_path}/nothing"):
-        with pytest.raises(BadInput, match=r"no server answers at .* after 2 s; start rank 0"):
-            ask_at(place, seconds=2.0)
+        with pytest.raises(BadInput, match=r"no server answers at .* after 1 s; start rank 0"):
+            ask_at(place, seconds=1.0)
 
 
 def test_an_older_server_is_left_alone() -> None:
@@ -172,7 +172,7 @@ def test_no_host_comes_in_after_the_end(network: GrpcNetwork) -> None:
         host_of(network, seconds=QUICK.farewell / 10)
 
 
-BRISK = replace(QUICK, liveness=2.0)
+BRISK = replace(QUICK, liveness=1.5)
 
 
 def tell(hello: Mapping[str, Any]) -> Mapping[str, Any]:

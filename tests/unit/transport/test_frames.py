@@ -15,6 +15,7 @@ from torch import Tensor
 from mdgan.errors import one_line
 from mdgan.messages import Kind, Message
 from mdgan.transport.frames import Frame, WireError, decode, encode
+from tests.marks import examples
 
 DTYPES = (
     torch.float32,
@@ -28,7 +29,7 @@ DTYPES = (
     torch.uint8,
     torch.bool,
 )
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=examples(24))
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),

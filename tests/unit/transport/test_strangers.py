@@ -18,6 +18,7 @@ from mdgan.transport.frames import Frame, encode
 from mdgan.transport.links_pb2 import Nothing, Piece, Welcome
 from mdgan.transport.streams import ASK, TAKE_PART, WATCH, open_channel
 from tests.claims.registry import claim
+from tests.marks import mostly_slow
 from tests.processes import wait_until
 from tests.unit.transport.networks import (
     LONG,
@@ -33,6 +34,7 @@ from tests.unit.transport.networks import (
 from tests.unit.transport.test_identities import GOOD
 
 TLS = pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
+MOSTLY_TLS = pytest.mark.parametrize("is_tls", mostly_slow([False, True], [True]))
 
 
 @pytest.fixture
@@ -79,17 +81,18 @@ def test_random_bytes_end_their_connection_and_disturb_no_host(is_tls: bool) -> 
     network.close()
 
 
-@TLS
+@MOSTLY_TLS
 @claim("limit-handshake", "a connection that does not end its TLS handshake")
 def test_who_says_nothing_is_turned_away(is_tls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdgan.transport.streams._HANDSHAKE_MS", 300)
+    monkeypatch.setattr("mdgan.transport.front._FIRST_WORDS_SECONDS", 1)
     network = GrpcNetwork(identity=GOOD if is_tls else None, place="127.0.0.1:0")
     with socket.create_connection(address(network)) as stranger:
         assert is_closed(stranger)
     network.close()
 
 
-@TLS
+@MOSTLY_TLS
 @claim("flood", "A flood of knocks can cost speed, and no host its link")
 def test_a_flood_of_half_open_connections_disturbs_no_host(is_tls: bool) -> None:
     network = GrpcNetwork(identity=GOOD if is_tls else None, place="127.0.0.1:0")

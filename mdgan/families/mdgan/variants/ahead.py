@@ -66,4 +66,8 @@ class Ahead:
         if server.pauses_after(i - 1, engine):
             return None
         hosts = engine.peers.free(besides=i - 1)
-        return ask(i, server, server.judges(hosts), engine) if engine.is_enough(hosts) else None
+        return (
+            ask(i, server, server.judges(hosts), engine)
+            if engine.collector.is_enough(hosts)
+            else None
+        )

@@ -52,8 +52,8 @@ class ByArrival:
         if not engine.peers.busy():
             self._open, self._num_steps = {}, 0
             server.await_hosts(i, engine)
-        while self._ask_idle(i, len(used), server, engine):
-            self._use(i, engine.next_answer(i), used, server, engine)
+        while self._ask_idle(i, len(used), server, engine=engine):
+            self._use(i, engine.collector.next_answer(i), used, server=server, engine=engine)
         if not used:  # all workers were lost: the same iteration again, with newcomers
             return None
         feedbacks = {each.worker: each.feedback for each in used}
@@ -66,7 +66,7 @@ class ByArrival:
             losses.append(torch.stack([a.losses for a in used if a.worker == n]).mean(dim=0))
             steps = [answer.staleness for answer in used if answer.worker == n]
             staleness[n] = [fmean(steps), max(steps)]
-        return Advance(i, torch.stack(losses), workers, {"staleness": staleness})
+        return Advance(i, torch.stack(losses), workers, measures={"staleness": staleness})
 
     def _ask_idle(self, i: int, num_used: int, server: MDGANServer, engine: Engine) -> bool:
         """Sends batches to the workers that owe nothing, unless a pause follows."""

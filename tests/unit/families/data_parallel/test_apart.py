@@ -24,6 +24,8 @@ from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
+from mdgan.spelling import spelled
+from tests.marks import examples
 from tests.processes import wait_until
 from tests.unit.engine.played import Played
 from tests.unit.engine.stage import Stage
@@ -238,7 +240,8 @@ def test_training_waits_for_a_group_that_is_lost(
     for host in last * 2:
         host.answer()
     stage.finished(*(host.host for host in last))
-    assert f"all workers that train the {of} (--generator-ranks 1..2) are gone" in caplog.text
+    said = spelled(caplog.text)
+    assert f"all workers that train the {of} (--generator-ranks 1..2) are gone" in said
 
     loop = Loop(1)
     loop.iterate([1, 2], [3, 4])
@@ -263,7 +266,8 @@ def test_training_ends_if_none_comes(make: Make) -> None:
         host.die()
     for host in hosts[2:]:
         host.answer()
-    assert "generator (--generator-ranks 1..2) are gone at iteration 2" in str(stage.over())
+    said = spelled(str(stage.over()))
+    assert "generator (--generator-ranks 1..2) are gone at iteration 2" in said
 
 
 def test_a_deadline_leaves_no_group_behind(make: Make) -> None:
@@ -310,7 +314,7 @@ def test_labels_of_a_stranger_are_classes() -> None:
     assert labels.tolist() == [0, 2]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(12))
 @given(st.integers(1, 9), st.lists(st.integers(1, 7), min_size=1, max_size=5))
 def test_images_are_dealt_out_evenly(num_images: int, sizes: list[int]) -> None:
     images = Samples(torch.arange(float(num_images)))

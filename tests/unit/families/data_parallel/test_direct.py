@@ -12,6 +12,7 @@ from mdgan.families.data_parallel.collective import Collective, Counted
 from mdgan.families.data_parallel.vectors import GradientVector
 from mdgan.gan.exact_sum import average
 from mdgan.transport.base import LOOPBACK
+from tests.marks import examples
 
 MODEL = nn.Sequential(nn.Linear(40, 70), nn.BatchNorm1d(70))
 VECTORS = [
@@ -37,7 +38,7 @@ def members(size: int) -> list[Collective]:
     return own
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(16))
 @given(GROUPS, st.sampled_from(VECTORS), st.integers(0, 99), st.floats(-30, 2))
 def test_the_bits_of_the_average(
     groups: Sequence[Sequence[int]], like: GradientVector, seed: int, exponent: float

@@ -25,6 +25,7 @@ from mdgan.families.federated.messages import Load
 from mdgan.families.federated.round import divergence, divergence_score, participant_weights, sum_of
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.randomness import generator_for
+from tests.marks import examples
 
 Table = dict[int, list[int]]
 """Client → samples of each class, of any length."""
@@ -43,7 +44,7 @@ def square(table: Table) -> np.ndarray[Any, np.dtype[np.int64]]:
 STATS: Any = pytest.importorskip("scipy.stats")
 SPECIAL: Any = pytest.importorskip("scipy.special")
 
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=examples(24))
 inhabited = tables.filter(lambda table: any(map(any, table.values())))
 
 
@@ -313,7 +314,7 @@ def test_pieces_count_as_one(method: Method) -> None:
     assert cluster_counts(pieces, method, 7, seed=0) == cluster_counts([images], method, 7, seed=0)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(6))
 @given(st.sampled_from(METHODS), st.integers(0, 12), st.integers(1, 6), st.integers(0, 2**63 - 1))
 def test_always_k_counts_of_all_images(method: Method, num_images: int, k: int, seed: int) -> None:
     images = torch.rand(num_images, *SHAPE, generator=generator_for(seed, "images"))

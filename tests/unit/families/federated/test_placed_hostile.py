@@ -30,6 +30,7 @@ from mdgan.families.federated.slots import Slots
 from mdgan.gan.aggregation_form import parse_robust_rule
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
+from tests.marks import examples
 from tests.unit.families.federated.placing import PlacingStage, mean_over
 from tests.unit.families.federated.rounds import SHAPE, E, make_models, models_of
 from tests.unit.gan import small
@@ -235,7 +236,7 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(24))
 @given(json_values)
 def test_anything_else_is_refused_in_one_way(value: Any) -> None:
     with pytest.raises(ValueError, match=r"."):

@@ -18,8 +18,9 @@ from mdgan.families.federated.placement import (
     fit_curve,
     place,
 )
+from tests.marks import examples
 
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=examples(24))
 STRATEGIES: tuple[Strategy, ...] = ("rr", "bb", "lb")
 slot_lists = st.lists(
     st.builds(Slot, st.integers(1, 4), st.integers(0, 3), st.sampled_from(["fast", "slow", "odd"])),

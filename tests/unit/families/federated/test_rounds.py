@@ -213,7 +213,7 @@ def test_scores_of_strides_over_the_interval(
             asked.append((before, iteration, made.vector().clone()))
 
     made = rounds(num_workers=1, iterations=9, round_iterations=3)
-    monkeypatch.setattr(made.engine.scoring, "after", after)
+    monkeypatch.setattr(made.engine.scoring, "score_after", after)
     (host,) = made.begin_playing((1,))
     made.finished(host)
     assert [(before, i) for before, i, _ in asked] == [(3, 6), (6, 9)]

@@ -27,10 +27,11 @@ from mdgan.families.federated.training_load import (
     training_loads,
     weak_loads,
 )
+from tests.marks import examples
 
 OPTIMIZE: Any = pytest.importorskip("scipy.optimize")
 
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=examples(24))
 points = st.lists(st.tuples(st.integers(1, 500), st.floats(1e-3, 10)), min_size=1, max_size=8)
 capabilities = st.builds(
     Capability,

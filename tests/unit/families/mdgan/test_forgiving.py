@@ -21,6 +21,7 @@ from mdgan.gan.labels import Samples
 from mdgan.gan.losses import GENERATOR_LOSSES, Term
 from mdgan.gan.randomness import RandomState, generator_for
 from mdgan.messages import Kind, Message
+from tests.marks import examples
 from tests.unit.families.mdgan import played
 from tests.unit.families.mdgan.played import FORM, Played, feedback_of, generator_after
 from tests.unit.families.mdgan.stage import Stage, make_worker
@@ -29,7 +30,7 @@ from tests.unit.gan.small import BATCH_SIZE, CPU, images, same_bits
 
 rule_of = parse_aggregation
 RULES = ["f2u", "f2a", "f2a:0.3", "f2a:25"]
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=examples(24))
 logits = st.floats(-30, 30, width=32)
 any_logits = st.floats(width=32, allow_nan=False, allow_infinity=False)
 any_lambda = st.floats(0, exclude_min=True, allow_infinity=False)

@@ -22,6 +22,7 @@ from mdgan.gan.labels import Samples
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Lost
 from tests.claims.registry import claim
+from tests.marks import examples
 from tests.unit.families.mdgan.played_server import FIRST, PlayedServer, answer, batches
 from tests.unit.families.mdgan.stage import copied, make_worker, same_state
 from tests.unit.gan import small
@@ -105,7 +106,7 @@ def test_with_a_copy_the_optimizer_begins_anew(server: PlayedServer) -> None:
 # Swaps, within a host and between two.
 
 
-quick = settings(deadline=None, max_examples=12)
+quick = settings(deadline=None, max_examples=examples(4))
 HOST_OF = {1: 1, 2: 1, 3: 1, 4: 1, 5: 5, 6: 5}
 ADDRESSES: dict[int, str | None] = dict.fromkeys(HOST_OF.values())
 

@@ -28,12 +28,13 @@ from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from mdgan.transport.frames import encode
 from tests.claims.registry import claim
+from tests.marks import examples
 
 KAPPA, BATCH, SHAPE = 5, 2, (1, 2, 2)
 FORM = AnswerForm(FEEDBACK, (BATCH, *SHAPE))
 CIFAR = (3, 32, 32)
 TABLE_IV_BATCHES_MIB = 0.23  # Hardy et al., Table IV: C→W at a worker, b = 10
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=examples(24))
 indices = st.integers(0, KAPPA - 1)
 assignments = st.dictionaries(st.integers(1, 99), st.tuples(indices, indices), min_size=1)
 

@@ -16,6 +16,7 @@ from mdgan.families.mdgan.variants.holders import Holders
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator_learner import Stage as Span
 from mdgan.gan.labels import Samples
+from tests.marks import examples
 from tests.unit.families.mdgan.played import Played, answer_of, generator_after
 from tests.unit.families.mdgan.stage import Stage, make_worker, same_state
 from tests.unit.gan.small import same_bits
@@ -25,7 +26,7 @@ fractions = st.floats(0, 1, exclude_min=True, exclude_max=True)
 worker_sets = st.sets(st.integers(1, 60), min_size=1, max_size=20)
 histories = st.lists(worker_sets, min_size=1, max_size=8)
 forms = st.sampled_from(["pairs", "derangement"])
-quick = settings(deadline=None, max_examples=40)
+quick = settings(deadline=None, max_examples=examples(16))
 
 
 def chosen(holders: Holders, workers: set[int]) -> set[int]:

@@ -40,7 +40,7 @@ def test_a_host_that_masks_its_answers_gives_no_states_away(server: PlayedServer
 def other_host(server: PlayedServer, told: object) -> HostKeys:
     """Host 2, played by the test; it knows the key of the real host, and that one its own."""
     keys = HostKeys([2])
-    own = keys.begin(run_digest(server.welcome, IDENTITY))
+    own = keys.make_key(run_digest(server.welcome, IDENTITY))
     keys.learn([told])
     server.send(Message(Kind.KEYS, 0, {"keys": [own]}))
     return keys

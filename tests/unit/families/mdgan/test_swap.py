@@ -13,12 +13,13 @@ from benchmarks.swap_tells import digits, make_settings, observers, steps, told
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.swaps import Moves, are_uneven, draw_swap, interval_for, swap_every
 from tests.claims.registry import claim
+from tests.marks import examples
 
 seeds = st.integers(0, 2**63 - 1)
 numbers = st.integers(0, 10_000)
 worker_sets = st.sets(st.integers(1, 500), max_size=40).map(sorted)
 forms = st.sampled_from(["pairs", "derangement"])
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=examples(24))
 
 
 def sitting_out(moves: Moves, workers: list[int]) -> list[int]:

@@ -15,6 +15,7 @@ from mdgan.families.moments.message import CONSTANT, Embedding, SampleFeatures
 from mdgan.families.moments.settings import FeatureSettings
 from mdgan.gan.labels import Samples
 from tests.claims.registry import claim
+from tests.marks import examples
 
 
 def drawn(num_classes: int | None = 3, num_features: int = 40) -> SampleFeatures:
@@ -83,7 +84,7 @@ ODD = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.lists(ODD, min_size=5, max_size=5), min_size=2, max_size=6), st.integers(0, 1))
 @claim(
     "length-1",
@@ -142,7 +143,7 @@ def test_shares_are_those_of_the_classes() -> None:
     torch.testing.assert_close(found.features.sum(), found.features.double().sum().float())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     counts=st.lists(st.floats(-50, 500), min_size=1, max_size=12), variance=st.floats(0.0, 10_000.0)
 )

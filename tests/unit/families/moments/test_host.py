@@ -94,7 +94,7 @@ def noises(
         added.append(noise)
         return with_noise(total, clip, noise, key)
 
-    monkeypatch.setattr("mdgan.families.moments.message.with_noise", record)
+    monkeypatch.setattr("mdgan.families.moments.contract.with_noise", record)
     transport: Any = Nowhere()
     of.handlers()[ASK](Message(ASK, 1, {"features": "", **question}), transport)
     return added

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mdgan.families.moments import message
+from mdgan.families.moments import contract
 from mdgan.families.moments.build import draw_features
-from mdgan.families.moments.message import Embedding, EvenGenerator, SampleFeatures
+from mdgan.families.moments.contract import NoisySums
+from mdgan.families.moments.message import EvenGenerator, SampleFeatures
 from mdgan.families.moments.settings import FeatureSettings
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import RandomState, generator_for
@@ -79,16 +80,16 @@ def by_the_page(generator: nn.Module, features: SampleFeatures, sigma: float) ->
     told: dict[int, Tensor] = {}
     for n, shard in enumerate(shards()):
         sums = features.sums([(shard, torch.ones(len(shard)))])
-        told[n] = message.noisy(sums, sigma, bytes([n])) if sigma else sums
-    total, number = message.added_up(told, []), sum(map(len, shards()))
-    embedding = Embedding.of(total, number, 3 * sigma**2)
+        told[n] = features.noisy(sums, sigma, bytes([n])) if sigma else sums
+    total, number = features.added_up(told, []), sum(map(len, shards()))
+    lesson = features.lesson(NoisySums(total, number, 3 * sigma**2), small.CPU)
     learner = EvenGenerator(
         *(generator, small.adam(generator)),
         z_dim=small.Z_DIM,
         noise=generator_for(0, "noise"),
         random_state=RandomState(0, small.CPU),
     )
-    return [learner.learn(features, embedding, B) for _ in range(STEPS)]
+    return [lesson.step(learner, B) for _ in range(STEPS)]
 
 
 def known_noise(total: Tensor, clip: float, sigma: float, key: bytes) -> Tensor:
@@ -110,7 +111,7 @@ def make(num_classes: int | None) -> nn.Module:
 def test_what_is_told_and_learnt_is_that_of_a_plain_computation(
     monkeypatch: pytest.MonkeyPatch, num_classes: int | None, sigma: float
 ) -> None:
-    monkeypatch.setattr(message, "with_noise", known_noise)
+    monkeypatch.setattr(contract, "with_noise", known_noise)
     features = draw_features(FeatureSettings(num_features=40), small.SHAPE, num_classes, 0)
     ours, drawn = make(num_classes), list[Tensor]()
     plain = deepcopy(ours)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mdgan.families.moments.server import read_noise
+from mdgan.engine.stages.noise_parts import read_noise
 
 
 def test_the_noise_of_each_worker_is_read() -> None:

@@ -1,23 +1,29 @@
 """A worker tells its sums once, with its noise or its part of it."""
 
 from math import sqrt
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from mdgan.audit.bound import Game, bound
+from mdgan.audit.bound import Game, bound, epsilon_at_least
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
 from mdgan.families.moments.build import draw_features
+from mdgan.families.moments.contract import Statistic
 from mdgan.families.moments.host import SumTeller
 from mdgan.families.moments.message import SampleFeatures
 from mdgan.families.moments.settings import FeatureSettings
+from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
-from mdgan.privacy.canaries import Canaries
+from mdgan.privacy.canaries import Canaries, most_canaries
 from mdgan.privacy.noise import SENSITIVITY, lattice_step
 from mdgan.records.audit import Bound
 from tests.claims.registry import claim
+from tests.unit.families.moments.pair_tables import learnt
+from tests.unit.privacy.attackers import likelihood
 
 SIGMA = 3.0
 EPSILON, DELTA, SIGMA_OF_3 = 3.0, 1e-4, 1.25
@@ -95,11 +101,12 @@ def test_a_part_of_the_noise_stays_on_the_lattice(shard: Shard, features: Sample
     assert torch.equal((part / step).round() * step, part)
 
 
-def bound_by_canaries(shard: Shard, features: SampleFeatures, told_noise: float) -> Bound:
+def bound_by_canaries(shard: Any, features: Statistic, told_noise: float) -> Bound:
     """What canaries say of one message whose noise is thought to be SIGMA_OF_3."""
     coins, scores = [], []
+    number = min(1000, most_canaries(features.most_numbers))
     for secret in range(3):
-        canaries = Canaries(1000, 1.0, 1.0, SIGMA_OF_3, num_planted=0)
+        canaries = Canaries(number, 1.0, 1.0, SIGMA_OF_3, num_planted=0)
         allowance = Allowance(secret, canaries)
         allowance.noise = told_noise
         SumTeller(shard, features, allowance, 1).tell()  # type: ignore[arg-type] # a stand-in
@@ -117,3 +124,50 @@ def test_canaries_bound_epsilon_from_below(shard: Shard, features: SampleFeature
 
 def test_canaries_see_noise_that_is_missing(shard: Shard, features: SampleFeatures) -> None:
     assert bound_by_canaries(shard, features, SIGMA_OF_3 / 8).contradicts
+
+
+class Held:
+    """Stands for a shard of samples in memory."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def taken(self, places: Tensor) -> Samples:
+        return self._samples[places.tolist()]
+
+
+@pytest.mark.parametrize(("share", "is_found"), [(1, False), (1 / 8, True)])
+def test_canaries_among_pairs_see_noise_that_is_missing(
+    tmp_path: Path, share: float, is_found: bool
+) -> None:
+    counts, samples, _ = learnt(tmp_path)
+    counts = counts.asked({"fineness": 32, "least": 0.0})
+    found = bound_by_canaries(Held(samples), counts, SIGMA_OF_3 * share)
+    assert found.epsilon > 0.2
+    assert found.contradicts is is_found
+
+
+@pytest.mark.parametrize(("share", "is_found"), [(1, False), (1 / 8, True)])
+def test_an_attacker_of_tables_that_differ_by_a_row_finds_what_epsilon_allows(
+    tmp_path: Path, share: float, is_found: bool
+) -> None:
+    """It knows all other rows and the row, and takes the likelihood ratio: no guess is better."""
+    counts, samples, _ = learnt(tmp_path)
+    counts = counts.asked({"fineness": 16, "least": 4.0})
+    every = counts.sums([(samples, torch.ones(len(samples)))])
+    coins = (torch.rand(200, generator=generator_for(0)) < 0.5).tolist()
+    scores, unit = [], SIGMA_OF_3 * share * counts.length
+    for i, is_in in enumerate(coins):
+        others = [j for j in range(len(samples)) if is_in or j != i]
+        allowance: Any = Allowance(i)
+        allowance.noise = SIGMA_OF_3 * share
+        teller = SumTeller(Held(samples[others]), counts, allowance)  # type: ignore[arg-type] # stand-ins
+        of_row = counts.sums([(samples[[i]], torch.ones(1))])
+        rest = teller.tell().double() - (every - of_row)
+        scores.append(likelihood(rest.flatten() / unit, of_row.flatten() / unit))
+    right = sum(is_in == (score > 0) for is_in, score in zip(coins, scores, strict=True))
+    assert right > 110  # by chance 100 ± 7
+    assert (epsilon_at_least(200, 200, right, DELTA) > EPSILON) is is_found

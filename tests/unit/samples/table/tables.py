@@ -1,6 +1,8 @@
 """A small schema with each kind of column, and schemas and rows by chance."""
 
+from functools import partial
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 from hypothesis import strategies as st
@@ -46,7 +48,7 @@ def written(folder: Path, *lines: str, name: str = "site-1.csv") -> Path:
 
 NAMES = st.text(
     st.characters(categories=["L", "N", "P", "S"], exclude_characters=";"), min_size=1, max_size=8
-)
+).map(partial(normalize, "NFC"))
 """Of columns and categories, with commas, quotes and all.
 
 A file of one column whose name has a semicolon could as well have two columns.

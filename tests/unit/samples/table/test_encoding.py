@@ -67,9 +67,45 @@ def test_counts_add_up(rows: Rows, data: st.DataObject) -> None:
     assert whole.shape == (kind.num_counts,)
     assert torch.equal(kind.counts(first) + kind.counts(second), whole)
     # One row changes as many counts as it says, each by 1: what noise must cover.
-    one = kind.counts(Rows(rows.schema, rows.values[:1]))
+    one = kind.noisy_form(kind.counts(Rows(rows.schema, rows.values[:1])))
+    assert one.shape == (kind.num_noisy_counts,)
     assert one.max() <= 1
     assert one.sum() <= kind.num_histograms
+    parts = [kind.noisy_form(kind.counts(own)) for own in (first, second)]
+    assert torch.equal(parts[0] + parts[1], kind.noisy_form(whole))
+    back = kind.from_noisy(kind.noisy_form(whole).double(), 0.0)
+    assert torch.allclose(back, whole.double(), rtol=0, atol=1e-9)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 3000), st.floats(0, 1e6), st.integers(0, 9))
+def test_noise_makes_no_rows_that_no_site_has(high: int, variance: float, seed: int) -> None:
+    """Whatever number of cells: none is below 0, and each part has the rows of those within it."""
+    kind = TableKind(Schema(columns=(WholeColumn(name="x", low=0, high=high),)))
+    random = torch.Generator().manual_seed(seed)
+    counts = torch.randint(0, 3, (kind.num_counts,), generator=random)
+    sums = kind.noisy_form(counts).double()
+    sums += variance**0.5 * torch.randn(sums.shape, generator=random, dtype=torch.float64)
+    found = kind.from_noisy(sums, variance)
+    assert found.min() >= 0
+    # The widest parts, at most 16, say how many rows there are.
+    assert abs(found.sum() - counts.sum()) <= 6 * 4 * variance**0.5 + 1e-6
+
+
+@pytest.mark.parametrize("noise", [3.0, 30.0])
+def test_noise_on_counts_of_a_tree_spoils_less_than_on_flat_ones(noise: float) -> None:
+    kind = TableKind(Schema(columns=(NumberColumn(name="x", low=0, high=100, decimals=6),)))
+    random = np.random.default_rng(0)
+    rows = Rows(kind.schema, random.normal(37, 1, (5000, 1)))
+    exact = kind.counts(rows).double()
+    flat = (exact + noise * torch.from_numpy(random.normal(size=len(exact)))).clamp(min=0)
+    deviation, sums = noise * kind.num_histograms**0.5, kind.noisy_form(exact)
+    sums = sums + deviation * torch.from_numpy(random.normal(size=len(sums)))
+    found = kind.from_noisy(sums, deviation**2)
+    shares = [(own / own.sum()).cumsum(0) for own in (exact, flat, found)]
+    of_flat, of_tree = (float((own - shares[0]).abs().max()) for own in shares[1:])
+    assert of_tree < min(0.06, of_flat / 2)
+    assert float(found[600:].sum()) < 0.03 * 5000
 
 
 def test_scores_are_normal_quantiles_of_the_share_below() -> None:

@@ -148,6 +148,7 @@ def test_conditions(text: str, holding: list[int]) -> None:
         ("age=old", "--where age=old: old is no whole number"),
         ("age>=95", "--where age>=95: 95"),
         ("dose=", "is no value of this column"),
+        ("dose>=9.5", "--where dose>=9.5: 9.5 has more decimals than the column, 0"),
     ],
 )
 def test_conditions_that_make_no_sense(text: str, says: str) -> None:
@@ -155,3 +156,41 @@ def test_conditions_that_make_no_sense(text: str, says: str) -> None:
         RowCondition(SCHEMA, text)
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_rare_values_are_told_by_name_with_what_counts_expect() -> None:
+    age = WholeColumn(name="age", low=18, high=89, above=89.0, common=(50.0,), may_be_missing=True)
+    ward = CategoryColumn(name="ward", categories=("A", "B", "C", "D"))
+    schema = Schema(columns=(age, ward, YesNoColumn(name="sick")))
+    real = np.array([[50 + i % 2, i % 2, 1] for i in range(2000)], dtype=np.float64)
+    real[:4, 0], real[4:10, 0], real[10:14, 1], real[14:20, 2] = 90, np.nan, 2, 0
+    kind = TableKind(schema, "sick")
+    kind.learn(kind.counts(Rows(schema, real)).double())
+    made = np.array([[50 + i % 2, i % 2, 1] for i in range(1000)], dtype=np.float64)
+    made[0, 0], made[:9, 1] = np.nan, 2
+    rows = Rows(schema, made)
+    told = kind.judge(None)(kind.encode(rows), kind.labels_of(rows)).rare
+    found = {(each["column"], each["value"]): [*each.values()][2:] for each in told}
+    assert found == {
+        ("age", ">89"): [2.0, 0],
+        ("age", "missing"): [3.0, 1],
+        ("ward", "C"): [2.0, 9],
+        ("sick", "no"): [3.0, 0],
+    }
+    assert [each["column"] for each in told] == ["sick", "age", "age", "ward"]
+
+
+def test_conditions_are_told_the_share_of_all_rows() -> None:
+    age = WholeColumn(name="age", low=18, high=89, above=89.0, common=(50.0,), may_be_missing=True)
+    dose = NumberColumn(name="dose", low=0, high=100, decimals=1)
+    ward = OrderedColumn(name="ward", categories=("A", "B", "C"), may_be_missing=True)
+    schema = Schema(columns=(age, dose, ward))
+    ages, wards = [20, 50, 50, 90, np.nan], [0, 1, 1, 2, np.nan]
+    values = [[ages[i % 5], i % 100, wards[i % 5]] for i in range(1000)]
+    kind = TableKind(schema)
+    kind.learn(kind.counts(Rows(schema, np.array(values, dtype=np.float64))).double())
+    shares = {"age=50": "40", "age>=50": "60", "age<=49": "20", "age=": "20", "dose<=49.5": "50"}
+    shares |= {"ward>=B": "60", "ward=": "20", "ward=C": "20"}
+    for text, share in shares.items():
+        assert f"{text} for {share} %" in kind.where([text]).told
+    assert kind.where(["age=21"]).told == ""

@@ -1,0 +1,101 @@
+"""The child process of a Python program: trains as the command line does, and tells it of that.
+
+`python -m mdgan.cli.serve PIPE BYTES HANDED` sends events into the pipe of that number. Its
+input begins with so many bytes of a request, and so many of objects; it ends when its input does.
+What it prints is what the user's own code prints.
+"""
+
+import contextlib
+import logging
+import os
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+from msgspec import msgpack
+
+from mdgan import cli
+from mdgan.cli.logs import prepare_streams
+from mdgan.data.handed import HANDED, read_input
+from mdgan.errors import BadInput
+from mdgan.interface import messages
+from mdgan.interface.messages import ChildRequest, LineLogged
+from mdgan.launch.faults import FAULTS
+from mdgan.launch.minder import ENDS_WITH_INPUT
+from mdgan.spelling import mark_arguments, spelled, without_controls
+
+
+class EventSender(logging.Handler):
+    """Sends what mdgan logs to the program; forks of this process do so, too.
+
+    Args:
+        descriptor: of the pipe.
+        objects: what only the program has; see `spelled`.
+    """
+
+    def __init__(self, descriptor: int, objects: str) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._objects = objects
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Sends one record, unless it is for terminals alone, or the program is gone."""
+        event = self._event_of(record)
+        if event is not None:
+            with contextlib.suppress(OSError):
+                messages.send_event(self._descriptor, event)
+
+    def _event_of(self, record: logging.LogRecord) -> messages.ChildEvent | None:
+        shown = getattr(record, "shown", "note")
+        if record.levelno < logging.INFO or shown == "doing":
+            return getattr(record, "event", None)
+        args = record.args if isinstance(record.args, tuple) else ()
+        if record.msg == "%s" and isinstance(args[0], BadInput):
+            return messages.InputRefused.of(args[0], self._objects)
+        mark_arguments(record)
+        text = spelled(self.format(record), in_python=True, objects=self._objects)
+        return LineLogged(without_controls(text), record.levelno >= logging.WARNING, shown)
+
+
+def main(pipe: int, request_bytes: int, handed_bytes: int) -> NoReturn:
+    """Does what is asked for, and ends this process with the exit status of the command line."""
+    started = time.monotonic()
+    prepare_streams()
+    os.set_inheritable(pipe, False)  # forks have it; programs that they start need not
+    request = msgpack.decode(read_input(request_bytes), type=ChildRequest)
+    os.environ.update({ENDS_WITH_INPUT: "1", HANDED: str(handed_bytes or "")})
+    logger = logging.getLogger("mdgan")
+    logger.setLevel(logging.DEBUG)
+    logger.handlers = [EventSender(pipe, getattr(request, "objects", ""))]
+    cli.end_process(partial(cli.status_of, partial(_serve, request, started)))
+
+
+def _serve(request: ChildRequest, started: float) -> int:
+    """The one place that knows what the command line calls to train and to compare."""
+    if isinstance(request, messages.TrainingRequest):
+        from mdgan.cli.options import read_layers
+        from mdgan.cli.train import train_given
+        from mdgan.launch.given import Given
+
+        if request.faults:
+            os.environ.setdefault(FAULTS, request.faults)
+        run = None if request.resumes is None else Path(request.resumes)
+        layers = read_layers(None, dict(request.settings), run)
+        return train_given(Given(layers, launched=started, continues=run), dry_run=False)
+    from mdgan.cli.options import prepare_environment
+    from mdgan.settings.config_file import ConfigFile
+
+    prepare_environment(many_processes=None)
+    from mdgan.comparison.run import run_comparison
+
+    given = request.configurations.items()
+    files = {Path(f"{name}.json"): ConfigFile(settings, "") for name, settings in given}
+    return run_comparison(
+        files, {}, request.seeds, out=Path(request.out), jobs=request.jobs, resume=request.resume
+    )
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

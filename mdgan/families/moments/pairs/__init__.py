@@ -1,0 +1,1 @@
+"""Tables: every worker tells how often two columns have which values together, with noise."""

@@ -1,0 +1,134 @@
+"""A generator of tables that says of each entry how likely it is.
+
+From noise and a class it makes shares of the entries of each column; given both, columns are
+independent (GEM: Liu, Vietri and Wu 2021, "Iterative Methods for Private Synthetic Data", section
+4.2). A row is drawn from these by one number of z for each column, so that it follows from z alone.
+"""
+
+from itertools import pairwise
+from math import inf
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mdgan.families.moments.pairs.bins import Bins, columns_of
+from mdgan.samples.table.kind import TableKind
+from mdgan.samples.table.spread import score_at
+
+NOISE_SIZE = 128
+WIDTH = 256
+_NUM_BLOCKS = 2
+_INSIDE = 1e-7  # how far shares stay away from 0 and 1
+_NOTHING = 1e-12
+
+
+class PairsGenerator(nn.Module):
+    """From z [b, 128 + columns], and maybe classes y [b], to rows [b, layout's width].
+
+    Args:
+        kind: of rows; what a class of theirs is.
+        width: of each block.
+    """
+
+    edges: Tensor
+    group: Tensor
+    ends: Tensor
+    class_group: Tensor
+
+    def __init__(self, kind: TableKind, width: int = WIDTH) -> None:
+        super().__init__()
+        self.kind, self.num_classes = kind, kind.num_classes
+        self.columns = columns_of(kind.layout)
+        size = NOISE_SIZE + (kind.num_classes or 0)
+        sizes = [size + block * width for block in range(_NUM_BLOCKS + 1)]
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(size, width), nn.ReLU()) for size, _ in pairwise(sizes)
+        )
+        self.last = nn.Linear(sizes[-1], self.columns[-1].entries.stop)
+        for name, tensor in vars(Bins.coarsest(kind.layout, kind.num_classes)).items():
+            self.register_buffer(name, tensor)
+        self.register_load_state_dict_post_hook(_check)  # type: ignore[no-untyped-call] # torch's
+
+    @property
+    def bins(self) -> Bins:
+        """The bins whose shares it makes; they are kept with its weights."""
+        return Bins(self.edges, self.group, self.ends, self.class_group)
+
+    @bins.setter
+    def bins(self, bins: Bins) -> None:
+        for name, tensor in vars(bins).items():
+            getattr(self, name).copy_(tensor)
+
+    def shares(self, noise: Tensor, labels: Tensor | None = None) -> list[Tensor]:
+        """The shares of the used entries of each column, float32 [b, entries of a column].
+
+        Args:
+            noise: float32 [b, 128].
+            labels: the classes, int64 [b], if there are any.
+        """
+        used = self.bins.used(self.columns)
+        every = torch.cat(used)
+        features = self._features(noise, labels)
+        logits = F.linear(features, self.last.weight[every], self.last.bias[every])
+        parts = torch.split(logits, [*map(len, used)], dim=1)
+        return [F.softmax(part, dim=1) for part in parts]
+
+    def _features(self, noise: Tensor, labels: Tensor | None) -> Tensor:
+        features = noise
+        if labels is not None and self.num_classes is not None:
+            told = F.one_hot(labels, self.num_classes).to(noise.dtype)
+            features = torch.cat([noise, told], dim=1)
+        for block in self.blocks:
+            features = torch.cat([block(features), features], dim=1)
+        return features
+
+    def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
+        # Of all entries, as no program can be exported whose shapes depend on values.
+        logits = self.last(self._features(z[:, :NOISE_SIZE], labels))
+        parts = torch.split(logits, [len(column.entries) for column in self.columns], dim=1)
+        drawn = torch.special.ndtr(z[:, NOISE_SIZE:].double()).clamp(_INSIDE, 1 - _INSIDE)
+        rows = z.new_zeros(z.shape[0], self.kind.layout.width)  # of any number, when exported
+        by_column = zip(self.columns, self.bins.is_used(self.columns), parts, strict=True)
+        for (column, is_used, part), share in zip(by_column, drawn.unbind(1), strict=True):
+            shares = F.softmax(torch.where(is_used, part, -inf), dim=1)
+            entry, within = _drawn(shares.double(), share)
+            chosen, place = column.entries.start + entry, column.place
+            if place.score is not None:
+                low, high = self.edges[chosen].unbind(1)
+                score = score_at((low + within * (high - low)).clamp(_INSIDE, 1 - _INSIDE))
+                rows[:, place.score] = torch.where(high > low, score, 0.0).float()
+            if column.options:
+                option = self._option(chosen, within, column.options)
+                rows[:, slice(place.choice.start, place.choice.stop)] = F.one_hot(
+                    option, len(place.choice)
+                ).float()
+        return rows
+
+    def _option(self, chosen: Tensor, within: Tensor, options: range) -> Tensor:
+        """The options for entries, int64 [b]: of those that count as one, each by its share."""
+        own = slice(options.start, options.stop)
+        counts_as = self.group[own] == chosen[:, None]
+        return (counts_as & (self.ends[own] >= within[:, None])).byte().argmax(1)
+
+
+def _check(model: nn.Module, _keys: object) -> None:
+    """Weights were read; RuntimeError if with them no entry of a column could be drawn."""
+    assert isinstance(model, PairsGenerator)
+    if not all(map(len, model.bins.used(model.columns))):
+        raise RuntimeError("a column has no bins")
+
+
+def _drawn(shares: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+    """Draws an entry of each row, int64 [b], and a number that is uniform whatever it is, [b].
+
+    Args:
+        shares: float64 [b, entries].
+        number: uniform, float64 [b].
+    """
+    upto = shares.cumsum(1)
+    upto = upto / upto[:, -1:]
+    entry = (upto < number[:, None]).sum(1)
+    before = F.pad(upto, (1, 0)).gather(1, entry[:, None])[:, 0]
+    share = (upto.gather(1, entry[:, None])[:, 0] - before).clamp(min=_NOTHING)
+    return entry, ((number - before) / share).clamp(0, 1)

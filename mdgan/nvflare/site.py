@@ -1,0 +1,57 @@
+"""A site's part of a job: `mdgan join` with the site's own file, through the tunnel."""
+
+import time
+
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import ReturnCode, Shareable, make_reply
+from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
+
+from mdgan.errors import BadInput
+from mdgan.launch.minder import Minder
+from mdgan.nvflare.cells import follow, job_files, relay_over, site_file
+from mdgan.spelling import flag
+
+_MOST_STARTS = 10  # of a worker that is killed
+_PAUSE_SECONDS = 1.0
+
+
+class JobSite(Executor):
+    """What NVFlare runs at each site."""
+
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+    ) -> Shareable:
+        """Takes part until training ends; the reply says why not, if so."""
+        del task_name, shareable
+        try:
+            why = self._take_part(fl_ctx, abort_signal)
+        except (BadInput, OSError) as error:
+            why = " ".join(str(error).split())
+        if why:
+            self.log_error(fl_ctx, why, fire_event=False)
+        reply = make_reply(ReturnCode.OK)
+        reply["why"] = why
+        return reply
+
+    def _take_part(self, context: FLContext, aborted: Signal) -> str:
+        site, job = site_file(context), job_files(context)
+        site.check_asked(job.asked())  # before anything of the job is run
+        relay = relay_over(context)
+        port = relay.listen(FQCN.join([FQCN.ROOT_SERVER, context.get_job_id()]))
+        command = ["join", "--site", str(site.path), "--master-port", str(port)]
+        for name, path in job.files().items():
+            if name not in site.settings:
+                command += [str(flag(name)), path]
+        try:
+            for _ in range(_MOST_STARTS):
+                minder = Minder()
+                minder.run(command, str(site.runs))
+                status, last = follow(minder, aborted, lambda x: self.log_info(context, x))
+                if status >= 0 or aborted.triggered:  # it was not killed
+                    break
+                time.sleep(_PAUSE_SECONDS)
+        finally:
+            relay.close()
+        return "" if status == 0 or aborted.triggered else last or f"ended with status {status}"

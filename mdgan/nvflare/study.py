@@ -1,0 +1,199 @@
+"""A study: what all machines of a run agree on, its hash, and the job of NVFlare that runs it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from mdgan.data.find import find_all
+from mdgan.errors import BadInput
+from mdgan.launch.given import Given, known_settings
+from mdgan.launch.settled import Settled, load, settle
+from mdgan.launch.site_file import digest_of
+from mdgan.metrics.chosen import extractor_identity
+from mdgan.samples.table.schema import read_schema
+from mdgan.settings.config_file import read_config_file
+from mdgan.settings.machine import path_of
+from mdgan.spelling import flag, output
+from mdgan.storage.whole_file import make_folder, write_output
+from mdgan.version import __version__
+
+SETTINGS, ASKED, SCHEMA = "study.json", "asked.json", "schema.json"
+DATASETS = "datasets"
+"""The folder of a job's own dataset file, within what NVFlare calls its custom code."""
+TASK = "mdgan"
+
+_FILES = ("schema", "datasets_dir")  # settings whose files the job carries
+_OF_THE_SERVER = (
+    *("eval_interval", "eval_samples", "sample_interval", "log_interval", "deadline"),
+    *("on_deadline", "quorum", "strikes", "checkpoint_interval", "checkpoint_keep"),
+    *("liveness_timeout", "patience", "connect_timeout", "max_world_size", "threads", "vectorize"),
+)
+"""Settings of rank 0's machine that a study may say: they name no files and open no doors."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a file of settings asks all machines to do."""
+
+    settings: Mapping[str, Any]  # as `--config` takes them, without those that name files
+    asked: Mapping[str, Any]  # what all machines must have equal, with the version
+    settled: Settled
+
+    @classmethod
+    def read(cls, config: Path) -> "Study":
+        """Reads a file of settings; BadInput if a study cannot say one of them."""
+        known = known_settings()
+        found = read_config_file(config, known).settings
+        given = {name: value for name, value in found.items() if value is not None}
+        settings = kept_by_a_study(given, str(config))
+        files = {name: given[name] for name in _FILES if name in given}
+        named = Given([{**settings, **files}]).named()
+        if named.is_one_process:
+            raise BadInput(config, "its algorithm has no workers, so there are no sites")
+        settled = settle(load(named, looks_at_folders=False))
+        extractor = extractor_identity(settled.settings.scores, settled.dataset)
+        return cls(settings, settled.asked(extractor), settled)
+
+    @property
+    def digest(self) -> str:
+        """The hash that sites approve."""
+        return digest_of(self.asked)
+
+    @property
+    def schema(self) -> Path | None:
+        """The file with the columns, if there is one."""
+        name = self.settled.settings.data.schema
+        return None if name is None else path_of(name)
+
+    @property
+    def own_dataset(self) -> Path | None:
+        """The dataset file, if it does not come with mdgan."""
+        own = self.settled.dataset.path
+        return None if own in find_all(None).values() else own
+
+    def in_words(self) -> list[str]:
+        """What a person should know before a site takes part."""
+        run, dataset = self.settled.settings, self.settled.dataset
+        privacy, is_secure = run.privacy, run.secure.secure_aggregation
+        unit = "client" if privacy.hides_clients else "sample"
+        bounds = f"ε {privacy.dp_epsilon}, δ {privacy.dp_delta}, for each {unit}"
+        code, schema = self.own_dataset, self.schema
+        told = [
+            *["counts of its columns"] * (schema is not None),
+            *["sums for scores"] * (not privacy.has_dp),
+            "one sum over its samples" if run.tells_once else "answers in each iteration",
+        ]
+        noise = " with noise" * privacy.covers_samples
+        rows = {
+            "study": self.digest,
+            "version": f"mdgan {__version__}",
+            "algorithm": f"{run.algorithm}, {self.settled.algorithm.about}",
+            "run": f"{run.num_workers} workers, {run.training.iterations:,} iterations",
+            "data": f"{dataset.name}, {dataset.about}".removesuffix(", "),
+            "program": code and f"{code.name} runs at each site, so read it: {dataset.sha256}",
+            "columns": schema and ", ".join(read_schema(schema).names),
+            "target": run.data.target,
+            "privacy": bounds if privacy.has_dp else "none: what leaves can tell of single samples",
+            "in sums": "of three sites or more" if is_secure else "no: the server sees each answer",
+            "leaves": f"no sample; how many there are, and{noise} {', '.join(told)}",
+            "disclosed": privacy.has_dp and privacy.dp_disclose,
+        }
+        return [f"{name:10} {text}" for name, text in rows.items() if text]
+
+    def write_job(self, folder: Path, name: str) -> None:
+        """Writes the folder that `nvflare job submit` takes."""
+        if folder.exists() and any(folder.iterdir()):
+            raise BadInput(output(folder), "is there already", "name a new folder")
+        config, code = folder / "app" / "config", folder / "app" / "custom" / DATASETS
+        run = {"run": f"{name}-{self.digest:.8}"}
+        server = {"id": "mdgan", "path": "mdgan.nvflare.server.JobServer", "args": run}
+        site = {"path": "mdgan.nvflare.site.JobSite", "args": {}}
+        # One site is enough to begin, so that the job says itself which are missing.
+        meta = {
+            "name": name,
+            "min_clients": 1,
+            "resource_spec": {},
+            "deploy_map": {"app": ["@ALL"]},
+        }
+        files: dict[Path, Any] = {
+            folder / "meta.json": meta,
+            config / "config_fed_server.json": {"format_version": 2, "workflows": [server]},
+            config / "config_fed_client.json": {
+                "format_version": 2,
+                "executors": [{"tasks": [TASK], "executor": site}],
+            },
+            config / SETTINGS: self.settings,
+            config / ASKED: self.asked,
+        }
+        copies = {path: json.dumps(what, indent=2).encode() + b"\n" for path, what in files.items()}
+        if self.schema is not None:
+            copies[config / SCHEMA] = self.schema.read_bytes()
+        if self.own_dataset is not None:
+            copies[code / self.own_dataset.name] = self.own_dataset.read_bytes()
+        for path, content in copies.items():
+            make_folder(path.parent)
+            write_output(path, content)
+
+
+def kept_by_a_study(given: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Settings without the defaults and files of a machine; BadInput if others are a machine's."""
+    known, kept = known_settings(), dict[str, Any]()
+    for name, value in given.items():
+        if known[name].shared or name in _OF_THE_SERVER:
+            kept[name] = value
+        elif name not in _FILES and value != known[name].default:
+            named = flag(name, value)
+            raise BadInput(
+                source, f"a study cannot say {named}", "write it into the file of the site"
+            )
+    return kept
+
+
+@dataclass(frozen=True)
+class Job:
+    """The files of a job, where NVFlare has put them on a machine."""
+
+    config: Path
+    custom: Path
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            found = json.loads((self.config / name).read_bytes())
+            if not isinstance(found, dict):
+                raise ValueError("no object")
+        except (OSError, ValueError, RecursionError) as error:
+            way_out = "make the job anew with `mdgan job nvflare`"
+            raise BadInput(name, f"the job's file cannot be read ({error})", way_out) from error
+        return found
+
+    def settings(self) -> dict[str, Any]:
+        """What rank 0 takes as `--config`, checked again, with the files that the job carries."""
+        found = self._read(SETTINGS)
+        if unknown := found.keys() - known_settings().keys():
+            raise BadInput(SETTINGS, f"unknown key {min(unknown)!r}")
+        return {**kept_by_a_study(found, SETTINGS), **self.files()}
+
+    def asked(self) -> dict[str, Any]:
+        """What all machines must have equal; BadInput if this one has another version."""
+        asked = self._read(ASKED)
+        if asked.get("version") != __version__:
+            what = f"the job is for mdgan {asked.get('version')!s:.30}, and here is {__version__}"
+            raise BadInput(what, way_out="install the same version at the server and all sites")
+        own = self._dataset
+        if own is not None and sha256(own.read_bytes()).hexdigest() != asked.get("dataset_sha256"):
+            raise BadInput(own.name, "is not what the job's hash is of", "make the job anew")
+        return asked
+
+    @property
+    def _dataset(self) -> Path | None:
+        """The job's own dataset file."""
+        return next((self.custom / DATASETS).glob("*.py"), None)
+
+    def files(self) -> dict[str, str]:
+        """Settings that name the job's files."""
+        schema, own = self.config / SCHEMA, self._dataset
+        found = {"schema": str(schema)} if schema.is_file() else {}
+        return found if own is None else {**found, "datasets_dir": str(own.parent)}
