@@ -159,9 +159,6 @@ def test_counts_that_no_rows_have_are_refused(noisy: bool, given: Tensor) -> Non
 
 
 @claim(
-    "noise-that-is-counted-on", "no fewer may survive than the host has counted on when it answered"
-)
-@claim(
     "no-fewer-sharers",
     "A host unmasks no sum with fewer certificates than it counted on when it answered",
 )

@@ -86,8 +86,8 @@ def test_threads_that_have_nothing_to_read_are_told() -> None:
 
 
 @claim(
-    "join-says",
-    "A host with neither noise nor secure sums, whose server is elsewhere, is told that in a line "
+    "traps",
+    "A host with neither noise nor secure sums, whose server is elsewhere, is told that "
     "when it starts.",
 )
 @pytest.mark.parametrize("flags", [{}, {"secure_aggregation": True}, {"dp_noise": 2.0}])
@@ -203,7 +203,6 @@ def test_defaults_may_name_an_architecture_and_then_win_over_its_own(tmp_path: P
 SWAPS = 'DEFAULTS = {"swap": "means", "swap_interval": 7, "participation": 0.5}\n'
 
 
-@claim("riders-refuse-means", "`--shut-out-free-riders` refuses means.")
 def test_a_data_set_may_say_how_to_swap_its_discriminators(tmp_path: Path) -> None:
     bars = load_text(RECIPE + SWAPS, tmp_path)
     for given, expected in (

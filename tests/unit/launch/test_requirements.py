@@ -188,7 +188,7 @@ def test_flags_that_guard_links_replace_all_those_of_a_file() -> None:
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "192.168.7.3", "0.0.0.0", "::", "fe80::1%eth0"])
 @claim(
-    "no-certificate-no-part",
+    "strangers",
     "Where others could reach a port, mdgan refuses to start without certificates, unless"
     " you say --insecure",
 )
