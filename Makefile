@@ -135,6 +135,6 @@ $(PRIVATE)/installed: benchmarks/private_tables/requirements.txt | $(DEV_STAMP)
 
 private-tables: $(PRIVATE)/installed ## install SmartNoise, for python -m benchmarks.private_tables
 
-clean: ## remove .venv, caches and runs/
-	rm -rf $(VENV) runs build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## remove .venv, build/ and caches; runs/ stays
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
