@@ -6,7 +6,6 @@ from typing import Any, Literal, TypedDict
 
 Text = str | PathLike[str] | Sequence[Any]
 
-
 class Keywords(TypedDict, total=False):
     """Settings by the names of their flags, with _ for -; see `mdgan train --help-all`."""
 
