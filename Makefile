@@ -78,7 +78,7 @@ check: $(DEV_STAMP) docs ## format, lint, types, documentation, and a test for e
 	$(BIN)/mypy
 
 docs: $(DEV_STAMP) ## build the documentation into build/site; a broken link is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo 'open build/site/index.html'
 
 # A compiler of its own, since it brings a protobuf older than that of mdgan.

@@ -23,18 +23,6 @@ PROMISE_WORDS = (
 
 NO_PROMISES: dict[str, tuple[str, ...]] = {
     "README.md": ("data that cannot be moved",),
-    "docs/privacy.md": (
-        # Said, and tried, in security.md:
-        "why a host refuses, and who it is",
-        # What is not covered:
-        "a network that mixes samples only where no trial looks is not found",
-        # What was measured:
-        "at most 22.9 could be shown",
-    ),
-    "docs/release.md": (
-        # What is not covered:
-        "what only other generators of the same run would tell",
-    ),
     "docs/security.md": (
         # What is not protected:
         "A host without a certificate of its own is its address",

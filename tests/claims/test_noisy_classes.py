@@ -134,10 +134,7 @@ SECURE = ("--sampling", "random", "--secure-aggregation")
     ],
     ids=["in the clear", "in secure sums", "to a server that lies"],
 )
-@claim(
-    "noisy-classes",
-    "balanced and kl go by noisy counts alone: who is drawn, and a worker's weight.",
-)
+@claim("no-classes", "balanced and kl go by noisy counts")
 @claim("kl-under-noise", "Under --dp-epsilon a server that lies learns no more than noisy counts.")
 def test_with_the_same_noisy_counts_no_label_changes_what_leaves(
     tmp_path: Path, flags: Sequence[str], lies: type[Overhears]

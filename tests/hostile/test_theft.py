@@ -77,7 +77,10 @@ def test_a_trap_in_a_swap_takes_each_sample_of_each_batch_that_follows(tmp_path:
     "With --dp-epsilon noise bounds what a worker tells: guesses are no nearer to its "
     "samples than to others.",
 )
-@claim("any-discriminator", "whatever the discriminator was computed from and whoever made it")
+@claim(
+    "any-discriminator",
+    "So ε holds whatever the discriminator was computed from and whoever made it.",
+)
 def test_with_noise_a_trap_takes_no_sample(tmp_path: Path) -> None:
     """Guesses are no nearer to the victim's samples than to those that no worker has."""
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")

@@ -262,8 +262,8 @@ def test_sums_of_too_few_hosts_to_find_who_spoils_them_end_the_run_in_order(
 
 @claim(
     "require-checked",
-    "The machine checks that on its own settings before it opens a link for training, and a "
-    "server lets a host in only if its settings are the same.",
+    "The machine checks that before it opens a link for training, and a server lets a host in "
+    "only if its settings are the same.",
 )
 def test_a_worker_that_insists_takes_no_part_in_a_run_without(tmp_path: Path) -> None:
     given = [*SMALL, *FAMILIES["mdgan"], "--transport", "memory", "--require", "secure-aggregation"]

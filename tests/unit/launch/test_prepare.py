@@ -135,7 +135,6 @@ def left_by_a_new_thread(settings: MDGANSettings) -> int:
     return found[0]
 
 
-@claim("cut", "and so do numbers below 10−38")
 def test_all_threads_of_a_private_host_count_them_as_0() -> None:
     assert left_by_a_new_thread(MDGANSettings(dp_noise=1.0, dp_delta=1e-4)) == 0
     assert left_by_a_new_thread(MDGANSettings()) == 1 << 22
