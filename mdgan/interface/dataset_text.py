@@ -218,7 +218,7 @@ class _Text:
 
 
 def _as_it_stands(node: ast.FunctionDef | ast.ClassDef, lines: list[str], file: str) -> list[str]:
-    """The lines of a definition, and whence they are; others if they cannot stand alone."""
+    """The lines of a definition, and where they stand; others if they cannot stand alone."""
     first = min(each.lineno for each in (node, *node.decorator_list)) - 1
     own = dedent("".join(lines[first : node.end_lineno])).splitlines()
     with suppress(SyntaxError):
