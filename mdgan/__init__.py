@@ -66,7 +66,7 @@ def _say_end(kind: type[BaseException], error: BaseException, trace: Any) -> Non
     if (lines := getattr(error, "_render_traceback_", None)) is None:
         sys.__excepthook__(kind, error, trace)
     else:
-        print(*lines(), file=sys.stderr)
+        sys.stderr.write("\n".join([*lines(), ""]))
 
 
 def __getattr__(name: str) -> Any:
