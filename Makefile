@@ -78,7 +78,7 @@ check: $(DEV_STAMP) docs ## format, lint, types, documentation, and a test for e
 	$(BIN)/mypy
 
 docs: $(DEV_STAMP) ## build the documentation into build/site; a broken link is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo 'open build/site/index.html'
 
 # A compiler of its own, since it brings a protobuf older than that of mdgan.
@@ -135,6 +135,6 @@ $(PRIVATE)/installed: benchmarks/private_tables/requirements.txt | $(DEV_STAMP)
 
 private-tables: $(PRIVATE)/installed ## install SmartNoise, for python -m benchmarks.private_tables
 
-clean: ## remove .venv, caches and runs/
-	rm -rf $(VENV) runs build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## remove .venv, build/ and caches; runs/ stays
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

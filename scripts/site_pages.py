@@ -24,8 +24,11 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "LICENSE": "license.txt",
+    "CITATION.cff": "citation.txt",
+    "deploy/haproxy.cfg": "haproxy.txt",
     "examples/README.md": "examples/index.md",
     "examples/results.md": "examples/results.md",
+    "examples/tables/README.md": "examples/tables.md",
 }
 """From a file's path in the repository to its path on the site; those in docs/ keep theirs."""
 

@@ -58,6 +58,9 @@ def _read_jobs(_context: click.Context, _option: click.Parameter, jobs: int | st
     is_flag=True,
     help="Go on with the comparison in --out: skip finished runs, go on from checkpoints.",
 )
+@click.option(
+    "--dry-run", is_flag=True, help="Check all configurations, say what would train, and stop."
+)
 @settings_options(leave_out=(*_EACH_HAS_ITS_OWN, *_ONE_MACHINE), config=False)
 def compare(
     configs: tuple[Path, ...],
@@ -65,6 +68,7 @@ def compare(
     out: Path | None,
     jobs: int | None,
     resume: bool,
+    dry_run: bool,
     paper_scale: bool,
     **flags: Any,
 ) -> int:
@@ -85,5 +89,12 @@ def compare(
     out = out or Path(f"runs/compare-{datetime.now():%Y%m%d-%H%M%S}")
     files = read_files(configs, paper_scale=paper_scale)
     return run_comparison(
-        files, flags, seeds, out=out, jobs=jobs, resume=resume, paper_scale=paper_scale
+        files,
+        flags,
+        seeds,
+        out=out,
+        jobs=jobs,
+        resume=resume,
+        paper_scale=paper_scale,
+        dry_run=dry_run,
     )

@@ -187,10 +187,9 @@ _log = logging.getLogger(__name__)
 @options.output_option("Where to write.  [default: RUN/report.html; report.html for several runs]")
 @click.option(
     "--figures",
-    type=options.PATH,
-    metavar="DIR",
-    help="Also write every figure into this folder: charts as PNG, SVG and PDF, samples as "
-    "PNG, the numbers as CSV.",
+    metavar="DIR|all[:DIR]",
+    help="Also write into this folder what a paper needs: each figure as PDF and its numbers as "
+    "CSV. all: each view of it, and PNG and SVG, too, into all:DIR or figures/ beside the page.",
 )
 @click.option(
     "--live", is_flag=True, help="Write the page again and again until the runs are over."
@@ -212,7 +211,7 @@ _log = logging.getLogger(__name__)
 def report(
     runs: tuple[Path, ...],
     output: Path | None,
-    figures: Path | None,
+    figures: str | None,
     live: bool,
     every: float,
     serve: int | None,
@@ -227,19 +226,39 @@ def report(
     _log.info("writing the report of %s …", told, extra={"shown": "live"})
     from mdgan.report.build import write_report
 
+    beside = output.parent if output else runs[0] if len(runs) == 1 else Path()
+    folder, all_files = _figures_folder(figures, beside)
     if live or serve is not None:
         from mdgan.report.live import keep_writing
 
         keep_writing(
-            runs, lambda: write_report(runs, output, figures, refresh_seconds=every), every, serve
+            runs,
+            lambda: write_report(runs, output, folder, all_files=all_files, refresh_seconds=every),
+            every,
+            serve,
         )
         return
-    written = write_report(runs, output, figures)
+    written = write_report(runs, output, folder, all_files=all_files)
     for line in written.damage:
         _log.warning("%s", line)
-    also = "" if figures is None else f"\n{figures}: charts as PNG, SVG and PDF, numbers as CSV"
+    kinds = "PNG, SVG and PDF, all views" if all_files else "PDF"
+    also = "" if folder is None else f"\n{folder}: charts as {kinds}, numbers as CSV"
     said = f"{written.path}: {written.num_figures} figures{also}"
     _log.info("%s", said, extra={"shown": "result"})
+
+
+def _figures_folder(figures: str | None, beside: Path) -> tuple[Path | None, bool]:
+    """What `--figures` says: the folder, and whether it gets every view and format.
+
+    Args:
+        beside: the folder of the page.
+    """
+    if figures is None:
+        return None, False
+    word, _, folder = figures.partition(":")
+    if word == "all":
+        return Path(folder) if folder else beside / "figures", True
+    return Path(figures), False
 
 
 @click.command(cls=Command, examples=("mdgan watch runs/first", "mdgan watch runs/first --once"))

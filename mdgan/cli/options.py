@@ -219,13 +219,23 @@ def read_layers(
     return [flags, *(without_other_guards(flags, layer) for layer in layers[1:])]
 
 
+class AlgorithmName(click.Choice[str]):
+    """The name of an algorithm, also as its paper writes it."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Reads a name from the command line, and refuses one that no algorithm has."""
+        return super().convert(registry.own_name(value), param, ctx)
+
+
 def _option(item: Setting) -> SettingOption:
     kind = item.kind
     metavar = "NAME" if item.name == "algorithm" else item.metavar
     choices = registry.names() if item.name == "algorithm" else kind.choices
     types: dict[type, Any] = {int: click.INT, float: click.FLOAT, str: click.STRING}
     read: Any = types.get(kind.type)
-    if choices:
+    if item.name == "algorithm":
+        read = AlgorithmName(choices)
+    elif choices:
         read = click.Choice(choices)
     elif kind.word == "auto":
         read = number_or_auto

@@ -58,12 +58,20 @@ _MOST_MEGABITS = 1e9
     metavar="M",
     help="Samples of a worker: how often --swap-epochs swaps, how long round_epochs are.",
 )
+@click.option(
+    "--price-per-gb",
+    type=click.FLOAT,
+    metavar="PRICE",
+    help="What 10⁹ bytes between machines cost you, in any currency: the page says what the run's "
+    "traffic costs.",
+)
 def plan(
     config: Path | None,
     bandwidth: float | None,
     latency: float,
     machines: str,
     shard_size: int | None,
+    price_per_gb: float | None,
     **flags: Any,
 ) -> None:
     """Predict time, bytes and memory of a run, and name its bottleneck.
@@ -75,6 +83,8 @@ def plan(
     # How and where a finished run went does not matter, only what it computed.
     layers = [{"transport": "tcp"}, *read_layers(config, flags)]
     link = _link(bandwidth, latency)
+    if price_per_gb is not None and not 0 <= price_per_gb < inf:
+        raise BadInput(flag("price_per_gb", f"{price_per_gb:g}"), "must be a price, 0 or more")
     groups = () if machines in ("one", "each") else parse_machines(machines)
     launch = LaunchSettings.read(*layers).but(ranks=None)
     if launch.device != "cpu":
@@ -101,7 +111,16 @@ def plan(
     for note in settled.notes:
         _log.info("%s", note)
     settings, dataset = settled.settings, settled.dataset
-    page = foretell(settings, launch, dataset, link, groups, shared=shared, shard_size=shard_size)
+    page = foretell(
+        settings,
+        launch,
+        dataset,
+        link,
+        groups,
+        shared=shared,
+        shard_size=shard_size,
+        price_per_gb=price_per_gb,
+    )
     _log.info("%s", page, extra={"shown": "result"})
 
 

@@ -1,6 +1,6 @@
 """Lists what a comparison trains, and checks every configuration before any training starts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,15 @@ def list_trainings(
             standing = _standing(folder, {**configuration.resolved, **training.own_settings})
             trainings.append(replace(training, standing=standing))
     return trainings
+
+
+def in_words(trainings: Sequence[Training], out: Path, at_once: int) -> Iterator[str]:
+    """What `mdgan compare --dry-run` says: a line for each training, and where results go."""
+    for each in trainings:
+        settings = each.configuration.resolved
+        who = f"{settings['algorithm']} on {settings['dataset']}, b = {settings['batch_size']}"
+        yield f"{each.label}: {who}, {settings['iterations']:,} iterations, {each.standing}"
+    yield f"{len(trainings)} training(s), {at_once} at once, into {out}; mdgan plan says how long"
 
 
 def jobs_at_once(configurations: Sequence[Configuration]) -> int:

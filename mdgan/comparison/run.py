@@ -52,12 +52,14 @@ def run_comparison(
     jobs: int | None,
     resume: bool,
     paper_scale: bool = False,
+    dry_run: bool = False,
 ) -> int:
     """Trains every configuration with every seed, and compares them.
 
     Args:
         files: the settings of each configuration, by the file that is called like it.
         flags: settings that hold for all.
+        dry_run: says what would train; trains and writes nothing.
 
     Returns:
         The exit status: 0 done, 1 some training failed, 130 a user or a signal stopped it.
@@ -70,11 +72,14 @@ def run_comparison(
     trainings = plan.list_trainings(configurations, seeds, out, resume=resume)
     for warning in dict.fromkeys(line for each in configurations for line in each.warnings):
         _log.warning("warning: %s", warning)
+    at_once = plan.jobs_at_once(configurations) if jobs is None else jobs
+    if dry_run:
+        _say("%s", "\n".join(plan.in_words(trainings, out, at_once)))
+        return 0
     with writing(flag("out", out)):
         (out / _CONFIGS).mkdir(parents=True, exist_ok=True)
     for each in configurations:
         _write_json(out / _CONFIGS / f"{each.name}.json", each.settings)
-    at_once = plan.jobs_at_once(configurations) if jobs is None else jobs
     queue = TrainingQueue(trainings, out / _CONFIGS, at_once)
     if not queue.run():
         _say(f"stopped; the same command with {flag('out', out)} {flag('resume', True)} goes on")

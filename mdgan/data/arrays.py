@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.errors import BadInput
@@ -17,8 +18,8 @@ class Arrays(InMemoryPartitioner):
 
     which: ClassVar[str] = "train"
 
+    @override
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
-        """See `InMemoryPartitioner`; maps the two files into memory."""
         try:
             images, labels = (
                 np.load(data_dir / file, mmap_mode="c") for file in file_names(self.which)

@@ -9,16 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mdgan.gan.labels import Known
 from mdgan.samples.kinds import kind_of
-from mdgan.samples.pictures.reading import (
-    PictureShape,
-    Seen,
-    look_at,
-    pixels_to_float,
-    read_image,
-)
+from mdgan.samples.pictures.reading import PictureShape, Seen, look_at, pixels_to_float, read_image
 from mdgan.storage.foreign_file import ends_of, read_whole
 
 
@@ -110,8 +105,8 @@ class InMemoryPartitioner(Partitioner):
         chosen = self._pixels[indices]
         return pixels_to_float(chosen) if chosen.dtype == torch.uint8 else chosen
 
+    @override
     def contents(self, indices: Tensor) -> list[bytes]:
-        """See `Partitioner`; floats of pictures count as the pixels that they stand for."""
         return _contents(self._pixels.index_select(0, indices))
 
 

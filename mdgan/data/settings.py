@@ -82,10 +82,7 @@ class DataSettings(declare.Settings, group="data"):
         is_usual=True,
     )
     datasets_dir: str | None = declare.own_setting(
-        None,
-        "Folder with your own dataset files, looked at first.",
-        declare.text(),
-        metavar="DIR",
+        None, "Folder with your own dataset files, looked at first.", declare.text(), metavar="DIR"
     )
     data_dir: str | None = declare.own_setting(
         None,

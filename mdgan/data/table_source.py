@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mdgan.data.dataset_file import PreparedData
 from mdgan.data.partitioner import InMemoryPartitioner, group_of
@@ -60,8 +61,8 @@ class TablePartitioner(InMemoryPartitioner):
         """Its rows have been read already."""
         raise TypeError(f"rows are not read again from {data_dir}")
 
+    @override
     def images(self, indices: Tensor) -> Tensor:
-        """See `Partitioner`; all rows are encoded when the first are asked for."""
         if self._encoded is None or self._encoded[0] is not self.kind.encoding:
             self._encoded = self.kind.encoding, self.kind.encode(self.rows)
         return self._encoded[1][indices]
@@ -72,8 +73,8 @@ class TablePartitioner(InMemoryPartitioner):
     def contents(self, indices: Tensor) -> list[bytes]:
         return [known.content for known in self.known(indices)]
 
+    @override
     def quick_contents(self, indices: Tensor) -> list[bytes]:
-        """See `Partitioner`; rows by their values, and whose they are."""
         rows = self.rows.of(indices.numpy())
         values = [row.tobytes() for row in rows.values + 0.0]  # which makes −0 0
         if rows.persons is None:
@@ -81,8 +82,8 @@ class TablePartitioner(InMemoryPartitioner):
         persons = (canonical(each).encode(errors="surrogatepass") for each in rows.persons)
         return [row + person for row, person in zip(values, persons, strict=True)]
 
+    @override
     def known(self, indices: Tensor) -> list[Known]:
-        """See `Partitioner`: rows by what their file says, whatever the schema makes of it."""
         return [self._known[place] for place in indices.tolist()]
 
     @cached_property

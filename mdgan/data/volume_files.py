@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mdgan.data.partitioner import Partitioner, group_of
 from mdgan.data.readable import refuse, shown, warn_once
@@ -73,20 +74,20 @@ class VolumesPartitioner(Partitioner):
             why = f"cannot read this volume ({why_unreadable(error, None)})"
             raise BadInput(path, why, "remove or repair it") from error
 
+    @override
     def try_reading(self, index: int) -> Seen:
-        """See `Partitioner`; what was seen is what was done to the volume, and how often."""
         scan = read_scan(self.paths[index])
         fit(scan, self.shape, self.window, spacing=self.spacing)
         return {note: (number, "") for note, number in scan.notes.items()}
 
+    @override
     def contents(self, indices: Tensor) -> list[bytes]:
-        """See `Partitioner`; of a series the bytes of its slices, one after the other."""
         chosen = [self.paths[i] for i in indices.tolist()]
         files = [dicom_files(path) if path.is_dir() else [path] for path in chosen]
         return [b"".join(read_whole(file, None) for file in each) for each in files]
 
+    @override
     def quick_contents(self, indices: Tensor) -> list[bytes]:
-        """See `Partitioner`; what is not packed may differ in its middle alone."""
         chosen = [self.paths[i] for i in indices.tolist()]
         files = [dicom_files(path) if path.is_dir() else [path] for path in chosen]
         return [b"".join(sorted(map(_brief, each))) for each in files]

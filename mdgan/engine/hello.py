@@ -16,7 +16,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]
 
 
 class Owner(NamedTuple):
-    """Which host a rank, or a state, belongs to; see `Hello`."""
+    """Which host a rank, or a state, belongs to; see `HostHello`."""
 
     key: str
     certificate: str

@@ -169,7 +169,7 @@ class HostKeys:
         return {host: self._known[host] for host in hosts if host in self._known}
 
     def num_sharers(self, told: Iterable[SignedKey]) -> int:
-        """See `num_sharers`."""
+        """How many certificates, or keys where there are none, share noise."""
         return num_sharers(told, certified=self._identity is not None)
 
     def keys_of(self, hosts: Iterable[int]) -> list[str]:

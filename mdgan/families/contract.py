@@ -61,6 +61,7 @@ class Algorithm(Generic[S]):
     host_phases: tuple[str, ...] = ("receive", "send")
     # What it records of its workers beside their losses, for the report and `mdgan watch`.
     shown: tuple[WorkerNumbers, ...] = ()
+    other_names: tuple[str, ...] = ()  # as its paper writes it; users may, too
 
     def build(self) -> "Builder[S]":
         """Imports the builder."""

@@ -66,6 +66,11 @@ def names() -> tuple[str, ...]:
     return tuple(_all())
 
 
+def own_name(name: str) -> str:
+    """The algorithm's own name where a user wrote it as its paper does; else the same text."""
+    return next((own for own, entry in _all().items() if name in entry.other_names), name)
+
+
 def command(name: str) -> str:
     """The command that trains with an algorithm."""
     return name if name == BASELINE else "train"
@@ -73,6 +78,7 @@ def command(name: str) -> str:
 
 def algorithm(name: str) -> Algorithm[Any]:
     """One algorithm by its name, or `BadInput`."""
+    name = own_name(name) if isinstance(name, str) else name
     if isinstance(name, str) and name in unusable():
         raise BadInput(flag("algorithm", name), unusable()[name].removeprefix(f"{name}: "))
     if not isinstance(name, str) or name not in _all():
@@ -135,7 +141,7 @@ def read_settings(
     # A dataset file may also speak of other algorithms, but not promise.
     foreign = declared_settings().keys() - entry.settings.names() - _PROMISES
     fitting = {n: value for n, value in (dataset_defaults or {}).items() if n not in foreign}
-    all_layers = (*layers, own, beside, entry.defaults, fitting)
+    all_layers = (own, *layers, beside, entry.defaults, fitting)
     _refuse_foreign(entry, all_layers)
     settings: RunSettings = entry.settings.read(*all_layers)
     return settings

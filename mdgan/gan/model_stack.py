@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
+from typing_extensions import override
 
 from mdgan.errors import one_line
 from mdgan.gan.arithmetic import finite_or_zero
@@ -194,8 +195,9 @@ class FreshStack(ModelStack):
         make: Callable[..., torch.optim.Optimizer] = type(self._optimizer)
         self._optimizer = make([{**_group_of(self._optimizer), "params": [*self._leaves.values()]}])
 
+    @override
     def learnt(self, weights: Weights) -> list[Tensor]:
-        """See `ModelStack`; the weights become those that the optimizer steps with."""
+        # The weights become those that the optimizer steps with.
         weights.parameters.update(self._leaves)
         return [*self._leaves.values()]
 

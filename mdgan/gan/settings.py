@@ -92,7 +92,7 @@ class TrainingSettings(declare.Settings, group="models"):
     generator_loss: str = declare.setting(
         "non-saturating",
         "Generator loss on logits: "
-        f"{', '.join(GENERATOR_LOSS_NAMES.all)}; `saturating` is the paper's.",
+        f"{', '.join(GENERATOR_LOSS_NAMES.all)}; `saturating` is J_gen as Hardy et al. write it.",
         GENERATOR_LOSS_NAMES.setting(),
         metavar="LOSS",
         symbol="J_gen",

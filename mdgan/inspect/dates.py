@@ -12,14 +12,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from mdgan.inspect.number_drafts import missing_if, scale_of, words_as_missing
-from mdgan.inspect.table_facts import (
-    EPOCH,
-    FEW,
-    ColumnFacts,
-    LeftOut,
-    NumbersByRows,
-    rows_in_words,
-)
+from mdgan.inspect.table_facts import EPOCH, FEW, ColumnFacts, LeftOut, NumbersByRows, rows_in_words
 from mdgan.samples.table import moments, schema
 from mdgan.samples.table.schema import AnyColumn
 from mdgan.samples.table.texts import shown

@@ -167,8 +167,7 @@ def start(
     """Begins to train as `train` does, in the background; arguments and errors are the same.
 
     Returns:
-        A handle, once the run's processes are being started. Callbacks are called in its thread,
-        which shows lines only if `quiet` is False.
+        A handle, once processes start. Its thread calls callbacks, and is `quiet` unless told not.
     """
     given = with_file(settings, config, paper_scale=paper_scale)
     check(given.settings)  # what is plainly wrong is said here

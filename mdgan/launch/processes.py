@@ -186,7 +186,7 @@ def _class_counts(checked: Checked, samples: HeldSamples) -> dict[int, list[int]
 
 
 def _recorded_windows(checked: Checked) -> int:
-    """See `traced_every`; none where how long real samples take would tell of them."""
+    """Hosts record one window in this many; 0: none, as times of real samples would tell."""
     if checked.settings.privacy.covers_samples and not checked.is_rehearsed:
         return 0
     # There are few rounds, and each moves whole models: their spans are nothing beside that.

@@ -20,8 +20,9 @@ class ModelSettings(Settings, group="models"):
     architecture: str = setting(
         FILE,
         f"Models to train: the dataset file's own (file), {', '.join(ARCHITECTURES)}, or one that "
-        "the dataset file or an installed package has. Brings its paper's losses, optimizers and "
-        "local steps along.",
+        "the dataset file or an installed package has. Brings losses, optimizers and local steps "
+        "along: those of its paper, but md-gan-mlp and md-gan-cnn have dcgan's, whose generator "
+        "loss is non-saturating.",
         text(known=lambda _others: (FILE, *ARCHITECTURES, *installed(OF_PACKAGES))),
         metavar="NAME",
         other_names=("--model", "--arch", "--backbone"),

@@ -49,6 +49,7 @@ class _Page(NamedTuple):
     question: Question
     measured: Measured
     more: Sequence[Section] = ()
+    price_per_gb: float | None = None
 
 
 def foretell(
@@ -60,12 +61,14 @@ def foretell(
     *,
     shared: bool,
     shard_size: int | None,
+    price_per_gb: float | None = None,
 ) -> str:
     """Measures, predicts, and puts it into words.
 
     Args:
         machines: those of the run besides the server's, if the user has named them.
         shard_size: samples of a worker; None if the user has not said.
+        price_per_gb: what the user pays for 10⁹ bytes; None if the user has not said.
     """
     torch.set_num_threads(1)  # what is forked later must not have a pool of threads
     models = tried_models(settings, dataset)
@@ -109,6 +112,7 @@ def foretell(
         question=question,
         measured=measured,
         more=more,
+        price_per_gb=price_per_gb,
     )
     return _in_words(page)
 
@@ -261,13 +265,21 @@ def _in_words(page: _Page) -> str:
 def _in_short(page: _Page, forecast: Forecast) -> str:
     """What a user wants to know first, in a line."""
     steps = page.iterations / page.question.planning.iterations
-    traffic = page.question.traffic
-    moved = brief_size(steps * (sum(traffic.out) + sum(traffic.back)))
+    traffic, exchange = page.question.traffic, page.question.planning.exchange
+    served = steps * (sum(traffic.out) + sum(traffic.back))
+    every = 0 if exchange is None else exchange.every
+    exchanged = steps / every * traffic.exchanged if every else 0.0
+    moved = f"{brief_size(served)} over the server's links"
+    if exchanged:
+        moved += f" and {brief_size(exchanged)} between workers"
+    if page.price_per_gb is not None:
+        price = page.price_per_gb * (served + exchanged) / 1e9
+        moved += f" ({price:,.2f} at {page.price_per_gb:g} a GB)"
     memory = list(_memory(page))[-1 if page.layout.shared else 0][1]
     whose = "all processes" if page.layout.shared else "the server"
     return (
-        f"{page.iterations:,} iterations take {duration(steps * forecast.step)} and move {moved} "
-        f"over the server's links; memory of {whose}: {memory}"
+        f"{page.iterations:,} iterations take {duration(steps * forecast.step)} and move {moved}; "
+        f"memory of {whose}: {memory}"
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from torch import Tensor
+from typing_extensions import override
 
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import derive_seed
@@ -124,8 +125,9 @@ class Budget(Steps):
         if self.releases is not None:
             self.releases.keep(self._ledger, question, answer)
 
+    @override
     def state(self) -> dict[str, Tensor]:
-        """See `Steps`: nothing. What was spent is spent, whatever a run goes back to."""
+        # What was spent is spent, whatever a run goes back to.
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:

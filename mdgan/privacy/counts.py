@@ -49,7 +49,7 @@ class PaidCounts(NamedTuple):
 
     @property
     def question(self) -> bytes:
-        """See `Releases`."""
+        """The digest of what is counted; see `Releases`."""
         return self.releases.question("counts", meaning=self.counted.meaning, noise=self.noise)
 
     def kept(self) -> Tensor | None:

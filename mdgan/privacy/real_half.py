@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import Batches, LearningRules, RealHalf
@@ -76,8 +77,8 @@ class SeededSteps(Steps):
         """`steps`, int64 []."""
         return {"steps": torch.tensor(self.count)}
 
+    @override
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `Steps`; begins anew if the state counts none."""
         steps = state.get("steps", torch.tensor(0))
         if steps.dtype != torch.int64 or steps.shape != () or steps < 0:
             raise RuntimeError("no state of steps: their number is none")

@@ -144,8 +144,7 @@ def rounded(value: Any) -> Any:
         return {name: rounded(each) for name, each in value.items()}
     if isinstance(value, bool) or not isinstance(value, int | float) or not value:
         return value
-    places = _DIGITS - 1 - floor(log10(abs(value)))
-    return round(value, places)
+    return round(value, _DIGITS - 1 - floor(log10(abs(value))))
 
 
 def rounded_scores(scores: ScoresRow) -> ScoresRow:

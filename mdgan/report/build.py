@@ -40,12 +40,15 @@ def write_report(
     output: Path | None = None,
     figures: Path | None = None,
     *,
+    all_files: bool = False,
     refresh_seconds: float | None = None,
 ) -> Report:
     """Writes the report of some runs; while they go on, it may be called again and again.
 
     Args:
         output: the page; by default `report.html` in the folder of the only path, or here.
+        figures: a folder for each figure as PDF and its numbers as CSV.
+        all_files: write further views, PNG and SVG into it, too.
         refresh_seconds: how often a browser reads the page again while a run goes on; None: never.
 
     Raises:
@@ -61,7 +64,7 @@ def write_report(
         if figures is not None:
             figures.mkdir(parents=True, exist_ok=True)
         html, num_figures, missing = compose(
-            runs, written, figures, refresh_seconds=refresh_seconds
+            runs, written, figures, refresh_seconds=refresh_seconds, all_files=all_files
         )
     write_output(output, html.encode(errors="replace"))
     damage += [line for run in runs for line in run.damage]

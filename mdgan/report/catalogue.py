@@ -126,7 +126,7 @@ ROUNDS = PageSection("rounds", "Rounds", (
             caption="Samples that the server has seen through the workers that took part, a sample "
             "as often as its worker did. Lines are means over the classes, bands reach from the "
             "least to the most seen one; diamonds: every class was seen 500 times. As figure 14 of "
-            "Guerraoui et al. (2020); the table has the KL divergence of their figure 10."),
+            "FeGAN (Guerraoui et al. 2020); the table has the KL divergence of its figure 10."),
         View(name="who took part", fits=Subject.has_rounds,
             of=workers.who_was_asked,
             missing="no round tells who took part, as under differential privacy",
@@ -141,8 +141,8 @@ SLOTS = PageSection("slots", "Clients in slots", (
         "stronger the colour, the more batches. Grey: the slot had nothing to do."),
     _single("predictions", "Predicted seconds", of=slots.predictions,
         caption="How long clients took against what was predicted, and the curve "
-        "a·x + b·log(x) + d of seconds by batches x, as fitted last to each kind of slot (Sani "
-        "et al. 2024, equation 3), with what it leaves."),
+        "a·x + b·log(x) + d of seconds by batches x, as fitted last to each kind of slot "
+        "(Pollen, Sani et al. 2024, equation 3), with what it leaves."),
     _single("idle", "Idle slots", of=slots.idle_slots,
         caption="The share of each round in which a slot trained no client."),
     _single("concurrency", "How many slots", of=slots.numbers_of_slots,
@@ -189,8 +189,8 @@ COST = PageSection("cost", "Time, bytes and memory", (
     _single("operators", "What the processor does", of=costs.operators,
         caption="Shares of the time of the profiled {unit}s (--profile) by kind of operator. "
         "Between operators: Python, messages, records. On a GPU its own time counts. Where all "
-        "roles share a process, the first row is of all of them. As figures 4 and 10 of Shi et "
-        "al. (2024)."),
+        "roles share a process, the first row is of all of them. As figures 4 and 10 of ParaGAN "
+        "(Shi et al. 2024)."),
 ))
 
 WORKERS = PageSection("workers", "Workers and swaps", (

@@ -64,8 +64,13 @@ def compose(
     written: datetime,
     figures: Path | None = None,
     refresh_seconds: float | None = None,
+    *,
+    all_files: bool = False,
 ) -> tuple[str, int, dict[str, str]]:
     """The page of some runs: one HTML document that loads nothing.
+
+    Args:
+        all_files: write each figure in every view and format, not as PDF and CSV alone.
 
     Returns:
         The HTML, the number of figures in it, and name → reason for those that are missing.
@@ -79,7 +84,7 @@ def compose(
         every = [block for _, blocks in sections for block in blocks]
         if figures is not None:
             for block in every:
-                _write_figures(block, figures)
+                _write_figures(block, figures, all_files=all_files)
         chapters = [(section, blocks) for section, blocks in sections if blocks]
         page = _page(named, chapters, written, refresh_seconds=refresh_seconds)
     missing = {block.name: block.missing for block in every if block.missing}
@@ -131,14 +136,15 @@ def _drawn(
     return Drawn(view.name.format(**words), " ".join(filter(None, caption)), paper, picture=picture)
 
 
-def _write_figures(block: Block, figures: Path) -> None:
-    """Writes drawings as PNG, SVG and PDF, pictures as they are, and the numbers as CSV."""
-    for place, view in enumerate(block.views):
+def _write_figures(block: Block, figures: Path, *, all_files: bool) -> None:
+    """Writes drawings as PDF, or as PNG and SVG, too; pictures as they are; the numbers as CSV."""
+    endings = ("png", "svg", "pdf") if all_files else ("pdf",)
+    for place, view in enumerate(block.views if all_files else block.views[:1]):
         shown_as = view.name if place else ""
         has_numbers = False
         for panel in view.picture.panels:
             name = _file_name(block.name, shown_as, panel.label)
-            write_files(panel.figure, figures / name)
+            write_files(panel.figure, figures / name, endings)
             if numbers := drawn_numbers(panel.figure):
                 write_csv(figures / f"{name}.csv", numbers)
                 has_numbers = True

@@ -150,7 +150,7 @@ class Guard(grpc.ServerInterceptor):
         self._buckets: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
 
     def listen(self, server: grpc.Server, place: str) -> str:
-        """See `streams.listen`."""
+        """Opens a place for the server and watches it; see `streams.listen`."""
         place, front = listen(server, place, self._access.identity)
         self._front = front or self._front
         return place

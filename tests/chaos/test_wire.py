@@ -211,13 +211,8 @@ class Replaced:
     ],
 )
 @claim(
-    "machine-in-the-path",
-    "A machine in the path can neither read nor change what passes, nor go on with a "
-    "connection; it can only cut it.",
-)
-@claim(
-    "path-sees-no-more",
-    "Everything else is encrypted. Bytes that were changed end the connection.",
+    "tls",
+    "A machine in the path can neither read nor change what passes; it can only cut it.",
 )
 def test_a_machine_in_the_path_can_neither_read_nor_change_nor_go_on(
     tmp_path: Path, change: Change, answer: Change

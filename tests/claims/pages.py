@@ -23,33 +23,9 @@ PROMISE_WORDS = (
 
 NO_PROMISES: dict[str, tuple[str, ...]] = {
     "README.md": ("data that cannot be moved",),
-    "docs/privacy.md": (
-        # Said, and tried, in security.md:
-        "why a host refuses, and who it is",
-        # What is not covered:
-        "a network that mixes samples only where no trial looks is not found",
-        # What was measured:
-        "at most 22.9 could be shown",
-    ),
-    "docs/release.md": (
-        # What is not covered:
-        "what only other generators of the same run would tell",
-    ),
     "docs/security.md": (
-        # Advice, and cases of a table:
-        "so use one that signs for this run alone",
-        "each host beside the server, if no other machine takes part",
-        "Strangers, without a certificate:",
-        "hosts that it cannot reach",
-        "which pictures cannot be read",
-        "an answer that cannot be used",
-        "(mdgan alone)",
         # What is not protected:
-        "gloo neither encrypts nor asks who it is",
-        "its gradient follows exactly",
-        "Without a certificate of its own a host is its address",
-        # Said, and tried, in privacy.md:
-        "Differential privacy bounds it.",
+        "A host without a certificate of its own is its address",
     ),
 }
 """By page: phrases that have a promise's word and promise nothing."""

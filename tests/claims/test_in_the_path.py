@@ -33,12 +33,12 @@ def network() -> Iterator[GrpcNetwork]:
 
 
 @claim(
-    "machine-in-the-path",
+    "tls",
     "Links between machines are gRPC over TLS 1.3, and both ends show a certificate.",
 )
-@claim("machine-in-the-path", "A machine in the path can neither read nor change what passes")
 @claim(
-    "path-sees-no-more", "Everything else is encrypted. Bytes that were changed end the connection."
+    "tls",
+    "A machine in the path can neither read nor change what passes; it can only cut it.",
 )
 @pytest.mark.parametrize("to_server", [True, False])
 def test_what_passes_is_tls_and_a_changed_bit_ends_it(
@@ -63,8 +63,7 @@ def test_what_passes_is_tls_and_a_changed_bit_ends_it(
         assert b"FEEDBACK" not in heard
 
 
-@claim("no-line", "A machine without a certificate that knocks leaves no line.")
-@claim("no-call-without", "anything else | nothing: without a certificate no call reaches mdgan")
+@claim("flood", "without a certificate no call reaches mdgan")
 def test_a_stranger_that_knocks_leaves_no_line_and_gets_no_answer(network: GrpcNetwork) -> None:
     for content in GARBAGE.values():
         with socket.create_connection(address(network)) as stranger:

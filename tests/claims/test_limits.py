@@ -1,4 +1,4 @@
-"""The figures of `security.md` are those of the code, and two limits that no other test reaches."""
+"""Limits that pages and results state are those of the code; two that no other test reaches."""
 
 import threading
 from typing import Any
@@ -29,11 +29,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 @pytest.mark.parametrize("num_places", [1, 2])
-@claim("limit-handshake", "does not end its TLS handshake | 5 s; 1 s while others wait")
-@claim("limit-idle", "a connection on which nothing is called | 5 s")
-@claim("limit-connections", "up to 16,384) leaves when 256 are kept for files")
-@claim("limit-strangers", "256 at a port; 64 of them reach the server, 50 a second for nothing.")
-@claim("limit-streams", "64; further ones are refused before they are read")
+@claim("flood", "A port takes 256 of their connections, for 5 s each.")
 def test_connections(num_places: int) -> None:
     assert streams._HANDSHAKE_MS == 5000
     options = dict(streams.options(Timeouts(), num_places))
@@ -46,20 +42,8 @@ def test_connections(num_places: int) -> None:
     assert (front_process._PATIENCE_SECONDS, front_process._IMPATIENCE_SECONDS) == (5.0, 1.0)
 
 
-@claim("limit-question", "time until a call says what it wants | 5 s; a question has at most 4 KiB")
-@claim("limit-calls", "8, and 2 for each rank; further ones are refused")
-@claim("limit-rate", "20 a second on average, and 20 at once for itself and for each rank")
-@claim("limit-all-calls", "calls at a time of all callers | 2048")
-@claim(
-    "limit-joins",
-    "20 at once and 20 for each rank that the caller may have, and one in two seconds after that",
-)
-@claim("limit-hello", "four are read at a time")
-@claim(
-    "limit-refused",
-    "calls of one caller that are refused, unknown ones among them | 64 at once, and one a second "
-    "after that; then its connection ends, and its address waits 2 s for the next",
-)
+@claim("callers", "8 calls of a kind at a time and 2 for each rank")
+@claim("callers", "and 20 a second")
 def test_calls() -> None:
     assert (guard._FIRST_SECONDS, guard._SMALL_BYTES) == (5.0, 4 * KIB)
     assert (guard.AT_ONCE, guard.OF_A_RANK) == (8, 2)
@@ -70,22 +54,7 @@ def test_calls() -> None:
     assert grpc_server._ADMITTED_AT_ONCE == 4
 
 
-@claim(
-    "limit-hello",
-    "4 KiB, the settings of the run, and 12 KB for each of its ranks (more if the data have more "
-    "than 1000 classes)",
-)
-@claim("limit-json", "64 KiB and 1 KiB for each rank of the host")
-@claim("limit-json", "(512 bytes for each of their tensors)")
-@claim("limit-spans", "1 MiB a message, 600 messages at once and 2 a second after that")
-@claim("limit-spans-on-disk", "64 MiB of a host and 512 bytes for each second of the run")
-@claim(
-    "limit-memory",
-    "64 MiB from one certificate, or from one host without one of its own, of which JSON counts "
-    "80 times",
-)
-@claim("limit-memory", "If all together have more than 256 MiB")
-@claim("limit-unsent", "what waits to be sent to a peer that takes nothing in | 1 GiB")
+@claim("callers", "Its timelines take 64 MiB of disk and 512 bytes for each second")
 def test_messages() -> None:
     of_ranks = [message_sizes.hello_bytes({}, None, ranks) for ranks in (0, 1, 2)]
     assert of_ranks[0] == 4 * KIB + len("{}")
@@ -101,12 +70,6 @@ def test_messages() -> None:
     assert streams.MOST_UNSENT_BYTES == GIB
 
 
-@claim("rank-kept", "for --liveness-timeout (30 s)")
-@claim("limit-silence", "is waited for 120 s once it is known what is usual")
-@claim("limit-promises", "one for a certificate, eight for an address, for 60 s")
-@claim("limit-classes", "as many as the data set's NUM_CLASSES, at least 1,000")
-@claim("limit-copies", "5 within 10 minutes for a rank")
-@claim("limit-relayed", "the last two of each giver")
 def test_hosts() -> None:
     assert Timeouts().liveness == 30.0
     patience = collecting.Deadline(None, 1.0, Timeouts()).least_patience_seconds
@@ -117,7 +80,6 @@ def test_hosts() -> None:
     assert parcels.KEPT_EXCHANGES == 2
 
 
-@claim("limit-idle", "a connection on which nothing is called")
 @pytest.mark.parametrize("is_tls", [False, True])
 def test_a_connection_on_which_nothing_is_called_ends(
     is_tls: bool, monkeypatch: pytest.MonkeyPatch
@@ -140,7 +102,6 @@ def test_a_connection_on_which_nothing_is_called_ends(
     network.close()
 
 
-@claim("limit-all-calls", "2048; beyond them the caller with the most loses its newest")
 def test_beyond_the_most_calls_the_caller_with_the_most_loses_its_newest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

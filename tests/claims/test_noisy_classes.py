@@ -134,12 +134,8 @@ SECURE = ("--sampling", "random", "--secure-aggregation")
     ],
     ids=["in the clear", "in secure sums", "to a server that lies"],
 )
-@claim(
-    "noisy-classes",
-    "balanced and kl go by noisy counts alone: who is drawn, and a worker's weight.",
-)
-@claim("kl-under-noise", "and its weight follows from these.")
-@claim("kl-under-noise", "So a server that lies learns no more than noisy counts.")
+@claim("no-classes", "balanced and kl go by noisy counts")
+@claim("kl-under-noise", "Under --dp-epsilon a server that lies learns no more than noisy counts.")
 def test_with_the_same_noisy_counts_no_label_changes_what_leaves(
     tmp_path: Path, flags: Sequence[str], lies: type[Overhears]
 ) -> None:

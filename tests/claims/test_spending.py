@@ -57,10 +57,7 @@ MOMENTS = [
 
 
 @pytest.mark.parametrize("flags", [["--secure-aggregation"], ["--audit-canaries", "60"]], ids=str)
-@claim(
-    "not-told-again",
-    "Parts of a shared noise, and sums with canaries, are never told again: they spend each time.",
-)
+@claim("told-once", "The identical question is free, unless noise is shared.")
 def test_what_was_told_in_parts_or_with_canaries_spends_again(
     tmp_path: Path, flags: list[str]
 ) -> None:
@@ -75,9 +72,9 @@ def test_what_was_told_in_parts_or_with_canaries_spends_again(
 
 
 @claim(
-    "left-out",
-    "If certificates name their ranks (mdgan credentials issue --ranks), a server that lies cannot "
-    "leave an honest host out of a sum that needs all workers.",
+    "noise-left",
+    "if certificates name their ranks (mdgan credentials issue --ranks) and a sum needs all "
+    "workers.",
 )
 def test_no_certificate_stands_for_the_ranks_of_another_one() -> None:
     """Host 5 is honest; the server leaves it out, and host 4 says that it has that worker, too."""
@@ -93,11 +90,9 @@ def test_no_certificate_stands_for_the_ranks_of_another_one() -> None:
 
 
 @pytest.mark.parametrize("sharers", [3, 4, 10, 100])
-@claim("sharers-left", "a host that requires noise-sharers>=N has σ²(N − c)/M left at least.")
 @claim(
     "sharers-left",
-    "with --set noise_sharers=M and --require 'noise-sharers>=K', K = M + c, the stated ε holds "
-    "against c of them.",
+    "has a machine help with no sum of fewer; with K = M + c the stated ε holds against c of them.",
 )
 def test_a_server_that_chooses_the_sum_leaves_the_noise_of_all_but_c(sharers: int) -> None:
     noise = 5.0
@@ -110,10 +105,6 @@ def test_a_server_that_chooses_the_sum_leaves_the_noise_of_all_but_c(sharers: in
         assert honest * variance_of_part(noise, noise, sharers) >= noise**2 * (1 - 1e-12)
 
 
-@claim(
-    "client-past",
-    "It tells the server which steps of what noise they have been through, and no hash.",
-)
 def test_a_host_tells_the_server_numbers_alone_of_its_clients_past(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     host = account(tmp_path)

@@ -9,9 +9,9 @@ from tests.claims.registry import claim
 
 @pytest.mark.parametrize("num_hosts", [*range(3, 50), 100, 1000])
 @claim(
-    "two-thirds",
-    "A sum is of t = ⌊2n/3⌋ + 1 of its n hosts or more, at least three, even where the server "
-    "lies, as long as fewer than a third of the hosts work together with it.",
+    "opens-sums-alone",
+    "A sum is of t = ⌊2n/3⌋ + 1 of its n hosts or more, at least three, even where the "
+    "server lies, as long as fewer than a third of the hosts work together with it.",
 )
 def test_no_two_lists_of_one_sum_find_enough_hosts(num_hosts: int) -> None:
     """An honest host confirms one list alone; those that work with the server confirm both."""
@@ -27,6 +27,8 @@ def test_no_two_lists_of_one_sum_find_enough_hosts(num_hosts: int) -> None:
     assert t - with_server >= 2
 
 
-@claim("survives", "A sum of three hosts survives no drop-out, of four to six one, of seven two.")
+@claim(
+    "too-few-left", "a sum of three hosts survives no drop-out, of four to six one, of seven two"
+)
 def test_so_many_drop_outs_leave_a_sum() -> None:
     assert [n - threshold(n) for n in range(3, 8)] == [0, 1, 1, 1, 2]

@@ -100,7 +100,7 @@ RUNS: dict[str, tuple[list[str], set[str]]] = {
 
 @pytest.mark.parametrize("family", RUNS)
 @claim("no-sample-sent", "Hosts send no sample.")
-@claim("no-sample-in-messages", "Hosts send no sample.")
+@claim("host-sends", "Hosts send no sample.")
 def test_no_message_of_a_host_holds_a_sample(tmp_path: Path, family: str) -> None:
     flags, kinds = RUNS[family]
     lies = Overhears()
@@ -127,7 +127,7 @@ def test_a_sample_would_be_found(spoil: float) -> None:
 
 @pytest.mark.parametrize("secure", [False, True])
 @claim(
-    "others-see-the-mean",
+    "mean-seen",
     "Other workers see only the mean, or what a rule makes of them (one worker's models, if no "
     "other took part), and with --secure-aggregation so does the server.",
 )

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from mdgan.messages import Kind, Message
-from tests.claims.registry import claim
 from tests.hostile.bench import (
     ANSWER,
     HONEST,
@@ -44,10 +43,6 @@ def test_a_sum_of_no_workers(tmp_path: Path, family: str, value: float) -> None:
 
 @pytest.mark.parametrize(
     "family", ["mdgan", *(pytest.param(f, marks=pytest.mark.slow) for f in ("fl-gan", "paragan"))]
-)
-@claim(
-    "losses-change-nothing",
-    "A host is believed in the losses that it tells, which change no training",
 )
 def test_a_loss_that_is_no_number_is_its_senders_alone(tmp_path: Path, family: str) -> None:
     def lose(message: Message) -> Message:

@@ -35,7 +35,6 @@ def asks(peers: Peers, **known: Any) -> Mapping[str, Any] | str:
     return peers.admission.admit({"purpose": "ask", **known})
 
 
-@claim("one-promise", "One certificate is promised one rank at a time")
 def test_one_certificate_is_promised_one_rank_however_often_it_asks() -> None:
     peers = run_of_two()
     mallory = [welcomed(asks(peers, certificate="mallory's"))["rank"] for _ in RANKS]
@@ -45,11 +44,6 @@ def test_one_certificate_is_promised_one_rank_however_often_it_asks() -> None:
     assert welcomed(asks(peers, certificate="mallory's"))["rank"] == 5, "the other one has joined"
 
 
-@claim(
-    "one-promise",
-    "Without a certificate of its own, an address is promised eight ranks at a time.",
-)
-@claim("limit-promises", "one for a certificate, eight for an address, for 60 s")
 def test_one_address_is_promised_a_few() -> None:
     peers = run_of_two()
     got = [asks(peers, address="10.0.0.7") for _ in RANKS]
@@ -61,10 +55,6 @@ def test_one_address_is_promised_a_few() -> None:
 
 
 @pytest.mark.parametrize("known", [{}, {"certificate": "{}'s"}, {"address": "10.0.0.{}"}])
-@claim(
-    "one-promise",
-    "What others were promised is no obstacle to a certificate that names the rank.",
-)
 def test_whatever_others_were_promised_a_certificate_gets_the_rank_that_it_names(
     known: Mapping[str, str],
 ) -> None:
@@ -86,9 +76,8 @@ TRAIN += ["--checkpoint-interval", "0"]
 
 @claim(
     "audit-log",
-    "Who joined, asked, watched, left, was lost, was slowed down, shut out or refused stands in "
-    "RUN/audit-log.jsonl, apart from what training records, with time, ranks, address and"
-    " the fingerprint of the certificate that is the host's own.",
+    "audit-log.jsonl holds who joined, left, was lost, shut out or refused: time, ranks, address, "
+    "the certificate's fingerprint.",
 )
 def test_others_still_come_in(tmp_path: Path) -> None:
     """As users see it: one certificate asks 29 times, and another that names a rank joins."""

@@ -41,11 +41,6 @@ def asks(peers: Peers, **known: Any) -> Mapping[str, Any] | str:
     return peers.admission.admit({"purpose": "ask", **known})
 
 
-@claim(
-    "ranks-by-certificate",
-    "Who asks for a rank with mdgan join gets one that its certificate names, or had "
-    "before the run was stopped",
-)
 def test_each_certificate_gets_the_rank_back_that_it_had() -> None:
     peers = going_on(rank1=("alice's", "10.0.0.1"), rank2=("bob's", "10.0.0.2"))
     assert welcomed(asks(peers, certificate="bob's", address="10.0.0.9"))["rank"] == 2
@@ -102,11 +97,7 @@ def test_a_join_that_fails_blocks_no_rank_and_a_newcomer_says_what_it_holds(tmp_
     assert "rank 3 holds all 1,438 samples of digits: --partition iid" in finish(guest).errors
 
 
-@claim(
-    "worker-is-no-server",
-    "A worker's certificate cannot pass for the server's: workers ask for a name that "
-    "certificates of servers and standbys alone have.",
-)
+@claim("roles", "A worker's certificate cannot pass for the server's.")
 def test_a_server_with_the_certificate_of_a_worker_is_refused(tmp_path: Path) -> None:
     assert run_here("credentials", "init", "authority", cwd=tmp_path).status == 0
     assert run_here("credentials", "issue", "authority", "alice", cwd=tmp_path).status == 0
@@ -116,7 +107,6 @@ def test_a_server_with_the_certificate_of_a_worker_is_refused(tmp_path: Path) ->
     assert not (tmp_path / "runs").exists()
 
 
-@claim("ranks-by-certificate", "checkpoints note certificate and address of each host")
 def test_a_checkpoint_notes_who_had_which_rank(tmp_path: Path) -> None:
     assert run_here("credentials", "new", "run.cred", cwd=tmp_path).status == 0
     flags = ["--ranks", "0", "--world-size", "2", "--listen", "127.0.0.1:0", "--out", "run"]

@@ -62,11 +62,6 @@ def folders_of_torch(folder: Path, *flags: str, **variables: Any) -> set[str]:
     return {place for places in told for place in places}
 
 
-@claim(
-    "compiled",
-    "mdgan has it in $XDG_CACHE_HOME/mdgan/compiled or ~/.cache/mdgan/compiled, a folder of "
-    "mode 0700.",
-)
 def test_torch_looks_into_a_folder_of_this_user_alone(tmp_path: Path) -> None:
     own = tmp_path / "cache" / "mdgan" / "compiled"
     assert folders_of_torch(tmp_path) == {str(own / "torch"), str(own / "triton")}
@@ -75,11 +70,6 @@ def test_torch_looks_into_a_folder_of_this_user_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["open to all", "of another user", "a link", "below an open one"])
-@claim(
-    "compiled",
-    "Where another user could write to that folder or exchange it, each command has a new"
-    " private folder, which goes with it.",
-)
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, how: str) -> None:
     own = tmp_path / "cache" / "mdgan" / "compiled"
     own.parent.mkdir(parents=True)
@@ -106,7 +96,6 @@ def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, how: str)
     assert not list(own.resolve().iterdir())
 
 
-@claim("compiled", "TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR stay as you have set them.")
 def test_what_the_user_says_stays(tmp_path: Path) -> None:
     mine = {name: str(tmp_path / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
     assert folders_of_torch(tmp_path, "--transport", "memory", **mine) == set(mine.values())

@@ -8,7 +8,6 @@ import pytest
 from mdgan.errors import BadInput
 from mdgan.families.mdgan.messages import FEEDBACK
 from mdgan.messages import Kind, Message
-from tests.claims.registry import claim
 from tests.hostile.bench import RANK, Hostile, Stranger, hostile_run
 from tests.processes import read_events
 from tests.unit.engine.played import hello
@@ -17,7 +16,6 @@ from tests.unit.engine.stage import Stage
 CLASSES = 330_000
 
 
-@claim("limit-classes", "as many as the data set's NUM_CLASSES, at least 1,000")
 def test_a_newcomer_tells_of_no_more_classes_than_there_are(tmp_path: Path) -> None:
     counts = {"class_counts": {"9": [0] * (CLASSES - 1) + [100]}, "num_samples": {"9": 100}}
     liar = Hostile(FEEDBACK, from_iteration=2, brings=Stranger([9], hello=counts))
@@ -28,7 +26,6 @@ def test_a_newcomer_tells_of_no_more_classes_than_there_are(tmp_path: Path) -> N
     assert (ran.folder / "metrics.jsonl").stat().st_size < 100_000
 
 
-@claim("limit-reasons", "once for each order")
 def test_a_host_says_once_for_each_order_why_it_saves_nothing(tmp_path: Path) -> None:
     def flood(message: Message) -> list[Message]:
         told = [
@@ -47,7 +44,6 @@ def test_a_host_says_once_for_each_order_why_it_saves_nothing(tmp_path: Path) ->
     assert RANK not in ran.out, "what is not asked for is ignored"
 
 
-@claim("limit-refusals", "the 1st, 2nd, 4th, 8th, … of each cause and caller")
 def test_refusals_are_told_less_and_less_often(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

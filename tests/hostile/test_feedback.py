@@ -85,12 +85,6 @@ def run_with(lie: str, folder: Path, *flags: str, liar: int = RANK) -> Finished:
 
 
 @pytest.mark.parametrize("lie", mostly_slow(["scaled", "reversed", "pulled"], ["reversed"]))
-@claim(
-    "opposing",
-    "Feedback that for long opposes that of the others, or is more than three times as long, does "
-    "not count while that goes on, and a worker of which that is so with another discriminator, "
-    "too, is named.",
-)
 def test_who_opposes_the_others_is_named_alone(tmp_path: Path, lie: str) -> None:
     ran = run_with(lie, tmp_path, "--iterations", "120")
     assert ALONE in ran.errors
@@ -101,7 +95,6 @@ def test_who_opposes_the_others_is_named_alone(tmp_path: Path, lie: str) -> None
 
 
 @pytest.mark.parametrize("workers", mostly_slow([3, 4, 6], [4, 6]))
-@claim("few-name-nobody", "With fewer than five that answer nobody is, and a line says so")
 def test_who_knows_what_another_one_answers_has_nobody_named_in_its_place(
     tmp_path: Path, workers: int
 ) -> None:
@@ -114,7 +107,6 @@ def test_who_knows_what_another_one_answers_has_nobody_named_in_its_place(
     assert named == ["2"] * (workers > 4)
 
 
-@claim("long-feedback", "Feedback more than four times as long as usual is cut to that.")
 def test_what_is_far_longer_than_usual_is_cut_and_may_be_let(tmp_path: Path) -> None:
     run_with("scaled", tmp_path, "--iterations", "30")
     (row,) = read_events(tmp_path / "scaled", "attendance")
@@ -140,9 +132,9 @@ def test_an_honest_run_keeps_its_bits(tmp_path: Path, flags: tuple[str, ...]) ->
 
 @pytest.mark.parametrize("lie", mostly_slow(["scaled", "reversed"], ["scaled"]))
 @claim(
-    "opposing-in-sums",
-    "With nine hosts or more a host that opposes the others for long is named, and not asked for"
-    " feedback again.",
+    "mean-alone",
+    "With nine hosts or more a host that opposes the others for long is named, and not "
+    "asked for feedback again",
 )
 def test_in_secure_sums_it_is_named_alone_and_asked_no_more(tmp_path: Path, lie: str) -> None:
     flags = ("--world-size", "10", "--secure-aggregation", "--iterations", "60")

@@ -40,7 +40,6 @@ def looked_at(folder: Path, *command: str) -> Finished:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@claim("foreign-folder", "they read regular files of bounded size alone")
 def test_what_is_no_file_is_left_out(tmp_path: Path, kind: str) -> None:
     folder = FakeRun(workers=2).write(tmp_path / "run")
     for name in LEFT_OUT:
@@ -64,7 +63,7 @@ def test_what_is_needed_and_no_file_is_refused(tmp_path: Path, name: str, kind: 
         assert ended.errors.count("mdgan: ") == 1, ended
 
 
-@claim("foreign-folder", "they read regular files of bounded size alone, run nothing of it")
+@claim("foreign-folder", "report, watch and trace run nothing of a folder")
 def test_a_file_without_end_is_left_out(tmp_path: Path) -> None:
     """It takes no room on the disk, and would fill the reader's memory."""
     folder = FakeRun(workers=2).write(tmp_path / "run")
@@ -87,7 +86,6 @@ def test_no_control_passes(encoding: str) -> None:
         assert not set(CONTROLS) & set(read["name"])
 
 
-@claim("foreign-folder", "and replace control characters.")
 def test_controls_in_records_harm_no_reader(tmp_path: Path) -> None:
     folder = FakeRun(workers=2, lost={2: 30}).write(tmp_path / "a\x1b[2J\x9b")
     marked = "a\b\f\x1b[2J\x9b2Jb"

@@ -96,11 +96,6 @@ def codes_of(shown: Identity, place: str, name: str, method: str) -> list[grpc.S
 
 
 @pytest.mark.parametrize("at_host", [False, True], ids=["server", "host"])
-@claim(
-    "limit-refused",
-    "calls of one caller that are refused, unknown ones among them | 64 at once, and one a second "
-    "after that; then its connection ends, and its address waits 2 s for the next",
-)
 def test_calls_that_nobody_knows_are_counted_and_told_and_end(
     folder: Path, caplog: pytest.LogCaptureFixture, at_host: bool
 ) -> None:
@@ -116,7 +111,6 @@ def test_calls_that_nobody_knows_are_counted_and_told_and_end(
 
 @pytest.mark.parametrize("at_host", [False, True], ids=["server", "host"])
 @pytest.mark.parametrize("path", [UNKNOWN, FETCH])
-@claim("revoked", "It can still connect, and each of its connections ends with the first call.")
 def test_the_connection_of_a_revoked_certificate_ends(
     folder: Path, at_host: bool, path: str
 ) -> None:
@@ -136,7 +130,7 @@ def test_the_connection_of_a_revoked_certificate_ends(
         echo(network, host, 1)
 
 
-@claim("limit-strangers", "256 at a port")
+@claim("flood", "A port takes 256 of their connections, for 5 s each.")
 def test_few_connections_without_a_certificate_reach_the_server() -> None:
     others, network = fronts(), GrpcNetwork(identity=credentials())
     address, _, port = network.place.rpartition(":")
@@ -153,7 +147,6 @@ def test_few_connections_without_a_certificate_reach_the_server() -> None:
     network.close()
 
 
-@claim("front", "Addresses from which calls were let in come first")
 def test_many_addresses_do_not_make_one_forgotten_that_was_let_in() -> None:
     async def flood() -> bool:
         with socket.socket() as listening:
@@ -168,7 +161,6 @@ def test_many_addresses_do_not_make_one_forgotten_that_was_let_in() -> None:
     assert asyncio.run(flood())
 
 
-@claim("front", "goes with its process, and is started again when it dies")
 def test_the_front_is_started_again() -> None:
     others, network = fronts(), GrpcNetwork(identity=credentials())
     (first,) = fronts(others)
@@ -202,7 +194,6 @@ def server(credentials: Path) -> Iterator[tuple[psutil.Popen, str]]:
         process.kill()
 
 
-@claim("front", "goes with its process")
 def test_no_front_is_left_behind(folder: Path) -> None:
     with server(folder / "server.cred") as (process, port):
         (front,) = process.children()
@@ -214,7 +205,6 @@ def test_no_front_is_left_behind(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CALLERS)
-@claim("flood-memory", "leave the server's memory within 256 MB of what it was")
 def test_a_caller_cannot_fill_memory(folder: Path, kind: str) -> None:
     with server(folder / "server.cred") as (process, port):
         before = process.memory_info().rss

@@ -54,7 +54,7 @@ def content(folder: Path) -> Mapping[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@claim("folder-of-another-run", "So no server reaches the folder of another run")
+@claim("host-settings", "and reaches no folder of another run")
 def test_a_server_touches_no_folder_of_another_run(tmp_path: Path) -> None:
     """The host finds its own states again, also where versions before this one wrote them."""
     server, host = tmp_path / "server", tmp_path / "host"
@@ -95,7 +95,7 @@ def welcome(name: object, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "../victim", "/etc", "a/..", "a\0", "a\nb", "\x1b[2J", "\ud800"]
 )
-@claim("folder-of-another-run", "So no server reaches the folder of another run")
+@claim("host-settings", "and reaches no folder of another run")
 def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
     with pytest.raises(BadInput, match="give --out DIR") as caught:
         host_folder(welcome(name), (1,), None, None)
@@ -120,11 +120,6 @@ def test_a_server_of_another_authority_gets_another_folder(tmp_path: Path) -> No
     assert len(found) == 2
 
 
-@claim(
-    "folder-of-another-run",
-    "only where run.json in runs/NAME has the same digest, on a disk that both share, the"
-    " host uses the server's own folder.",
-)
 def test_on_a_shared_disk_it_is_the_folder_of_the_server(tmp_path: Path) -> None:
     run = Path("runs", "victim")
     run.mkdir(parents=True)

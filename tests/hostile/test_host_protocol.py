@@ -26,7 +26,6 @@ from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import digest_of
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Received
-from tests.claims.registry import claim
 from tests.processes import wait_until
 from tests.unit.engine.played import LONG
 from tests.unit.families.mdgan.played_server import PlayedServer, batches
@@ -137,11 +136,6 @@ def trap(worker: Worker) -> dict[str, Tensor]:
 # What was shown to work, each refused at once.
 
 
-@claim(
-    "host-goes-on",
-    "A host that has trained takes no state any more, so that in mdgan it answers each batch of "
-    "real samples once.",
-)
 @pytest.mark.parametrize("returns", [{}, {"iteration": 2}, {"generation": 2, "iteration": 0}])
 def test_a_batch_is_not_answered_for_a_second_discriminator(
     bench: Callable[..., Bench], returns: Mapping[str, Any]
@@ -170,7 +164,6 @@ def test_states_stay_with_a_host_that_does_not_send_them(bench: Callable[..., Be
     assert not lies.count(Kind.STATE)
 
 
-@claim("host-goes-on", "What comes twice, too often or out of order ends the link")
 @pytest.mark.parametrize("then", [1, 2])
 def test_an_iteration_that_was_answered_is_answered_no_more(
     bench: Callable[..., Bench], then: int
@@ -182,7 +175,6 @@ def test_an_iteration_that_was_answered_is_answered_no_more(
     assert lies.count(FEEDBACK) == 2
 
 
-@claim("host-disk", "it keeps at most three checkpoints more than its own checkpoint_keep.")
 def test_orders_of_checkpoints_do_not_fill_the_disk(bench: Callable[..., Bench]) -> None:
     lies = bench()
     orders = [7 * i + 10**6 * (i % 3) for i in range(40)]
@@ -379,7 +371,6 @@ def play(folder: Path, start: int, sequence: Sequence[tuple[str, int, int]]) -> 
 
 @settings(max_examples=25)
 @given(st.sampled_from([0, 0, 3]), st.lists(acts, max_size=12))
-@claim("host-goes-on", "ends the link, in one line that names the server.")
 def test_messages_in_any_order(start: int, sequence: Sequence[tuple[str, int, int]]) -> None:
     with TemporaryDirectory() as folder:
         play(Path(folder), start, sequence)

@@ -73,11 +73,6 @@ class Substitutes(LyingServer):
         (HostKeys([1], issued(AUTHORITY, "server")), "the signature is not that of"),
     ],
 )
-@claim(
-    "what-is-answered",
-    "Only with a host of which it was told a key that is none does it go on: it refuses "
-    "the sums that have that host, and says so.",
-)
 def test_a_key_that_the_server_has_put_in_between(
     tmp_path: Path, host_keys: HostKeys, why: str
 ) -> None:
@@ -101,7 +96,6 @@ class SpoilsKey(LyingServer):
         return [replace(message, fields={"keys": told})]
 
 
-@claim("bad-keys", "Where most hosts refuse a key that the server accepts, its host has a strike")
 def test_a_key_that_most_hosts_refuse_costs_its_host_alone(tmp_path: Path) -> None:
     result = lying_run(tmp_path, SpoilsKey())
     ended_well(result, tmp_path / "run", 4)
@@ -144,7 +138,6 @@ class FalselyGone(LyingServer):
     "opens-sums-alone",
     "With --secure-aggregation hosts mask their answers, so that the server opens sums alone",
 )
-@claim("drop-outs-confirmed", "and never both of one host.")
 def test_a_false_drop_out_tells_nothing_of_the_victim(
     tmp_path: Path, plain: tuple[Plain, bytes]
 ) -> None:
@@ -181,11 +174,6 @@ class TwoLists(LyingServer):
         return [Message(message.kind, message.iteration, {"sums": sums}, lied)]
 
 
-@claim(
-    "drop-outs-confirmed",
-    "If a host has dropped out, hosts first confirm to each other, in codes that only two"
-    " of them can make, that they were all told the same list",
-)
 def test_different_survivors_for_different_hosts(tmp_path: Path) -> None:
     result = lying_run(tmp_path, TwoLists())
     said = "a host has dropped out, and 0 of 5 hosts that it takes confirm that to this one"
@@ -241,7 +229,6 @@ class Replays(LyingServer):
         (SWAP, "it sends SWAP of iteration 2 after SWAP of iteration 2"),
     ],
 )
-@claim("opened-once", "A host answers no question twice")
 def test_a_question_that_is_replayed(tmp_path: Path, kind: str, why: str) -> None:
     result = lying_run(tmp_path, Replays(kind), "--swap-interval", "2")
     assert result.errors.count(why) == len(ALL) + 1, "each host, and the last line"
@@ -265,12 +252,10 @@ class Relays(LyingServer):
         return replace(message, tensors=changed)
 
 
-@claim("discriminators-sealed", "With --secure-aggregation hosts encrypt them for each other")
-@claim("fetch", "With --secure-aggregation the server cannot read them either.")
+@claim("traps", "cannot read discriminators")
 @claim(
     "sealed",
-    "Discriminators of swaps, and copies for newcomers, are encrypted between the two "
-    "hosts with keys from the same exchange",
+    "Discriminators of swaps, and copies for newcomers, are encrypted between the two hosts",
 )
 def test_a_relay_reads_no_discriminator(tmp_path: Path, plain: tuple[Plain, bytes]) -> None:
     lies = Relays(alters=False)
@@ -285,7 +270,6 @@ def test_a_relay_reads_no_discriminator(tmp_path: Path, plain: tuple[Plain, byte
             assert len(clear) < 16 or clear not in passed, name
 
 
-@claim("sealed", "one that was altered on the way counts as one that did not come.")
 def test_a_parcel_that_was_altered_counts_as_one_that_did_not_come(tmp_path: Path) -> None:
     result = lying_run(tmp_path, Relays(alters=True), "--swap-interval", "2")
     ended_well(result, tmp_path / "run", 4)
@@ -308,10 +292,6 @@ class BringsNetworks(LyingServer):
         return [adopt(1, {host: self._state}), message]
 
 
-@claim(
-    "states-for-lacking",
-    "A host takes states only for workers that lack one, and  of other hosts alone.",
-)
 def test_networks_that_no_host_lacks(tmp_path: Path, plain: tuple[Plain, bytes]) -> None:
     given = {name.split("/", 1)[1]: t for name, t in plain[0].parcels[0].tensors.items()}
     zeros = {f"discriminator.{name}": torch.zeros_like(t) for name, t in given.items()}
@@ -347,11 +327,6 @@ class GivesWeights(LyingServer):
 
 @pytest.mark.parametrize("algorithm", ["mdgan", "fl-gan"])
 @claim("what-is-answered", "Hosts that were asked different things cannot unmask each other.")
-@claim(
-    "what-is-answered",
-    "Shares are bound to what a sum is about: the batches that are judged and trained on, or the "
-    "models, loads and weights of a round.",
-)
 def test_what_hosts_are_asked_about_is_the_same(tmp_path: Path, algorithm: str) -> None:
     """The victim's shares are sealed for hosts that were asked the same, of which there is none."""
     result = lying_run(tmp_path, AsksOthersElse(), algorithm=algorithm)
@@ -367,11 +342,6 @@ def test_what_hosts_are_asked_about_is_the_same(tmp_path: Path, algorithm: str) 
         ("samples", False, f"rank {VICTIM} has 100% of the weight of a sum"),
         ("samples", True, "it gives weights to workers that no host of the sum has"),
     ],
-)
-@claim(
-    "what-is-answered",
-    "No worker may have half of the weight or more, and with --weighting uniform all "
-    "weights are equal.",
 )
 def test_no_host_takes_part_in_a_sum_that_is_its_own_models(
     tmp_path: Path, weighting: str, more: bool, why: str

@@ -38,7 +38,7 @@ class Discriminator(nn.Sequential):
 
 
 @pytest.mark.slow
-@claim("no-file-name", "No name of a file with samples leaves a machine")
+@claim("counts-under-dp", "No name of a file with samples leaves a machine")
 def test_hosts_name_no_file_of_theirs(tmp_path: Path) -> None:
     """Some pictures cannot be read at the start, others no longer as soon as training is on."""
     (tmp_path / "pictures.py").write_text(DATASET)

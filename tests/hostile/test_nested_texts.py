@@ -16,7 +16,6 @@ from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.schema import Schema, WholeColumn
 from mdgan.samples.table.texts import Problem, texts_of_file
 from mdgan.storage import budget
-from tests.claims.registry import claim
 from tests.processes import run_here
 from tests.unit.observe.fake_run import FakeRun
 
@@ -69,7 +68,6 @@ def test_counts_that_are_none_are_refused(tmp_path: Path) -> None:
             run.read_counts(2)
 
 
-@claim("foreign-folder", "and replace control characters.")
 def test_the_name_of_a_folder_moves_no_terminal(tmp_path: Path) -> None:
     folder = FakeRun(workers=2).write(tmp_path / "a\x1b[2J\x9b")
     (folder / "audit-log.jsonl").write_text("x")

@@ -13,7 +13,6 @@ from mdgan.families.mdgan.messages import SWAPPED
 from mdgan.messages import Message
 from mdgan.transport.memory import MemoryHostTransport
 from mdgan.transport.server_end import ServerTransport
-from tests.claims.registry import claim
 from tests.hostile.bench import FAMILIES, TINY, with_fields
 from tests.processes import ended_well, read_events, run_here
 from tests.unit.credentials.test_signing import AUTHORITY, issued
@@ -23,10 +22,6 @@ LIARS = (3, 4)
 
 
 @pytest.mark.parametrize(("certificate", "may_give"), [("eve's", True), ("", False)])
-@claim(
-    "slow-givers",
-    "and to none once two hosts say so, which have two certificates where there are any.",
-)
 def test_two_hosts_of_one_certificate_are_one_witness(
     tmp_path: Path, certificate: str, may_give: bool
 ) -> None:
@@ -55,7 +50,6 @@ def test_two_hosts_of_one_certificate_are_one_witness(
     assert ([1, 2] in lately) == may_give
 
 
-@claim("no-honest-host-guilty", "Hosts are counted by certificate.")
 def test_a_server_without_a_role_tells_certificates_apart() -> None:
     """Each host does, so the server must not ask them for a sum of two with one certificate."""
     eve, server = issued(AUTHORITY, "worker", 4, 5), issued(AUTHORITY, None)

@@ -34,8 +34,8 @@ def _umask(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.usefixtures("_umask")
 @claim(
     "private-states",
-    "Checkpoints of servers and hosts, canaries and what an audit reconstructs are files of mode "
-    "0600 in folders of mode 0700, whatever your umask",
+    "Checkpoints, canaries and what an audit reconstructs are files of mode 0600 in "
+    "folders of mode 0700, whatever your umask",
 )
 def test_no_other_user_reads_the_states_of_a_run(tmp_path: Path) -> None:
     flags = ["train", "--world-size", "3", *QUICK, "--transport", "memory", "--out", "run"]
@@ -48,11 +48,6 @@ def test_no_other_user_reads_the_states_of_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_umask")
-@claim(
-    "private-states",
-    "a folder that others could look into is closed before the next file is written to it, or "
-    "nothing is written.",
-)
 def test_a_folder_of_an_older_version_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +99,6 @@ def as_nobody(act: Any) -> str:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be another user")
-@claim("private-states", "or nothing is written.")
 def test_nothing_is_written_to_an_open_folder_of_another_user(tmp_path: Path) -> None:
     folder = tmp_path / "0000010"
     folder.mkdir()
@@ -118,7 +112,6 @@ def test_nothing_is_written_to_an_open_folder_of_another_user(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be another user")
-@claim("other-users-folder", "a host of another user keeps its states in a folder of its own.")
 def test_a_host_of_another_user_has_a_folder_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

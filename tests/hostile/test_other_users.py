@@ -52,8 +52,8 @@ def temporary() -> Iterator[Path]:
 
 @claim(
     "private-folder",
-    "mdgan refuses a $TMPDIR that is of another user, or to which others, a group among "
-    "them, may write without the sticky bit; the same holds for each folder above it.",
+    "mdgan refuses a $TMPDIR that is of another user, or to which others may write "
+    "without the sticky bit.",
 )
 def test_a_folder_that_a_group_may_write_to_is_refused(tmp_path: Path, temporary: Path) -> None:
     """Another member of the group could rename the folder of a run's sockets."""
@@ -115,14 +115,9 @@ def test_a_path_that_is_too_long_for_sockets(
 @pytest.mark.parametrize(
     "how", ["the folder", "the socket", "a folder that all may write to", "a link"]
 )
+@claim("private-folder", "mdgan join RUN cannot add workers to another user's run")
 @claim(
-    "private-folder",
-    "A host connects only to a socket of its own user, in a folder of that user to which "
-    "nobody else may write",
-)
-@claim(
-    "private-folder",
-    "So mdgan join RUN cannot add workers to another user's run, not even as root.",
+    "private-folder", "mdgan join RUN cannot add workers to another user's run, not even as root."
 )
 def test_nobody_joins_the_server_of_another_user(temporary: Path, how: str) -> None:
     """The name is that which the run's own server had, and any user may read it."""
@@ -154,7 +149,7 @@ def test_nobody_joins_the_server_of_another_user(temporary: Path, how: str) -> N
             foreign.accept()
 
 
-@claim("private-folder", "and asks the system whose process listens there.")
+@claim("private-folder", "mdgan join RUN cannot add workers to another user's run")
 def test_a_host_leaves_the_server_of_another_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +166,7 @@ def test_a_host_leaves_the_server_of_another_user(
             assert connection.recv(1) == b""
 
 
-@claim("private-folder", "it looks each time that it looks for the server")
+@claim("private-folder", "mdgan join RUN cannot add workers to another user's run")
 def test_a_host_does_not_return_to_a_name_that_another_user_has_taken(temporary: Path) -> None:
     """The server is gone with its folder; the host that joined it looks for it all the same."""
     flags = ["--set", "patience=2", "--threads", "1"]

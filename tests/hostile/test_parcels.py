@@ -31,7 +31,7 @@ from tests.unit.transport.networks import (
 
 
 @pytest.mark.parametrize("relay", [False, True])
-@claim("fetch", "A host can fetch only the discriminators that the server has it take in a swap.")
+@claim("ticket", "who shows a certificate and the server's ticket for this discriminator")
 def test_a_host_takes_no_parcel_of_others_away(relay: bool) -> None:
     network = GrpcNetwork(relay=relay)
     giver, taker, addresses = giver_and_taker(network)
@@ -69,7 +69,6 @@ def test_a_host_asks_no_place_that_a_lying_server_invents(tmp_path: Path, place:
 
 
 @pytest.mark.parametrize("takers", [range(100, 150), [2, 2, 2]], ids=["invented", "repeated"])
-@claim("limit-relayed", "those of swaps that it has ordered, the last two of each giver")
 def test_a_host_cannot_lay_out_what_no_swap_needs(takers: list[int]) -> None:
     network = GrpcNetwork(relay=True)
     hosts = joined(network, 1, 2)

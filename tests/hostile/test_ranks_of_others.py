@@ -88,10 +88,10 @@ def run_with_alice(**how: Any) -> Peers:
     return peers
 
 
-@claim("ranks-of-hosts", "Strikes and shut-outs are a host's, not its ranks'")
 @claim(
-    "out-with-all-ranks",
-    "messages that make no sense its certificate is out, whatever rank it claims",
+    "ranks-of-hosts",
+    "A host that breaks rules is shut out with its certificate, whatever rank it claims, "
+    "after --set strikes messages that make no sense",
 )
 def test_a_certificate_without_ranks_burns_its_own_standing_alone() -> None:
     peers = run_with_alice()
@@ -105,7 +105,7 @@ def test_a_certificate_without_ranks_burns_its_own_standing_alone() -> None:
     assert peers.strikes.strikes_of(3) == peers.strikes.strikes_of(5) == 0
 
 
-@claim("named-first", "A certificate that names a rank gets it")
+@claim("named-ranks", "The certificate that names a rank goes first.")
 def test_a_certificate_gets_the_rank_that_it_names_whoever_has_it() -> None:
     notes = Notes()
     peers = run_with_alice(notes=notes)
@@ -144,7 +144,6 @@ def test_hosts_of_the_servers_machine_and_of_the_same_certificate_stay() -> None
     assert set(peers.hosts()) == {1, 2, 6}
 
 
-@claim("out-with-all-ranks", "with its rank and each that it did not have")
 @pytest.mark.parametrize("who", [MALLORY, STRANGER], ids=["certificate", "address"])
 def test_strikes_come_along_to_another_rank(who: Who) -> None:
     peers = run_with_alice()
@@ -157,7 +156,7 @@ def test_strikes_come_along_to_another_rank(who: Who) -> None:
     assert is_in(comes(peers, EVE, 7)), "the rank is free"
 
 
-@claim("certificates-stay-out", "Certificates stay out at a standby that takes over and with")
+@claim("ranks-of-hosts", "also after --resume and at a standby")
 @pytest.mark.parametrize("takes_over", [True, False], ids=["standby", "resume"])
 def test_the_next_server_knows(takes_over: bool) -> None:
     peers = run_with_alice()
@@ -231,7 +230,6 @@ def test_who_comes_with_one_rank_after_the_other_has_few_kept() -> None:
     assert all(map(is_in, newcomers))
 
 
-@claim("had-rank", "A rank that a certificate had is kept for it, until it is revoked or shut out.")
 def test_a_revoked_certificate_keeps_no_rank() -> None:
     peers = run_with_alice()
     assert "is kept for another certificate" in str(comes(peers, MALLORY, 3))

@@ -28,16 +28,8 @@ SECRET = ("--weighting", "kl", "--partition", "shards:2")
 ALL_HELD = 1438  # training samples of the digits
 
 
-@claim(
-    "classes-in-sum",
-    "Before training hosts add up, in a secure sum, how many samples of each class all workers "
-    "hold.",
-)
-@claim(
-    "own-weight",
-    "Each worker multiplies the weight that it is told, which follows from its load alone, by its "
-    "own e^(−s), and adds it to the sum after its models: the server learns Σ w·θ and Σ w.",
-)
+@claim("classes-told", "hosts add up their class counts in a secure sum")
+@claim("classes-told", "each worker weighs its own models")
 def test_all_that_the_server_gets_is_sums(tmp_path: Path) -> None:
     heard = Overhears()
     result = lying_run(tmp_path, heard, *SECRET, algorithm="fl-gan")
@@ -58,8 +50,8 @@ def test_all_that_the_server_gets_is_sums(tmp_path: Path) -> None:
 
 @claim(
     "classes-told",
-    "In secure sums the workers of fl-gan and fegan tell no classes, whatever the weights, but for "
-    "one thing: with --sampling balanced they tell the server how many of each class.",
+    "In secure sums the workers of fl-gan and fegan tell no classes, but for one thing: "
+    "with --sampling balanced they tell the server how many of each class.",
 )
 def test_a_worker_tells_its_classes_where_the_server_draws_by_them() -> None:
     digits = load("digits", None).partitioner(Path())
@@ -87,7 +79,6 @@ class TellsOtherClasses(LyingServer):
         return [replace(message, fields={**message.fields, "classes": [first + 99, *others]})]
 
 
-@claim("same-classes", "All hosts of a round are told the same, and a host the same in each round.")
 @pytest.mark.parametrize(
     ("lies", "says"),
     [
@@ -131,11 +122,6 @@ class CountsWrong(LyingServer):
         return [replace(message, tensors={**message.tensors, "masked.0": masked})]
 
 
-@claim(
-    "counts-add-up",
-    "Counts below 0, or that do not add up to the numbers of samples that workers tell, end the "
-    "run.",
-)
 @pytest.mark.parametrize("more", [1, 2000])
 def test_counts_that_workers_cannot_have_end_the_run(tmp_path: Path, more: int) -> None:
     """Hosts would not believe the server that passes them on."""
@@ -152,7 +138,6 @@ class AsksAgain(LyingServer):
         return [message] * (1 + (message.kind == ASKCLASSES))
 
 
-@claim("once-a-process", "A host takes part in one such sum.")
 def test_classes_are_told_once(tmp_path: Path) -> None:
     result = lying_run(tmp_path, AsksAgain(), *SECRET, algorithm="fl-gan")
     assert f"{ENDS}it sends ASKCLASSES of iteration 1: more than 1 since this host" in result.errors
@@ -169,7 +154,6 @@ class Weighs(LyingServer):
         return [replace(message, tensors={**message.tensors, "masked.0": masked})]
 
 
-@claim("weights-bounded", "if Σ w is not what honest workers can have, the run ends.")
 def test_a_weight_that_no_worker_can_have_ends_the_run(tmp_path: Path) -> None:
     result = lying_run(tmp_path, Weighs(), *SECRET, algorithm="fl-gan")
     assert result.status not in (0, 2)

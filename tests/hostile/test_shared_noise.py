@@ -81,7 +81,8 @@ def sums_in(folder: Path) -> Tensor:
 )
 @claim(
     "noise-left",
-    "Where c of M certificates do, the noise that is left has the variance σ²(M − c)/M.",
+    "Where c of M certificates work together with the server, the noise that is left has the "
+    "variance σ²(M − c)/M",
 )
 def test_the_noise_of_all_other_certificates_is_left(
     tmp_path: Path, sharers: int | None, left: float
@@ -100,7 +101,7 @@ def test_the_noise_of_all_other_certificates_is_left(
 @claim(
     "client-shared",
     "With --secure-aggregation certificates share the noise, and nobody need trust the server "
-    "with it.",
+    "with it",
 )
 def test_clients_of_other_certificates_leave_their_noise_in_a_round(tmp_path: Path) -> None:
     """Updates are cut to next to nothing: what is left is the noise, divided by ten clients."""
@@ -143,7 +144,10 @@ def test_more_sharers_than_there_are_certificates_are_refused(tmp_path: Path) ->
     assert "noise_sharers=5: all workers have 4 certificate(s)" in result.errors
 
 
-@claim("sharers-fixed", "has this machine help with no sum of fewer than N certificates.")
+@claim(
+    "sharers-left",
+    "has a machine help with no sum of fewer; with K = M + c the stated ε holds against c of them.",
+)
 def test_a_host_that_insists_on_more_tells_nothing(tmp_path: Path) -> None:
     result = in_vain(tmp_path, "--require", "noise-sharers>=5")
     assert "all but 4 of the 5 hosts that a sum takes" in result.errors

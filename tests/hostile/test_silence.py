@@ -13,7 +13,6 @@ from mdgan.errors import BadInput
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Lost
 from mdgan.transport.memory import MemoryNetwork
-from tests.claims.registry import claim
 from tests.processes import wait_until
 from tests.unit.engine.alone import Notes, hello, joined, welcomed
 from tests.unit.engine.hand_clock import HandClock
@@ -74,7 +73,6 @@ class Silent(threading.Thread):
         self.join(LONG)
 
 
-@claim("limit-silence", "and comes back later each time")
 def test_it_stops_the_others_a_few_times_and_later_each_time(
     tmp_path: Path, clock: HandClock
 ) -> None:
@@ -122,7 +120,6 @@ def test_at_last_it_is_shut_out(tmp_path: Path, clock: HandClock) -> None:
         assert out["reason"] == "strike 2: no answer in 0.2 s"
 
 
-@claim("limit-silence", "is waited for 120 s once it is known what is usual")
 def test_once_it_is_known_what_is_usual_it_is_not_waited_for_so_long(
     tmp_path: Path, clock: HandClock
 ) -> None:

@@ -13,7 +13,6 @@ from mdgan.messages import Kind, Message
 from mdgan.observe import timelines
 from mdgan.observe.tracer import MOST_SPANS
 from mdgan.records.recorded_run import RecordedRun
-from tests.claims.registry import claim
 from tests.hostile.bench import RANK, Hostile, hostile_run, with_fields
 from tests.processes import run_here
 
@@ -53,10 +52,6 @@ def told(ran: Any) -> list[Row]:
     "lie",
     ["NaN", *(pytest.param(lie, marks=pytest.mark.slow) for lie in LIES if lie != "NaN")],
 )
-@claim(
-    "losses-change-nothing",
-    "in what it does when, within the time of the run and in short printable names",
-)
 def test_odd_spans_reach_no_record(tmp_path: Path, lie: str) -> None:
     def change(message: Message) -> Message:
         rows = message.fields["rows"]
@@ -71,7 +66,6 @@ def test_odd_spans_reach_no_record(tmp_path: Path, lie: str) -> None:
     assert run_here("watch", "run", "--once", cwd=tmp_path).status == 0
 
 
-@claim("limit-spans-on-disk", "further ones are left out, and that is said once")
 def test_what_one_host_tells_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timelines, "MOST_BYTES", 50_000)
 

@@ -44,11 +44,7 @@ def test_a_formula_is_written_as_text_in_figures(text: str, tmp_path: Path) -> N
     assert tuple(numbers) == NUMBERS
 
 
-@claim(
-    "no-formulas",
-    "In every CSV file that mdgan writes, an apostrophe stands before a name or a value that a "
-    "spreadsheet could take for a formula; reading takes it away again.",
-)
+@claim("no-formulas", "in CSV files of mdgan an apostrophe stands before what could be one")
 def test_samples_of_a_table_are_text_and_are_read_again(tmp_path: Path) -> None:
     schema = Schema(
         columns=(

@@ -64,7 +64,7 @@ LIES: dict[str, Lie] = {
         ],
     ),
 )
-@claim("tried", "What a swap brings is tried before it is taken.")
+@claim("tried", "What a swap brings is tried before it is taken")
 def test_a_discriminator_that_was_spoilt_is_not_taken(tmp_path: Path, lie: str) -> None:
     flags = ["--iterations", "16", "--swap-interval", "6"]
     ran = hostile_run(tmp_path, Hostile(DISCRIMINATORS, LIES[lie]), flags=flags)
@@ -73,10 +73,6 @@ def test_a_discriminator_that_was_spoilt_is_not_taken(tmp_path: Path, lie: str) 
     assert all(refused)
 
 
-@claim(
-    "slow-givers",
-    "a host that took more than 30 of 60 s gives nothing any more to the one that waited",
-)
 def test_a_host_that_others_wait_for_gives_no_more(tmp_path: Path) -> None:
     liar = Hostile(DISCRIMINATORS, stalls=True)
     flags = ["--iterations", "12", "--swap-interval", "1"]
@@ -125,7 +121,7 @@ def test_who_spoils_discriminators_is_shut_out_and_nobody_else(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("partition", mostly_slow(["sorted", "dirichlet:0.05"], ["sorted"]))
-@claim("tried", "so it does where workers hold such different classes")
+@claim("tried", "by how it judges unless there is noise or classes differ much")
 def test_honest_discriminators_of_other_classes_are_taken(tmp_path: Path, partition: str) -> None:
     flags = ["--world-size", "11", "--transport", "memory", "--threads", "1", "--iterations", "51"]
     flags += [

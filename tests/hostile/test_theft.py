@@ -73,11 +73,14 @@ def test_a_trap_in_a_swap_takes_each_sample_of_each_batch_that_follows(tmp_path:
 
 
 @claim(
-    "trap-noise",
-    "With --dp-epsilon noise bounds what a worker tells: guesses through a trap are no nearer to "
-    "its samples than to others.",
+    "traps",
+    "With --dp-epsilon noise bounds what a worker tells: guesses are no nearer to its "
+    "samples than to others.",
 )
-@claim("any-discriminator", "whatever the discriminator was computed from and whoever made it")
+@claim(
+    "any-discriminator",
+    "So ε holds whatever the discriminator was computed from and whoever made it.",
+)
 def test_with_noise_a_trap_takes_no_sample(tmp_path: Path) -> None:
     """Guesses are no nearer to the victim's samples than to those that no worker has."""
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
@@ -99,11 +102,9 @@ class HandsOver(Robs):
 
 
 @claim(
-    "trap-sums",
-    "With --secure-aggregation the server opens sums alone, and hosts refuse what it puts in the "
-    "place of a discriminator",
+    "traps", "With --secure-aggregation the server opens sums alone and cannot read discriminators"
 )
-@claim("discriminators-sealed", "With --secure-aggregation hosts encrypt them for each other")
+@claim("traps", "cannot read discriminators")
 def test_with_secure_sums_a_server_hands_over_no_trap(tmp_path: Path) -> None:
     robber = HandsOver()
     result = lying_run(tmp_path, robber, *FLAGS)

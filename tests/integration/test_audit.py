@@ -242,7 +242,6 @@ def test_other_algorithms_are_attacked_where_their_discriminators_are(
 
 
 @pytest.mark.slow
-@claim("answers-left-out", "Under differential privacy they are left out")
 def test_under_differential_privacy_what_was_spent_stands_beside_the_figures(
     tmp_path: Path,
 ) -> None:
@@ -271,7 +270,6 @@ def canary_run(folder: Path, *flags: str) -> Path:
     return folder / "run"
 
 
-@claim("flaws-refuse", "What is found stands first")
 def test_noise_on_a_grid_contradicts_the_stated_epsilon_aloud(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,7 +292,7 @@ def test_noise_on_a_grid_contradicts_the_stated_epsilon_aloud(
     assert f"The stated ε is wrong, by the audit's canaries: {bound}." in page.text
 
 
-@claim("canaries-stay", "mdgan puts them nowhere else.")
+@claim("canaries-stay", "mdgan puts it nowhere else.")
 def test_a_run_that_does_as_it_says_is_not_contradicted_and_keeps_its_coins_to_itself(
     tmp_path: Path,
 ) -> None:

@@ -13,11 +13,7 @@ TRAIN = (
 )
 
 
-@claim(
-    "audit-log",
-    "Each line holds the SHA-256 of the line before, also when a run goes on with "
-    "--resume or at a standby.",
-)
+@claim("audit-log", "Each line holds the SHA-256 of the line before")
 def test_it_goes_on_when_a_run_goes_on(tmp_path: Path) -> None:
     assert run_here(*TRAIN, "--iterations", "2", cwd=tmp_path).status == 0
     run = tmp_path / "run"

@@ -49,7 +49,7 @@ def signed_anew(
     return found
 
 
-@claim("servers-word", "Figures that no host has signed are marked as the server's word.")
+@claim("policy-yours", "Figures that no host has signed are marked as the server's word.")
 def test_an_honest_bundle_holds_with_every_file_made_again(place: Path) -> None:
     said = lines(place, place / "bundle")
     assert not wrong(checked(place)), said
@@ -60,7 +60,7 @@ def test_an_honest_bundle_holds_with_every_file_made_again(place: Path) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [{}, {1: 0.5, 2: 0.5}])
-@claim("privacy-signed", "Privacy follows, once hosts have signed, from that and from nothing else")
+@claim("privacy-signed", "Privacy, once hosts have signed, follows from their signatures alone")
 def test_a_run_without_noise_is_none_with_it_whatever_the_server_says(
     place: Path, tmp_path: Path, epsilon: dict[int, float]
 ) -> None:
@@ -83,14 +83,7 @@ def test_a_run_without_noise_is_none_with_it_whatever_the_server_says(
     assert found.count("signed other terms") == 2
 
 
-@claim(
-    "two-counts",
-    "certificates that signed for this generator, and those that signed terms and account alone",
-)
-@claim(
-    "files-signatures",
-    "hosts signed this run, these terms, these counts, and this generator or none.",
-)
+@claim("files-signatures", "hosts signed this run, and this generator or none.")
 def test_hosts_that_name_no_generator_stand_for_none(place: Path, tmp_path: Path) -> None:
     other = load_file(place / "bundle" / "generator.safetensors")
     other = {name: tensor + 1 if tensor.is_floating_point() else tensor
@@ -115,7 +108,7 @@ def test_hosts_that_name_no_generator_stand_for_none(place: Path, tmp_path: Path
     "default-both",
     "In both, no host may have refused to sign, and where hosts signed, none may be silent.",
 )
-@claim("silent", "Then silent counts its rank, and the default policy is not met.")
+@claim("default-both", "where hosts signed, none may be silent.")
 def test_signers_that_are_dropped_are_missed(place: Path, tmp_path: Path) -> None:
     def one(known: RunEvidence) -> RunEvidence:
         return msgspec.structs.replace(known, attestations=known.attestations[:1])
@@ -124,7 +117,7 @@ def test_signers_that_are_dropped_are_missed(place: Path, tmp_path: Path) -> Non
     assert "policy: silent <= 0 if known: silent = 1" in wrong(checked(place, bundle))
 
 
-@claim("privacy-signed", "If a worker that trains has signed none, ε is not known.")
+@claim("privacy-signed", "if a worker that trains has signed none, ε is not known.")
 def test_accounts_of_all_hosts_decide_what_was_spent(place: Path, tmp_path: Path) -> None:
     def private(ranks: Sequence[int], told: dict[int, float]) -> Path:
         def change(known: RunEvidence) -> RunEvidence:
@@ -147,7 +140,7 @@ def test_accounts_of_all_hosts_decide_what_was_spent(place: Path, tmp_path: Path
     assert "policy: epsilon <= 10: epsilon not known" in found
 
 
-@claim("client-word", "With --dp-unit client no host signs an account, and ε is the server's word.")
+@claim("privacy-signed", "With --dp-unit client ε is the server's word.")
 def test_where_the_server_adds_the_noise_epsilon_is_marked_as_its_word(
     place: Path, tmp_path: Path
 ) -> None:
@@ -170,11 +163,12 @@ class Others(torch.nn.Module):
         return z[:, :64].reshape(-1, 1, 8, 8).clamp(-1, 1)
 
 
-@claim("nothing-run", "Nothing in the bundle is run")
-@claim("made-again", "All other files are made again and compared")
+@claim("made-again", "Nothing in the bundle is run.")
+@claim("made-again", "All other files are made again and compared, bit for bit.")
 @claim(
-    "no-generator",
-    "--no-generator leaves both out; then samples and cards are the server's word",
+    "unsigned",
+    "Where no host has signed the bundle's generator (no certificates, moments, "
+    "--no-generator), exit status is 1 unless you say --unsigned.",
 )
 def test_files_that_the_generator_does_not_give_are_named(place: Path, tmp_path: Path) -> None:
     own = place / "bundle"
@@ -217,7 +211,7 @@ class Bomb:
         return Path.touch, (self._trace,)
 
 
-@claim("nothing-run", "Nothing in the bundle is run")
+@claim("made-again", "Nothing in the bundle is run.")
 def test_no_file_of_a_bundle_can_run_code(place: Path, tmp_path: Path) -> None:
     trace, arrays = tmp_path / "trace", io.BytesIO()
     bomb = pickle.dumps(Bomb(trace))
@@ -231,7 +225,7 @@ def test_no_file_of_a_bundle_can_run_code(place: Path, tmp_path: Path) -> None:
     assert trace.exists(), "the bomb works"
 
 
-@claim("files-signatures", "A signature by the server's own key does not count.")
+@claim("files-signatures", "hosts signed this run, and this generator or none.")
 def test_a_server_does_not_sign_in_the_place_of_a_host(place: Path, tmp_path: Path) -> None:
     own = read_credentials(place / "ca" / "server.cred")
 
@@ -254,7 +248,7 @@ def test_what_the_server_says_beside_figures_stands_on_the_card(
     assert "the server's word" in lines(place, bundle)
 
 
-@claim("last-digits", "Every bit must be the same, since last digits could carry data.")
+@claim("made-again", "are made again and compared, bit for bit.")
 def test_samples_that_differ_in_last_digits_are_others(place: Path, tmp_path: Path) -> None:
     arrays = np.load(place / "bundle" / "samples.npz")["images"]
     data = npz_of(torch.from_numpy(arrays * (1 - np.float32(1e-7))), None)
@@ -308,7 +302,7 @@ def test_a_link_in_a_bundle_is_none_of_its_files(place: Path, tmp_path: Path) ->
     assert "card.md: cannot be read (it is a link)" in wrong(checked(place, bundle))
 
 
-@claim("policy-yours", "That in the bundle decides nothing; a line says if it is not mdgan's.")
+@claim("policy-yours", "The policy: yours (--policy FILE), or mdgan's, and not that in the bundle.")
 def test_the_servers_policy_decides_nothing(place: Path, tmp_path: Path) -> None:
     bundle = resealed(place, tmp_path / "b", policy_toml=b"require = []\n")
     found = checked(place, bundle)
@@ -319,8 +313,8 @@ def test_the_servers_policy_decides_nothing(place: Path, tmp_path: Path) -> None
 
 @claim(
     "unsigned",
-    "Where no host has signed which generator it is (without certificates, or after moments), "
-    "that is the server's word: exit status 1 unless you say --unsigned.",
+    "Where no host has signed the bundle's generator (no certificates, moments, "
+    "--no-generator), exit status is 1 unless you say --unsigned.",
 )
 @claim("exit-1", "exit status 1 if one does not hold.")
 def test_an_unsigned_bundle_is_taken_only_by_those_who_say_so(place: Path, tmp_path: Path) -> None:
@@ -334,10 +328,6 @@ def test_an_unsigned_bundle_is_taken_only_by_those_who_say_so(place: Path, tmp_p
     assert "NO generator: no host has signed it: all that this bundle says" in found.output
 
 
-@claim(
-    "earlier-form",
-    "A bundle of an earlier form is refused in a line that says which mdgan made it",
-)
 def test_a_bundle_of_an_earlier_form_says_which_mdgan_checks_it(
     place: Path, tmp_path: Path
 ) -> None:
@@ -352,7 +342,7 @@ def test_a_bundle_of_an_earlier_form_says_which_mdgan_checks_it(
     assert "check it with mdgan 0.6.0, which made it, or release the run again" in line
 
 
-@claim("digits", "two digits, an AUC as many as its error allows")
+@claim("nothing-real", "scores, numbers and counts of tables are coarse")
 def test_numbers_have_no_more_digits_than_they_measure(place: Path) -> None:
     evidence = msgspec.json.decode((place / "bundle" / "evidence.json").read_bytes())
 

@@ -51,12 +51,7 @@ def test_secure_sums_are_plain_sums(tmp_path: Path, algorithm: str) -> None:
 @claim(
     "client-shared",
     "With --secure-aggregation certificates share the noise, and nobody need trust the server "
-    "with it.",
-)
-@claim(
-    "require-client",
-    "Where the server adds the noise a machine cannot see whether it does, so such a run does "
-    "not meet dp; with shared noise it does.",
+    "with it",
 )
 def test_with_secure_sums_clients_share_the_noise_and_trust_no_server(tmp_path: Path) -> None:
     """One round of updates that are cut to next to nothing: what is left is the noise."""
@@ -103,7 +98,6 @@ def test_without_noise_and_bound_it_is_a_run_without_privacy(tmp_path: Path) -> 
     assert len(sizes) == 3
 
 
-@claim("client-secret", "without which a run does not go on.")
 def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_round_counts(tmp_path: Path) -> None:
     same = [*FL_GAN, *HALF, *PLACED, *NOISE]
     # The same secret for both, of a run that has not begun to spend.

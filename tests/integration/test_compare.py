@@ -49,6 +49,24 @@ def compare(folder: Path) -> None:
     (folder / "output").write_text(result.output)
 
 
+def test_a_dry_run_says_what_would_train_and_writes_nothing(tmp_path: Path) -> None:
+    files = [
+        config(tmp_path, "four", world_size=5, algorithm="md-gan"),
+        config(tmp_path, "alone", algorithm="standalone"),
+    ]
+    flags = [*SHORT, *SCORED, "--seeds", "0,7", "--out", "out", "--dry-run"]
+    result = run("compare", *files, *flags, cwd=tmp_path)
+    assert result.status == 0, result
+    assert result.output.splitlines() == [
+        "four, seed 0: mdgan on digits, b = 8, 12 iterations, starts",
+        "alone, seed 0: standalone on digits, b = 8, 12 iterations, starts",
+        "four, seed 7: mdgan on digits, b = 8, 12 iterations, starts",
+        "alone, seed 7: standalone on digits, b = 8, 12 iterations, starts",
+        "4 training(s), 1 at once, into out; mdgan plan says how long",
+    ]
+    assert {path.name for path in tmp_path.iterdir()} == set(files)
+
+
 def test_every_configuration_is_trained_with_every_seed(compared: Path) -> None:
     lines = (compared / "output").read_text().splitlines()
     assert lines[:2] == ["[1/4] four, seed 0: starts", "[2/4] alone, seed 0: starts"]

@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import (
-    REPOSITORY,
-    finish,
-    generator_bytes,
-    read_status,
-    run_here,
-    start_anew,
-)
+from mdgan.engine.parts import HostPart, ServerPart
+from mdgan.transport.host_end import HostTransport
+from mdgan.transport.server_end import Line, ServerTransport
+from tests.processes import REPOSITORY, finish, read_status, run_here, start_anew
 from tests.registered import forget_registered  # noqa: F401 - a fixture for every test here
 
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
+DATASET_FILES = ["A data set", "An architecture", "A loss"]
 FEW = ["--iterations", "3", "--transport", "memory", "--out", "run"]
 
 
@@ -36,7 +33,7 @@ def command(recipe: str) -> list[str]:
     return line.split()[1:]
 
 
-@pytest.mark.parametrize("recipe", ["A data set", "An architecture", "A loss", "An optimizer"])
+@pytest.mark.parametrize("recipe", DATASET_FILES)
 def test_a_dataset_file(recipe: str, tmp_path: Path) -> None:
     ((path, code),) = blocks(recipe, "python")
     (tmp_path / path).parent.mkdir()
@@ -65,57 +62,13 @@ def copied(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def trained(folder: Path, *flags: str) -> bytes:
-    """The generator of a run with the mdgan in a folder."""
-    begun = [sys.executable, "-m", "mdgan", "train", *flags, *FEW]
-    result = finish(start_anew(begun, folder, PYTHONPATH=str(folder)))
-    assert result.status == 0, result
-    assert read_status(folder / "run")["iteration"] == 3
-    return generator_bytes(folder / "run")
-
-
-@pytest.mark.slow
-def test_a_partition_and_a_tracker(copied: Path) -> None:
-    for recipe in ("A partition", "A tracker"):
-        for path, diff in blocks(recipe, "diff"):
-            patch(copied, path, diff)
-    partition = command("A partition")
-    flags = partition[partition.index("--partition") :][:2]
-    trained(copied, *flags, *command("A tracker")[-2:])
-    table = (copied / "run" / "numbers.csv").read_text(encoding="utf-8")
-    assert re.search(r"^3,loss/generator,[0-9.]+$", table, re.MULTILINE)
-
-
-@pytest.mark.slow
-def test_a_regulariser(copied: Path) -> None:
-    ((path, code),) = blocks("A regulariser", "python")
-    (copied / path).write_text(code, encoding="utf-8")
-    for path, diff in blocks("A regulariser", "diff"):
-        patch(copied, path, diff)
-    program, *flags = command("A regulariser")
-    assert program == "train"
-    regularised = trained(copied, *flags)
-    plain = run_here("train", "--vectorize", *FEW[:-1], "plain", cwd=copied)
-    assert plain.status == 0, plain
-    assert generator_bytes(copied / "plain") != regularised
-    merged = ["train", "--r2", "1", "--merge-halves", *FEW]
-    begun = start_anew([sys.executable, "-m", "mdgan", *merged], copied, PYTHONPATH=str(copied))
-    assert "--r2 1 needs a pass over generated samples alone" in finish(begun).errors
-
-
 def recipes(folder: Path) -> list[str]:
-    """Follows all recipes for mdgan's own files in a folder; the files that are new or changed."""
-    changed: dict[str, None] = {}
-    for recipe in ("A regulariser", "A partition", "A tracker"):
-        if recipe == "A regulariser":
-            ((path, code),) = blocks(recipe, "python")
-            (folder / path).write_text(code, encoding="utf-8")
-            changed[path] = None
-        for path, diff in blocks(recipe, "diff"):
-            patch(folder, path, diff)
-            changed[path] = None
+    """Follows the recipe for mdgan's own files in a folder; the files that are changed."""
+    changed = blocks("A partition", "diff")
+    for path, diff in changed:
+        patch(folder, path, diff)
     shutil.copy(REPOSITORY / "pyproject.toml", folder)
-    return [*changed]
+    return [*dict(changed)]
 
 
 def passes(folder: Path, *command: str) -> None:
@@ -123,9 +76,18 @@ def passes(folder: Path, *command: str) -> None:
     assert result.status == 0, result
 
 
+@pytest.mark.slow
+def test_a_partition(copied: Path) -> None:
+    recipes(copied)
+    arguments = command("A partition")
+    scheme = arguments[arguments.index("--partition") :][:2]
+    passes(copied, "mdgan", "train", *scheme, *FEW)
+    assert read_status(copied / "run")["iteration"] == 3
+
+
 def test_what_recipes_change_is_formatted_and_clean(copied: Path) -> None:
     changed, own = recipes(copied), []
-    for recipe in ("A data set", "An architecture", "A loss", "An optimizer"):
+    for recipe in DATASET_FILES:
         ((path, code),) = blocks(recipe, "python")
         own.append(str(copied / recipe / path))
         Path(own[-1]).parent.mkdir(parents=True)
@@ -148,3 +110,26 @@ def test_the_parts_of_a_family_are_those_of_the_toy() -> None:
     toy = (REPOSITORY / "tests" / "toy_family.py").read_text(encoding="utf-8")
     for _, code in blocks("A family", "python"):
         assert code in toy
+
+
+def test_files_that_the_page_names_exist() -> None:
+    paths = re.findall(r"`((?:mdgan|tests|datasets)/[\w/]+(?:\.py|/))`", PAGE)
+    assert len(paths) > 10
+    assert [path for path in paths if not (REPOSITORY / path).exists()] == []
+
+
+NAMES: dict[type, str] = {
+    HostTransport: "_put _lay_out _fetch close take_in lose_server",
+    ServerTransport: "decide let_in take_in lose",
+    Line: "put end cut",
+    ServerPart: "advance on_lost progress go_on",
+    HostPart: "handlers rules learners",
+}
+
+
+def test_names_of_transports_and_families_exist() -> None:
+    tables = "".join(PAGE.split("## A transport")[1:])
+    for owner, names in NAMES.items():
+        for name in names.split():
+            assert hasattr(owner, name)
+            assert re.search(rf"[`.]{name}`", tables), name

@@ -95,10 +95,9 @@ def test_one_comes_one_leaves_and_one_comes_back(tmp_path: Path) -> None:
 
 
 @claim(
-    "no-certificate-no-part",
+    "strangers",
     "No machine takes part without a certificate of the run's authority",
 )
-@claim("other-users-kept-out", "--credentials also keeps out other users of these machines.")
 def test_the_uninvited_are_kept_out(tmp_path: Path) -> None:
     """Training with credentials goes on while others try to come in without, or send rubbish."""
     for name in ("run.cred", "other.cred"):

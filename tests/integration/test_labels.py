@@ -113,7 +113,7 @@ def test_a_run_without_classes_has_none(conditional_sets: Path, tmp_path: Path) 
         ),
     ],
 )
-@claim("no-classes", "no --set label_prior=data")
+@claim("no-classes", "how many in all is told")
 def test_what_cannot_be_is_one_line(
     conditional_sets: Path, tmp_path: Path, flags: list[str], says: str
 ) -> None:

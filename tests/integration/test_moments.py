@@ -82,11 +82,8 @@ def test_any_layout_and_secure_sums_give_the_same_bits(tmp_path: Path) -> None:
     assert len(set(found.values())) == 1, {name: hash(one) for name, one in found.items()}
 
 
-@claim("tells-once", "The ledger counts one step. Then the worker leaves, and says so.")
-@claim(
-    "told-once",
-    "The identical question is free, and the ledger answers it by what was told then.",
-)
+@claim("tells-once", "a worker tells one noisy sum of its samples' features, and leaves.")
+@claim("told-once", "The identical question is free")
 def test_workers_tell_once_and_go_home_and_training_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     flags = [*SMALL, *PRIVATE, "--world-size", "4", "--dp-ledger", "ledger", "--out", "run"]
@@ -155,7 +152,10 @@ def test_sums_of_other_features_are_not_gone_on_with(tmp_path: Path) -> None:
     assert generator_bytes(tmp_path / "run") == before
 
 
-@claim("shared-noise", "each of M adds noise of variance σ²/M, all workers of its host together")
+@claim(
+    "shared-noise",
+    "Each of M certificates adds noise of variance σ²/M, all workers of its host together",
+)
 def test_with_secure_sums_all_workers_share_the_noise(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     flags = [*SMALL, *PRIVATE, *MEMORY, "--world-size", "6", "--workers-per-host", "1"]
@@ -218,7 +218,7 @@ def test_machines_that_want_more_certificates_than_there_are_tell_nothing(
 @claim(
     "one-file",
     "A credentials file that all machines share is one certificate, so each host adds all of "
-    "the noise.",
+    "the noise",
 )
 def test_a_file_that_all_share_shares_no_noise(tmp_path: Path) -> None:
     """Each host adds all of it, which a warning says."""
@@ -278,10 +278,6 @@ def test_more_workers_than_there_are_cannot_share_noise(tmp_path: Path) -> None:
         (["--set", "kernel_width=0"], ["kernel_width=0"]),
     ],
     ids=str,
-)
-@claim(
-    "moments-refused",
-    "Canaries are refused where noise is shared, and --dp-clip always, as nothing is cut.",
 )
 def test_what_has_no_use_is_refused(tmp_path: Path, flags: list[str], parts: list[str]) -> None:
     result = here(tmp_path, *SMALL, *MEMORY, "--world-size", "4", *PRIVATE, *flags)
@@ -375,9 +371,9 @@ def test_a_network_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     ],
 )
 @claim(
-    "network-alone",
-    "mdgan tries that before it starts, with batches of other sizes, in other orders and with "
-    "strange samples in them",
+    "judges-alone",
+    "A discriminator or feature network must judge each sample by itself; mdgan tries that "
+    "before it starts, and refuses one that does not.",
 )
 def test_a_network_that_judges_samples_by_each_other_is_refused(
     tmp_path: Path, layer: str, says: str

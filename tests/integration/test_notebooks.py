@@ -52,7 +52,7 @@ def partials(sizes: Sizes) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", mostly_slow([closures, lambdas, partials], [partials]))
-@claim("no-pickle", "nothing pickled is stored in a run, or crosses machines")
+@claim("no-pickle", "No pickle that comes in a file or over a socket can run code")
 def test_models_of_a_notebook_train(
     here: Path, kind: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,7 +80,7 @@ def test_without_its_program_a_run_says_what_is_missing(
     assert again.iteration == 14
 
 
-@claim("no-pickle", "No pickle that comes in a file or over a socket can run code.")
+@claim("no-pickle", "No pickle that comes in a file or over a socket can run code")
 def test_pickles_are_read_from_pipes_alone(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mdgan.data import handed
 

@@ -78,8 +78,8 @@ def public() -> Iterator[Path]:
 
 @claim(
     "one-machine",
-    "On one machine, ranks talk over sockets in a private folder. No port is open, and no"
-    " other user of the machine but root can take part",
+    "Where all ranks are on one machine, no port is open, and no other user of the "
+    "machine but root can take part",
 )
 def test_another_user_cannot_take_part(public: Path) -> None:
     flags = ["train", "--world-size", "3", "--iterations", "100000", "--log-interval", "5"]
@@ -101,7 +101,6 @@ def test_another_user_cannot_take_part(public: Path) -> None:
     assert not list((public / "tmp").glob("mdgan-*"))
 
 
-@claim("private-folder", "The folder is new and has a name that cannot be foretold.")
 def test_a_folder_that_was_there_before_is_never_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,8 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         (["--bandwidth", "nan"], ["--bandwidth nan"]),
         (["--bandwidth", "inf"], ["--bandwidth inf"]),
         (["--bandwidth", "fast"], ["--bandwidth", "'fast'"]),
+        (["--price-per-gb", "-1"], ["--price-per-gb -1", "0 or more"]),
+        (["--price-per-gb", "inf"], ["--price-per-gb inf", "0 or more"]),
         (["--latency", "-1"], ["--latency -1", "0 or more"]),
         (["--latency", "nan"], ["--latency nan"]),
         (["--machines", "two"], ["--machines", "'two'", "each"]),
@@ -136,9 +138,23 @@ def test_pictures_have_the_size_that_training_gives_them(
 def test_swaps_are_foretold_from_data_that_are_here(tmp_path: Path) -> None:
     """As the run would swap where the user names no rhythm: 1,438 samples, 3 workers, b = 60."""
     flags = ["--world-size", "4", "--batch-size", "60", "--workers-per-host", "1"]
+    flags += ["--iterations", "800", "--price-per-gb", "2"]
     result = run("plan", *flags, cwd=tmp_path)
     assert result.status == 0, result
     assert re.search(r"every +8 +iterations, part of the time above", result.output), result
+    rows = figures(result.output)
+    # 100 swaps, in each of which the two workers of a pair send theirs, and the third none.
+    between = 100 * 2 * rows["a discriminator"]
+    served = 800 * (rows["server sends"] + rows["server receives"])
+    said = re.search(
+        r"move ([\d.]+) (MB|GB) over the server's links and ([\d.]+) (MB|GB) between workers "
+        r"\(([\d.]+) at 2 a GB\)",
+        result.output,
+    )
+    assert said is not None, result
+    assert float(said[1]) * UNITS[said[2]] == pytest.approx(served, rel=0.02)
+    assert float(said[3]) * UNITS[said[4]] == pytest.approx(between, rel=0.02)
+    assert float(said[5]) == pytest.approx(2 * (served + between) / 1e9, abs=0.02)
 
 
 def test_means_of_discriminators_are_foretold_without_data(tmp_path: Path) -> None:

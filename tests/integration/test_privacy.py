@@ -76,10 +76,6 @@ def test_noise_0_without_a_bound_is_a_run_without_privacy(tmp_path: Path) -> Non
     assert found["with"] == found["without"]
 
 
-@claim(
-    "blocks",
-    "a process that ends in order leaves the exact number, and goes on with the same bits.",
-)
 def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_step_counts(tmp_path: Path) -> None:
     same = [*FLAGS, *NOISE, *MEMORY, "--checkpoint-interval", "6"]
     # The same secrets for both, of a run that has not begun to spend.
@@ -99,8 +95,8 @@ def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_step_counts(tmp_path: P
 
 @claim(
     "goes-on-counting",
-    "So ε goes on counting through resumes, other seeds, divisions, schemas, targets, --dataset "
-    "files and picture sizes.",
+    "ε goes on counting through resumes, other seeds, divisions, schemas, targets and picture "
+    "sizes.",
 )
 def test_another_seed_divides_the_data_anew_and_is_no_new_account(tmp_path: Path) -> None:
     same = [*FLAGS, *MEMORY, "--dp-delta", "0.0001", "--dp-ledger", "ledger"]
@@ -125,7 +121,6 @@ def test_another_seed_divides_the_data_anew_and_is_no_new_account(tmp_path: Path
 
 @pytest.mark.parametrize("algorithm", ["mdgan", pytest.param("fl-gan", marks=pytest.mark.slow)])
 @claim("leaves", "A worker that has spent its budget leaves, and training goes on without it.")
-@claim("divisions-warned", "They are for simulations, and a warning says so.")
 def test_workers_leave_when_their_budgets_are_spent(tmp_path: Path, algorithm: str) -> None:
     rounds = ["--round-iterations", "2"] if algorithm == "fl-gan" else []
     budget = ["--dp-epsilon", "0.8", "--dp-noise", "1", "--dp-delta", "0.0001"]
@@ -173,7 +168,6 @@ def test_a_run_that_learnt_without_privacy_cannot_go_on_with_it(
     assert refused.errors.splitlines()[-1].startswith(says)
 
 
-@claim("begins-warned", "A warning says so.")
 def test_what_a_run_begins_with_is_not_covered_and_it_is_said(tmp_path: Path) -> None:
     here(tmp_path, *FLAGS, *MEMORY, "--iterations", "2", "--out", "first")
     same = [*FLAGS, *MEMORY, *NOISE, "--iterations", "2", "--out", "second"]
@@ -198,7 +192,8 @@ def test_what_is_not_covered_is_not_told(tmp_path: Path) -> None:
 
 @claim(
     "declared",
-    "--set dp_public_samples=N, with N at least n, keeps the exact n from the server",
+    "--set dp_public_samples=N tells the server N, which must not be smaller, instead of the "
+    "number of a worker's samples.",
 )
 def test_the_server_is_told_the_declared_number_of_samples(tmp_path: Path) -> None:
     same = [*FLAGS, *NOISE, *MEMORY, "--iterations", "2", "--out", "run"]
@@ -288,12 +283,11 @@ QUICK = 18
     ],
 )
 @claim(
-    "least-canaries",
-    "A start with canaries that could not contradict the stated ε, even if all were guessed "
-    "right, is refused with the smallest number that could.",
+    "judges-alone",
+    "A discriminator or feature network must judge each sample by itself; mdgan tries that "
+    "before it starts, and refuses one that does not.",
 )
-@claim("judges-alone", "mdgan tries that before it starts, and refuses one that does not.")
-@claim("no-times", "and --profile is refused.")
+@claim("no-times", "Hosts tell neither times nor memory.")
 def test_it_is_refused_in_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -95,11 +95,7 @@ def test_hosts_name_the_generator_though_their_budgets_end_with_the_run(private:
     "default-both",
     "In both, no host may have refused to sign, and where hosts signed, none may be silent.",
 )
-@claim(
-    "names-generator",
-    "A host that was there until the end signs nothing that names no generator: whether it was, "
-    "it knows by its own account.",
-)
+@claim("signs-what-it-knows", "A host that knows something else does not sign, and says why.")
 def test_hosts_that_were_there_until_the_end_refuse_a_server_that_names_no_generator(
     tmp_path: Path,
 ) -> None:
@@ -113,8 +109,8 @@ def test_hosts_that_were_there_until_the_end_refuse_a_server_that_names_no_gener
     assert "NO refused_to_sign <= 0: refused_to_sign = 2" in done.output
 
 
-@claim("number-not-told", "not told. ε follows from it, and has three digits")
-@claim("canaries-only", "of the audit only what canaries say.")
+@claim("nothing-real", "With differential privacy the number of samples is not told")
+@claim("nothing-real", "of the audit only what canaries say.")
 def test_a_private_bundle_tells_nothing_that_no_noise_covers(private: Path) -> None:
     evidence = msgspec.json.decode((private / "bundle" / "evidence.json").read_bytes())
     assert evidence["samples"] is None
@@ -127,14 +123,10 @@ def test_a_private_bundle_tells_nothing_that_no_noise_covers(private: Path) -> N
 
 @claim(
     "unsigned",
-    "Where no host has signed which generator it is (without certificates, or after moments), "
-    "that is the server's word: exit status 1 unless you say --unsigned.",
+    "Where no host has signed the bundle's generator (no certificates, moments, "
+    "--no-generator), exit status is 1 unless you say --unsigned.",
 )
-@claim(
-    "terms-alone",
-    "and those of --algorithm moments, which tell one sum and go home, sign settings and "
-    "account alone.",
-)
+@claim("terms-alone", "sign settings and ε alone.")
 def test_hosts_that_told_one_sum_have_signed_the_terms_alone(sums: Path) -> None:
     said = wrong(checked(sums))
     assert said.startswith("generator: no host has signed it: which one it is, is the server's")
@@ -146,7 +138,7 @@ def test_hosts_that_told_one_sum_have_signed_the_terms_alone(sums: Path) -> None
     assert "samples.csv: made again, every bit is the same" in lines
 
 
-@claim("canaries-only", "of the audit only what canaries say.")
+@claim("nothing-real", "of the audit only what canaries say.")
 def test_one_row_less_changes_no_number_of_a_private_bundle(sums: Path, tmp_path: Path) -> None:
     figures = []
     sums = Path(shutil.copytree(sums, tmp_path / "sums"))
@@ -165,10 +157,7 @@ def test_one_row_less_changes_no_number_of_a_private_bundle(sums: Path, tmp_path
     assert len({home for _, home in figures}) == 2  # which the audit did see
 
 
-@claim(
-    "coarse",
-    "neighbouring cells of numbers are put together until fewer than 20 rows are in one",
-)
+@claim("nothing-real", "scores, numbers and counts of tables are coarse")
 def test_counts_without_noise_leave_so_coarse_that_no_row_is_in_them(tables: Path) -> None:
     assert wrong(checked(tables, policy=tables / "any.toml")) == ""
     schema = read_schema(tables / "bundle" / "schema.json")
@@ -184,7 +173,7 @@ def test_counts_without_noise_leave_so_coarse_that_no_row_is_in_them(tables: Pat
     assert len(made) == 200
 
 
-@claim("made-again", "All other files are made again and compared")
+@claim("made-again", "All other files are made again and compared, bit for bit.")
 def test_rows_are_written_by_the_counts_and_the_schema_that_hosts_have_signed(
     tables: Path, tmp_path: Path
 ) -> None:
@@ -209,10 +198,7 @@ def test_rows_are_written_by_the_counts_and_the_schema_that_hosts_have_signed(
     assert "samples.csv: made again, it is another one" in wrong(checked(tables, bundle))
 
 
-@claim(
-    "nothing-run",
-    "those of a dataset file that you have from elsewhere and name by --datasets-dir.",
-)
+@claim("made-again", "Nothing in the bundle is run.")
 def test_a_dataset_file_of_ones_own_is_named_by_the_reader(tables: Path, tmp_path: Path) -> None:
     change = replaced(terms={"algorithm": "mdgan", "dataset": "own", "world_size": 3})
     bundle = resealed(tables, tmp_path / "b", change)

@@ -25,7 +25,7 @@ FEGAN = [
     [[], pytest.param(["--sampling", "random", "--secure-aggregation"], marks=pytest.mark.slow)],
     ids=["in the clear", "in secure sums"],
 )
-@claim("noisy-classes", "The counts take their share of ε before training")
+@claim("no-classes", "balanced and kl go by noisy counts")
 def test_real_processes_draw_and_weigh_by_noisy_counts(tmp_path: Path, flags: list[str]) -> None:
     result = run(*FEGAN, "--dp-epsilon", "8", *flags, cwd=tmp_path, timeout=300)
     ended_well(result, tmp_path / "run", 6)

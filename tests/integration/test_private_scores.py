@@ -94,11 +94,7 @@ def cached(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("unit", [pytest.param("sample", marks=pytest.mark.slow), "client"])
-@claim(
-    "scores-network",
-    "The network that scores look through has seen no worker's sample: one half of the held-out "
-    "samples trains it, and scores and the audit compare with the other half.",
-)
+@claim("scores-network", "The network that scores look through has seen no worker's sample.")
 @claim("no-features", "not told: scores compare with held-out samples")
 def test_the_network_learns_from_one_half_of_held_out_samples_and_judges_by_the_other(
     tmp_path: Path, unit: str
@@ -126,7 +122,7 @@ def test_the_network_learns_from_one_half_of_held_out_samples_and_judges_by_the_
 
 
 @pytest.mark.slow
-@claim("scores-network", "The network that scores look through has seen no worker's sample")
+@claim("scores-network", "The network that scores look through has seen no worker's sample.")
 def test_a_network_of_workers_samples_is_not_taken_from_the_cache(tmp_path: Path) -> None:
     trained(tmp_path, "--world-size", "3")
     (known,) = cached(tmp_path)
@@ -140,7 +136,7 @@ def test_a_network_of_workers_samples_is_not_taken_from_the_cache(tmp_path: Path
 
 
 @pytest.mark.parametrize("others", [pytest.param(0, marks=pytest.mark.slow), 60])
-@claim("scores-network", "With fewer than 130 of them it is a network of random weights.")
+@claim("scores-network", "The network that scores look through has seen no worker's sample.")
 def test_with_too_few_held_out_samples_the_network_has_learnt_nothing(
     tmp_path: Path, others: int
 ) -> None:

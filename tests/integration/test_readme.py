@@ -52,7 +52,6 @@ NOT_OURS = {
         "--riders",
         "--partitions",
     ),
-    "--r2",  # a recipe of extending.md adds it
 }
 
 

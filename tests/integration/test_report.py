@@ -112,7 +112,11 @@ def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFi
     assert err == f"writing the report of {run} …\n{damage}"
     first, second = out.splitlines()
     assert re.fullmatch(rf"{re.escape(str(run / 'report.html'))}: \d+ figures", first)
-    assert second == f"{figures}: charts as PNG, SVG and PDF, numbers as CSV"
+    assert second == f"{figures}: charts as PDF, numbers as CSV"
+    for value, folder in (("all", run / "figures"), (f"all:{tmp_path / 'all'}", tmp_path / "all")):
+        _, out, _ = run_command(capsys, str(run), "--figures", value)
+        assert out.splitlines()[1].startswith(f"{folder}: charts as PNG, SVG and PDF, all views")
+        assert (folder / "losses.svg").exists()
 
 
 def test_what_is_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,7 @@ def test_three_machines_give_the_generator_of_one(tmp_path: Path) -> None:
     assert all(event["exact"] for event in swaps)
 
 
-@claim("no-other-port", "mdgan opens no other port")
+@claim("no-other-port", "mdgan opens no other port than these")
 def test_ports_listen_only_on_the_given_address_and_a_lost_machine_is_survived(
     tmp_path: Path,
 ) -> None:

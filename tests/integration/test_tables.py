@@ -213,8 +213,8 @@ def test_a_server_that_asks_a_resumed_run_again_is_told_nothing(
 
 @claim(
     "require-checked",
-    "The machine checks that on its own settings before it opens a link for training, and a "
-    "server lets a host in only if its settings are the same.",
+    "The machine checks that before it opens a link for training, and a server lets a host in "
+    "only if its settings are the same.",
 )
 def test_a_site_with_another_schema_is_refused(sites: Path, port: int) -> None:
     changed = (sites / "study.json").read_text().replace('"sex"', '"Sex"')
@@ -322,7 +322,6 @@ def patients(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@claim("one-worker", "The division of one folder sees to that for persons")
 def test_held_out_rows_of_persons_that_were_trained_on_judge_nothing(patients: Path) -> None:
     (patients / "same.csv").write_text(visits(range(30, 60)))
     (patients / "others.csv").write_text(visits(range(40, 70)))

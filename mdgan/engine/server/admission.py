@@ -283,7 +283,7 @@ class Admission:
     def give_up(
         self, host: int, waited_seconds: float, took_part_seconds: float, *, was_cut: bool = False
     ) -> int:
-        """See `Standing.give_up`."""
+        """Counts that the server has given up on a host; see `Standing.give_up`."""
         with self._lock:
             workers = self._linked.get(host, [])
             return self.standing.give_up(

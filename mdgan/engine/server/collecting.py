@@ -11,6 +11,8 @@ from math import ceil, inf
 from statistics import median
 from typing import Any
 
+from typing_extensions import override
+
 from mdgan.engine.answers import ANSWERS, AnswerForm, Answers
 from mdgan.engine.parts import ServerPart
 from mdgan.engine.server.engine import AnswerCollector, Engine
@@ -48,9 +50,7 @@ class Deadline:
         """How long after asking the server goes on; infinite if no worker is left behind."""
         if self._seconds:
             return self._seconds
-        if self._factor and self.times:
-            return self._factor * median(self.times)
-        return inf
+        return self._factor * median(self.times) if self._factor and self.times else inf
 
     def patience_seconds(self) -> float:
         """How long a host may owe an answer before it is given up."""
@@ -256,12 +256,10 @@ class Collector(AnswerCollector):
 
     # One answer after the other.
 
+    @override
     def next_answer(self, iteration: int, weights: Mapping[int, float] | None = None) -> Answers:
-        """See `AnswerCollector`.
-
-        The first answers are awaited together: only together they show which norm is usual, and
-        what is applied cannot be taken back.
-        """
+        # The first answers are awaited together: only together they show which norm is usual, and
+        # what is applied cannot be taken back.
         checks = self._checks(weights)
         if not self._has_first:
             self._has_first = True

@@ -40,7 +40,7 @@ class AnswerCollector(Protocol):
             weights: what hosts multiply answers by before they add them up; 1 if not given.
             form: how they answer this question; the first that the algorithm has named by default.
             forms: how each worker does, if not all alike.
-            read: reads what hosts have masked; see `AnswerChecks.begin`.
+            read: reads what hosts have masked; see `AnswerChecks`.
             again: whether they were counted in this iteration already.
 
         Returns:
@@ -131,4 +131,4 @@ class Engine(Protocol):
         """Orders a checkpoint, of the server alone while no worker is there, if there are any."""
 
     def checkpoint_due(self, before: int, iteration: int, *, ends: bool = False) -> bool:
-        """See `ServerCheckpoints.due`."""
+        """Whether a checkpoint follows an iteration; the question before was about `before`."""

@@ -63,7 +63,7 @@ class Peers:
 
     @property
     def iteration(self) -> int:
-        """See `at`."""
+        """The iteration that the server works on."""
         return self.admission.iteration
 
     def at(self, iteration: int) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from typing_extensions import override
+
 from mdgan import messages
 from mdgan.engine.parts import Trainer
 from mdgan.engine.server.checkpoints import ServerCheckpoints
@@ -36,7 +38,7 @@ _HURRY_SECONDS = 0.5
 
 @dataclass
 class RunningEngine(Engine):
-    """See `Engine`, which is all that families and stages know of it."""
+    """The server's engine; families and stages know it as `Engine` alone."""
 
     trainer: Trainer
     settings: RunSettings
@@ -68,8 +70,8 @@ class RunningEngine(Engine):
 
     # What algorithms do with it.
 
+    @override
     def held_classes(self) -> list[Sequence[int]]:
-        """See `Engine`; what all sites have learnt comes first, see `SampleKind.class_counts`."""
         if (learnt := self.encoding.kind.class_counts) is not None:
             return [learnt.tolist()]
         return [own["classes"] for own in self.peers.holdings().values()]
@@ -147,8 +149,8 @@ class RunningEngine(Engine):
         self.handle_losses()
         self._newcomers.serve()
 
+    @override
     def handle_losses(self) -> None:
-        """See `Engine`; those that may wait hear of it in this order."""
         while self.peers.losses_to_handle():
             self.collector.on_lost()
             self.part.on_lost(self)

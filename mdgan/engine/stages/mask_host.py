@@ -48,6 +48,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.host.protocol import ALWAYS, ARRIVED, Per, Turn
@@ -156,8 +157,8 @@ class HostMask(HostPath):
             Kind.UNMASK: unmask,
         }
 
+    @override
     def num_sharers(self, question: Message) -> int:
-        """See `HostPath`: hosts count whose keys were checked here."""
         if self._sharing is None:
             return 1
         parties = mask.read_sums(question, mask.SumQuestion, _NO_SUMS).parties.values()
@@ -255,8 +256,9 @@ class HostMask(HostPath):
             tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
         return Message(self._asked_form.kind, order.iteration, {}, tensors=tensors)
 
+    @override
     def adopted(self, message: Message) -> Mapping[int, State]:
-        """See `HostPath`; another host may have sealed one state for several workers."""
+        # Another host may have sealed one state for several workers.
         if SEALED not in message.tensors:
             if message.tensors:
                 # With networks of its choice in all others, the sum would be what one has answered.

@@ -49,7 +49,7 @@ that does so in more than a fifth of all iterations is found."""
 _LONG = 3.0
 """Times the usual norm from which on an answer is evidence; honest ones had 2.6 at most."""
 _LEAST_AGREEMENT = 0.1
-"""See `_figures`; on digits it was 0.23 or more, with single classes without swaps 0.19 or less."""
+"""Of `_figures`: on digits 0.23 or more, with single classes without swaps 0.19 or less."""
 _FEW = 8
 """Of fewer workers the nearer half may be near by chance, so the median of all pairs counts, too.
 Where five hardly agreed, one that knew another's answers and sent the opposite had that one named

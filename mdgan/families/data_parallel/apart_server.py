@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import Advance
@@ -100,8 +101,8 @@ class ApartServer(ReplicaServer):
         self._images.take_in(made, self.settings.asynchrony.lag_at(i))
         return Advance(i, *_losses(answers))
 
+    @override
     def state(self) -> dict[str, Tensor]:
-        """See `ServerPart`; with the images that wait."""
         return {**super().state(), **under(_IMAGES, self._images.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:

@@ -5,6 +5,7 @@ from math import prod
 
 import torch
 from torch import nn
+from typing_extensions import override
 
 from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.engine.message_sizes import MessageSizes, small_bytes
@@ -120,10 +121,11 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         trained = [(network, policies[name]) for name, network in networks.items()]
         return messages.with_direct(sizes, training_bytes(*trained), settings.num_workers)
 
+    @override
     def planning(
         self, settings: DataParallelSettings, models: Models, _class_counts: ClassCounts | None
     ) -> Planning[DataParallelSettings]:
-        """See `Builder`; a short run has the updates that most iterations have."""
+        # A short run has the updates that most iterations have.
         weights = [_FLOAT_BYTES * num_parameters(network) for network in _networks(models).values()]
         is_async = settings.asynchrony.lag_at(settings.training.iterations // 2 + 1) > 0
         short = settings.but(sync_after=None, all_reduce=STAR)

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, updates_setting
@@ -234,8 +236,8 @@ class DataParallelSettings(RunSettings):
         workers, ranks = list(range(1, self.world_size)), self.asynchrony.generator_ranks
         return [workers] if ranks is None else [*ranks.groups(workers)]
 
+    @override
     def holds_data(self, worker: int) -> bool:
-        """See `RunSettings`; the generator alone needs no data."""
         ranks = self.asynchrony.generator_ranks
         return ranks is None or worker not in ranks
 

@@ -8,6 +8,7 @@ from math import fsum, log
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mdgan.engine.answers import Answers
 from mdgan.engine.server.engine import AllWorkersLost, Engine
@@ -55,15 +56,15 @@ class Averaging(Rounds):
     def announce(self, iteration: int, engine: Engine) -> None:
         """Tells hosts what they must know before the round that ends with this iteration."""
 
+    @override
     def choose(self, number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
-        """See `Rounds`; clients whose models have no weight are chosen if none have any."""
         able = class_counts
         if self.weighting == "samples":
             able = {client: held for client, held in able.items() if any(held)} or able
         return super().choose(number, able, num_live)
 
+    @override
     def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
-        """See `Rounds`; or of what has changed, or by another rule, see `combine_models`."""
         if self._settings.weighs_in_secret:
             return mean_by_own_weights(answers.sums, weights)
         changes = str(self._settings.wire.models) != "fp32"
@@ -81,18 +82,18 @@ class Averaging(Rounds):
         """The run ends in order."""
 
     def progress(self) -> dict[str, int]:
-        """See `ServerPart`."""
+        """What a checkpoint must know besides tensors."""
         return {}
 
     def go_on(self, progress: Mapping[str, int]) -> None:
         """Takes in what `progress` gave."""
 
     def state(self) -> dict[str, Tensor]:
-        """See `Sampling`."""
+        """What the sampling keeps."""
         return self.sampling.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `Sampling`."""
+        """Takes back what `state` gave."""
         self.sampling.load_state(state)
 
 
@@ -226,8 +227,8 @@ class BalancedSampling(Sampling):
         self._class_counts: dict[int, list[int]] = {}
         self._merits: dict[int, tuple[int, float]] = {}
 
+    @override
     def choose(self, _number: int, class_counts: ClassCounts, num_live: int = 0) -> list[int]:
-        """See `Sampling`; until `took_part` is called, the chosen clients count as seen."""
         for client, given in class_counts.items():
             if self._class_counts.get(client) != given:
                 self._class_counts[client] = list(given)
@@ -238,14 +239,14 @@ class BalancedSampling(Sampling):
         longest = max(map(len, remaining.values()), default=0)
         return balanced_clients(remaining, wanted, sum_of([self._accumulated, [0] * longest]))
 
+    @override
     def took_part(self, round_number: int, clients: Iterable[int]) -> None:
-        """See `Sampling`; all samples of each client count as seen once more."""
         for client in clients:
             self._accumulated = sum_of([self._accumulated, self._class_counts[client]])
             self._last_seen[client] = round_number
 
+    @override
     def state(self) -> dict[str, Tensor]:
-        """See `Sampling`; of each class the samples seen, and of each client its last round."""
         clients = sorted(self._last_seen)
         return {
             "accumulated": torch.tensor(self._accumulated, dtype=torch.int64),

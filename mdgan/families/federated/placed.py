@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import ServerHandler
@@ -92,8 +93,8 @@ class PlacedCohort(Cohort):
     def class_counts(self, _engine: Engine) -> dict[int, list[int]]:
         return self._counts
 
+    @override
     def able(self, _hosts: Hosts, _engine: Engine) -> tuple[Sequence[int], int]:
-        """See `Cohort`; all but those whose models were often refused."""
         able = [client for client in self._counts if not self._conduct.is_out(client)]
         if not able or self._in_vain >= self._settings.faults.strikes:
             raise AllWorkersLost(
@@ -102,8 +103,9 @@ class PlacedCohort(Cohort):
             )
         return able, len(able)
 
+    @override
     def train(self, plan: RoundPlan, _hosts: Hosts, engine: Engine) -> Answers | None:
-        """See `Cohort`; what hosts that die were asked for is placed again within the round."""
+        # Clients of a host that dies are placed again within the round.
         strategy = self._settings.placing.placement
         if strategy == "lb" and plan.number < _ROUNDS_WITHOUT_A_FIT:
             strategy = "rr"

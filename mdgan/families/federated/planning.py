@@ -43,7 +43,7 @@ _KIND = "Some Processor v4 @ 2.50GHz: 16 slot(s) on 16 core(s)"
 def planning(
     settings: FederatedSettings, models: Models, class_counts: contract.ClassCounts | None
 ) -> contract.Planning[FederatedSettings]:
-    """See `Builder.planning`; a short run has rounds of a few iterations."""
+    """What `mdgan plan` must know; its short run has rounds of a few iterations."""
     if class_counts is None and settings.rounds.round_iterations is None:
         why = "how long a round is depends on how many samples a worker has"
         way_out = f"say --shard-size or {flag('round_iterations')}"
@@ -176,7 +176,7 @@ def _shares(
     recorded: Sequence[Placed],
     hosts: Sequence[contract.PlannedHost],
 ) -> list[contract.PlannedShare]:
-    """See `Placing.shares`: of the rounds that are drawn, the one nearest to their mean."""
+    """What each host does: of the rounds that are drawn, in the one nearest to their mean."""
     curve = _curve(recorded)
     batches = {client: load.iterations for client, load in loads.items()}
     slots = [

@@ -10,6 +10,7 @@ from math import fsum, isfinite, sqrt
 import msgspec
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mdgan.engine.answers import Answers
 from mdgan.engine.server.engine import Engine
@@ -38,7 +39,7 @@ def update(begun: Tensor, found: Tensor, num_weight_blocks: int, clip: float) ->
     """What training has changed in the weights, cut to the norm C (Algorithm 1).
 
     Buffers stay as they were: those that count batches would outweigh everything else, and noise
-    would make variances negative. The server finds its own; see `sampling.py`.
+    would make variances negative. The server finds its own; see `refresh_buffers`.
     """
     changed = torch.zeros_like(found)
     weights = slice(num_weight_blocks)
@@ -92,8 +93,8 @@ class PoissonRounds(Averaging):
         self.weight = 1 / (settings.participation * settings.num_clients)
         self._is_shared = settings.shares_noise
 
+    @override
     def begin(self, num_rounds: int, _class_counts: ClassCounts, engine: Engine) -> None:
-        """See `Averaging`: finds out what clients may spend."""
         given = self._settings
         if not given.privacy.keeps_ledger or not given.privacy.hides_clients:
             return
@@ -103,8 +104,8 @@ class PoissonRounds(Averaging):
         folder = ledger_folder(given.privacy)
         self.budget = open_clients_budget(given, schedule, folder, known_by, self._charged, told)
 
+    @override
     def announce(self, iteration: int, engine: Engine) -> None:
-        """See `Averaging`: what the round costs, unless the server itself keeps the account."""
         if self.budget is None or self._contents is not None or self.budget.round is None:
             return
         fields = msgspec.to_builtins(self.budget.round)
@@ -118,26 +119,28 @@ class PoissonRounds(Averaging):
         return self.budget or self._seeded
 
     @property
+    @override
     def over(self) -> bool:
-        """See `Averaging`: clients have spent their budget."""
         return self._steps.over
 
+    @override
     def choose(self, _number: int, class_counts: ClassCounts, _num_live: int = 0) -> list[int]:
-        """See `Averaging`; each client by itself, whatever others there are."""
         if self._settings.participation == 1:
             return sorted(class_counts)
         drawn = uniform(self._steps.key("clients"), max(class_counts, default=0)).tolist()
         rate = self._settings.participation
         return [client for client in sorted(class_counts) if drawn[client - 1] <= rate]
 
+    @override
     def weights(
         self, chosen: list[int], _loads: Mapping[int, Load], _full: Load, _counts: ClassCounts
     ) -> dict[int, float]:
-        """See `Averaging`: always the same; 1 where parts of the noise must stay on a lattice."""
+        # 1 where parts of the noise must stay on a lattice.
         return dict.fromkeys(chosen, 1.0 if self._is_shared else self.weight)
 
+    @override
     def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
-        """See `Averaging`: θ + (Σ Δ_k + N(0, σ²C²)) / qN, perhaps of no update."""
+        # θ + (Σ Δ_k + N(0, σ²C²)) / qN, perhaps of no update.
         models = sent.double()
         if not (answers.singles or answers.sums or self.budget):
             return models
@@ -154,10 +157,10 @@ class PoissonRounds(Averaging):
             noised.copy_(noisy.view_as(noised))
         return models + changed
 
+    @override
     def finish(
         self, _number: int, iteration: int, _took_part: Collection[int], engine: Engine
     ) -> None:
-        """See `Averaging`: the round is charged."""
         self._refresh(iteration)
         if not self._is_shared:
             self._steps.advance()
@@ -174,8 +177,8 @@ class PoissonRounds(Averaging):
                 f"{iteration:,} iterations; training ends"
             )
 
+    @override
     def progress(self) -> dict[str, int]:
-        """See `Averaging`: how many rounds the ledger had, of all runs."""
         return {} if self.budget is None else {_CHARGED: self.budget.taken}
 
     def go_on(self, progress: Mapping[str, int]) -> None:

@@ -23,6 +23,7 @@ import msgspec
 import psutil
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mdgan.families.federated.messages import ClientReport, ClientTask, Lists
 from mdgan.gan.exact_sum import weighted_sum
@@ -143,8 +144,8 @@ class SlotProcesses(Slots):
                 )
         return work
 
+    @override
     def bytes_each(self) -> int:
-        """See `Slots`: the most that any slot has of its own."""
         return max(self._of_each(lambda slot: slot.memory_full_info().uss), default=0)
 
     def memory_bytes(self) -> int:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from mdgan.engine.answers import Answers
 from mdgan.engine.parts import Advance
@@ -207,8 +208,8 @@ class GeneratorLearner(Generator):
         labels = None if samples.labels is None else self.in_batches(samples.labels)
         return Samples(self.in_batches(samples.images).detach(), labels)
 
+    @override
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `Generator`; drops generated batches from which G has not learnt."""
         super().load_state(state)
         self.forget()
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mdgan import messages as engine_messages
 from mdgan.engine.host.protocol import ARRIVED, Per, Turn, sensible
@@ -120,8 +121,9 @@ class MDGANHost(HostPart):
         if len(holds) == len(self.workers):
             self.group.learn_real_halves()
 
+    @override
     def adopt(self, rank: int, state: Mapping[str, Tensor]) -> None:
-        """See `HostPart`; with a copy of a live worker's weights the optimizer begins anew."""
+        # With a copy of a live worker's weights the optimizer begins anew.
         worker = self.workers[rank]
         if all(name.startswith(COPIED) for name in state):
             worker.take(part_of(state, "discriminator."))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mdgan.families.mdgan.algorithm import WorkerSide
 from mdgan.gan.labels import Samples
@@ -49,11 +50,10 @@ class Worker(WorkerSide):
         self._before_real_half = {}
         super().drop_real_half()
 
+    @override
     def state(self) -> dict[str, Tensor]:
-        """See `DiscriminatorLearner`; the state before a real half that was learnt early.
-
-        The gradient of a single batch tells much of its samples and must not leave the host.
-        """
+        # The state before a real half that was learnt early: the gradient of a single batch tells
+        # much of its samples and must not leave the host.
         before = self._before_real_half
         return {
             name: before[name].clone() if name in before else now

@@ -21,14 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.families.moments.contract import (
-    SUM,
-    Lesson,
-    NoisySums,
-    Pieces,
-    Statistic,
-    descend,
-)
+from mdgan.families.moments.contract import SUM, Lesson, NoisySums, Pieces, Statistic, descend
 from mdgan.gan.exact_sum import FixedPoint
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples, even_labels, shares_of

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.engine import Engine
@@ -115,8 +116,8 @@ class MomentsServer(ServerPart):
             why = "workers have told sums with another value"
             raise BadInput(key(min(others)), why, "leave it out, or begin a new run")
 
+    @override
     def state(self) -> dict[str, Tensor]:
-        """See `ServerPart`; with it a run goes on without asking a second time."""
         return {**self.learner.state(), **under(_TOLD, self._told)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:

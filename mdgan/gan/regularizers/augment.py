@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from mdgan.errors import BadInput
 from mdgan.gan.regularizers.contract import Regularizer
 from mdgan.settings.declare import Settings, ValueKind, key_setting, number, setting, suggest
@@ -145,8 +147,8 @@ class Augmentation(Regularizer):
         numbers = [self.p, self._signs, float(self._samples), float(self._batches)]
         return {_STATE: torch.tensor(numbers, dtype=torch.float64)}
 
+    @override
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `Regularizer`; a fixed p stays."""
         import torch
 
         if state.keys() - {_STATE}:

@@ -130,7 +130,7 @@ class Regularizers:
         return loss
 
     def note_real(self, logits: Tensor) -> None:
-        """See `Regularizer`."""
+        """Shows every regulariser the logits of real samples."""
         for each in self.all:
             each.note_real(logits)
 
@@ -139,7 +139,7 @@ class Regularizers:
         return {f"{one.name}.{n}": t for one in self.all for n, t in one.state().items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `Regularizer`; what is of regularisers that are not here is passed over."""
+        """Takes back what `state` gave; passes over regularisers that are not here."""
         for each in self.all:
             prefix = f"{each.name}."
             each.load_state(

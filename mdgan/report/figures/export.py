@@ -50,9 +50,9 @@ def inline_svg(figure: Figure, name: str, said: str) -> str:
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
 
 
-def write_files(figure: Figure, name: Path) -> None:
-    """Writes `<name>.png`, `<name>.svg` and `<name>.pdf`, on white."""
-    for ending in ("png", "svg", "pdf"):
+def write_files(figure: Figure, name: Path, endings: Iterable[str]) -> None:
+    """Writes `<name>.<ending>` for each ending of png, svg and pdf, on white."""
+    for ending in endings:
         undated = {"metadata": {"CreationDate": None}} if ending == "pdf" else {}
         write_whole(Path(f"{name}.{ending}"), _saved(figure, ending, facecolor="white", **undated))
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 import msgspec
+from typing_extensions import override
 
 from mdgan.samples.table import moments
 from mdgan.samples.table.numbers import end_of, number_of, parsed
@@ -73,7 +74,7 @@ class NumericColumn(ScaledColumn, frozen=True, kw_only=True):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """See `ScaledColumn`."""
+        """The least and the largest value."""
         return float(self.low), float(self.high)
 
     @property
@@ -94,12 +95,12 @@ class NumericColumn(ScaledColumn, frozen=True, kw_only=True):
         return found
 
     @property
+    @override
     def exact(self) -> tuple[float, ...]:
-        """See `ScaledColumn`."""
         return tuple(sorted([*self.common, *self.ends]))
 
     def read(self, text: str) -> float:
-        """See `ScaledColumn`; the text of an end has the end's value."""
+        """The value of a text; raises ValueError in words."""
         if (text[:1] in ("<", ">", "≤", "≥") or text[-1:] == "+") and parsed(text):
             meant = end_of(text, is_whole=self.is_whole)
             for value, end in self.ends.items():
@@ -170,7 +171,7 @@ class MomentColumn(ScaledColumn, frozen=True, kw_only=True, dict=True):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """See `ScaledColumn`."""
+        """The least and the largest value."""
         raise NotImplementedError
 
     @cached_property
@@ -187,7 +188,7 @@ class MomentColumn(ScaledColumn, frozen=True, kw_only=True, dict=True):
         raise NotImplementedError
 
     def read(self, text: str) -> float:
-        """See `ScaledColumn`."""
+        """The value of a text; raises ValueError in words."""
         return within(self._passed(text), self.bounds, (self.low, self.high))
 
     def is_code(self, text: str) -> bool:
@@ -215,8 +216,8 @@ class DateColumn(MomentColumn, frozen=True, kw_only=True, tag="date"):
     _like = "date such as 2024-12-31"
 
     @cached_property
+    @override
     def bounds(self) -> tuple[float, float]:
-        """See `ScaledColumn`."""
         return 0.0, float(moments.count_of(date.fromisoformat(self.high), self._unit) - self._low)
 
     def passed(self, moment: datetime) -> int:
@@ -245,8 +246,8 @@ class TimeColumn(MomentColumn, frozen=True, kw_only=True, tag="time"):
     _like = "moment such as 2024-12-31T23:59:59"
 
     @cached_property
+    @override
     def bounds(self) -> tuple[float, float]:
-        """See `ScaledColumn`."""
         return 0.0, (datetime.fromisoformat(self.high) - self._low) / _SECOND
 
     @cached_property

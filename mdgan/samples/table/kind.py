@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from typing_extensions import override
 
 from mdgan.errors import BadInput, one_line
 from mdgan.samples.contract import HeldOut, Judge, SampleKind, Shape, Where, Writer
@@ -136,8 +137,8 @@ class TableKind(SampleKind):
         return self._tree.flat(sums, variance)
 
     @property
+    @override
     def class_counts(self) -> Tensor | None:
-        """See `SampleKind`; with noise no class has less than 0."""
         if self.target is None or not self.is_learnt:
             return None
         return self.learnt[-len(self.class_names) :].clamp(min=0).round().long()
@@ -157,8 +158,8 @@ class TableKind(SampleKind):
         self._shared[0] = 1.0
         self._encoding = None
 
+    @override
     def calibrate(self, generator: nn.Module) -> None:
-        """See `SampleKind`; rare values come as often as all sites have counted."""
         if self.is_learnt and (meet := getattr(generator, "meet", None)) is not None:
             meet(*wanted(self))
 
@@ -173,11 +174,12 @@ class TableKind(SampleKind):
         label = None if labels is None else labels.cpu().numpy().astype(np.float64) + self._first
         return Rows(self.schema, self.encoding.decode(samples, label))
 
+    @override
     def in_python(self, samples: Tensor, labels: Tensor | None) -> Any:
         return frame_of(self.decode(samples, labels))
 
+    @override
     def as_written(self, samples: Tensor) -> Tensor:
-        """See `SampleKind`: each choice is made, and numbers have the column's decimals."""
         return self.encode(self.decode(samples, None))
 
     def why_not(self, shape: Shape) -> str:
@@ -194,8 +196,8 @@ class TableKind(SampleKind):
             **super().writers(),
         }
 
+    @override
     def where(self, conditions: Sequence[str]) -> Where:
-        """See `SampleKind`; the class is that of `TARGET=VALUE`."""
         every = [RowCondition(self.schema, text) for text in conditions]
         named = [c for c in every if c.place == self.target and c.compare == "="]
         label = int(named[0].value - self._first) if named else None

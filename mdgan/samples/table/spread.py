@@ -255,5 +255,4 @@ def options_of(column: AnyColumn, values: Floats) -> Codes:
         options = np.where(is_common, places + 1, 0)
     else:
         options = np.where(missing, 0, values)
-    last = num_options(column) - 1
-    return np.where(missing, last, options).astype(np.int64)
+    return np.where(missing, num_options(column) - 1, options).astype(np.int64)

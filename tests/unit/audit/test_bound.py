@@ -67,7 +67,7 @@ def epsilon_of_gaussian(deviation: float, delta: float) -> float:
 
 
 @pytest.mark.parametrize("deviation", [0.4, 5.0])
-@claim("bound", "mdgan audit then says what ε is at least, with 95 % confidence from that one run")
+@claim("bound", "mdgan audit then says what ε is at least, with 95 % confidence")
 def test_the_gaussian_mechanism_is_contradicted_in_5_percent_of_repetitions_at_most(
     deviation: float,
 ) -> None:

@@ -45,20 +45,14 @@ def flaws(noise: Noise | None, first_seed: int = 0, **more: float) -> list[str]:
     return flaws_of(workers)
 
 
-@claim(
-    "rarely-accused",
-    "The tests are set so that they accuse an honest run less than once in a hundred.",
-)
+@claim("bound", "The tests accuse an honest run less than once in a hundred.")
 def test_the_noise_of_the_program_is_not_accused() -> None:
     for run in range(3):
         assert flaws(None, 10 * run) == []
 
 
 @pytest.mark.slow
-@claim(
-    "rarely-accused",
-    "The tests are set so that they accuse an honest run less than once in a hundred.",
-)
+@claim("bound", "The tests accuse an honest run less than once in a hundred.")
 def test_the_noise_of_the_program_is_accused_in_less_than_one_run_of_a_hundred() -> None:
     accused = [found for run in range(300) if (found := flaws(None, 10 * run))]
     assert len(accused) <= 3, accused
@@ -93,11 +87,7 @@ def same_at_workers(gaussian: Tensor, step: int, _worker: int) -> Tensor:
         (lambda r, step, _: same_at_workers(r, 0, 0) * (-1) ** step, "that of the step before"),
     ],
 )  # fmt: skip
-@claim(
-    "direct",
-    "is the noise as large as stated, in each step and on each number, Gaussian, new each time, "
-    "and not another worker's?",
-)
+@claim("bound", "and tests whether noise and batches are as stated.")
 def test_noise_that_is_not_as_stated_is_accused(noise: Noise, says: str) -> None:
     assert says in "; ".join(flaws(noise))
 
@@ -107,7 +97,7 @@ def test_gaussian_noise_of_the_right_size_and_more_noise_are_not_accused_of_bein
     assert not any("of what is stated" in flaw for flaw in flaws(lambda r, *_: 2 * r))
 
 
-@claim("direct", "Are batches no larger than stated?")
+@claim("bound", "and tests whether noise and batches are as stated.")
 def test_batches_that_draw_more_are_accused() -> None:
     assert "batches of 1.5" in "; ".join(flaws(None, rate=1.5 * RATE))
 

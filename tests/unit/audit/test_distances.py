@@ -5,7 +5,6 @@ from torch import Tensor
 
 from mdgan.audit.distances import Space, copied_share, copying, most_suspicious
 from mdgan.records.audit import Copying
-from tests.claims.registry import claim
 from tests.marks import mostly_slow
 
 
@@ -105,10 +104,6 @@ def test_the_only_copy_is_shown_first_beside_what_it_copies(points: Tensor) -> N
     assert len(held_out) == 5
 
 
-@claim(
-    "ten-stored",
-    "All samples that are here are looked at, so ten that are stored among thousands are found",
-)
 def test_ten_stored_samples_are_found_among_many(points: Tensor) -> None:
     stored = points[:10].repeat(60, 1)
     assert copied_share(stored, points[600:], torch.split(points[:600], 100)) > 0.95

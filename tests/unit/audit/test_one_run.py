@@ -60,7 +60,7 @@ def played(mean: float, canaries: int, random: Any) -> Game:
 
 @pytest.mark.parametrize(("mean", "canaries"), [(0.4, 300), (1.75, 100)])
 @pytest.mark.parametrize("runs", [12, pytest.param(1000, marks=pytest.mark.slow)])
-@claim("bound", "mdgan audit then says what ε is at least, with 95 % confidence from that one run")
+@claim("bound", "mdgan audit then says what ε is at least, with 95 % confidence")
 def test_gaussian_noise_as_it_is_stated_is_contradicted_in_one_run_of_a_hundred_at_most(
     mean: float, canaries: int, runs: int
 ) -> None:
@@ -109,11 +109,6 @@ def test_the_share_that_is_ruled_out_is_found() -> None:
 
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("noise", [0.55, 4.0])
-@claim(
-    "least-canaries",
-    "A start with canaries that could not contradict the stated ε, even if all were guessed "
-    "right, is refused with the smallest number that could.",
-)
 def test_fewer_canaries_than_the_least_could_not_contradict(noise: float, workers: int) -> None:
     mechanism = (PrivacyCharge(noise, 1.0, 1),)
     stated = trade_off([mechanism]).epsilon(1e-5)

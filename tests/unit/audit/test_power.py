@@ -35,7 +35,7 @@ def found(algorithm: str, mechanism: str, epsilon: float, shards: dict[int, Shar
         ("moments", "sums times 3", 1.0, r"a sample adds (2\.9\d?|3(\.0\d)?) C"),
     ],
 )
-@claim("direct", "Does a sample add more than C?")
+@claim("bound", "and tests whether noise and batches are as stated.")
 def test_a_broken_mechanism_is_contradicted_whatever_epsilon_is_stated(
     shards: dict[int, Shard], algorithm: str, mechanism: str, epsilon: float, says: str
 ) -> None:
@@ -48,8 +48,8 @@ def test_a_broken_mechanism_is_contradicted_whatever_epsilon_is_stated(
 @pytest.mark.parametrize("algorithm", ["mdgan", "moments"])
 @claim(
     "epsilon",
-    "What the worker computes from its samples and tells is then at most e^ε times as likely or "
-    "unlikely, but for a probability δ.",
+    "What the worker computes from its samples and tells is at most e^ε times as likely or "
+    "unlikely as if any one of its units had given nothing, but for a probability δ.",
 )
 def test_a_mechanism_that_does_as_it_says_is_not(shards: dict[int, Shard], algorithm: str) -> None:
     bound = found(algorithm, "honest", 3.0, shards)

@@ -46,7 +46,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @claim("key-file", "readable by you alone")
-@claim("signing-key-gone", "The key that signed it is thrown away.")
+@claim("key-file", "the key that signed it is thrown away")
 def test_one_file_for_all_machines(tmp_path: Path) -> None:
     said = answer(tmp_path, "new", "run.cred", "--days", "2")
     path = tmp_path / "run.cred"
@@ -157,7 +157,6 @@ def test_who_is_revoked_stands_in_the_list(tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(value)[:40],
 )
-@claim("key-file", "never overwrites a file")
 def test_what_cannot_work_is_refused(tmp_path: Path, arguments: list[str], says: list[str]) -> None:
     answer(tmp_path, "init", "au")
     answer(tmp_path, "issue", "au", "alice")
@@ -168,7 +167,7 @@ def test_what_cannot_work_is_refused(tmp_path: Path, arguments: list[str], says:
     assert contents(tmp_path) == before
 
 
-@claim("readable-keys", "Keys that other users can read are refused.")
+@claim("key-file", "Keys that other users can read are refused.")
 def test_a_key_of_an_authority_that_others_can_read(tmp_path: Path) -> None:
     answer(tmp_path, "init", "au")
     (tmp_path / "au" / "ca.key").chmod(0o644)

@@ -45,7 +45,7 @@ def written(path: Path, content: bytes) -> Path:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-@claim("readable-keys", "Keys that other users can read are refused.")
+@claim("key-file", "Keys that other users can read are refused.")
 def test_a_key_that_others_can_read_or_write(tmp_path: Path, mode: int) -> None:
     path = written(tmp_path / "run.cred", WHOLE)
     path.chmod(mode)

@@ -10,7 +10,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mdgan.engine.server.peers import Peers
-from tests.claims.registry import claim
 from tests.marks import examples
 from tests.processes import wait_until
 from tests.unit.engine.alone import (
@@ -125,7 +124,6 @@ def test_once_training_has_begun_any_rank_may_come() -> None:
     assert peers.admission.admit(hello(0)) == "rank 0 is outside 1..4"
 
 
-@claim("limit-ranks", "1 to --set max_world_size − 1")
 def test_no_rank_is_above_the_most_that_the_user_allows() -> None:
     peers = make_peers(most_ranks=6)
     peers.begin()

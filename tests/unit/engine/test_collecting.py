@@ -15,7 +15,6 @@ from mdgan.engine.server.collecting import Deadline
 from mdgan.engine.settings import DeadlineRule
 from mdgan.messages import Kind
 from mdgan.timeouts import Timeouts
-from tests.claims.registry import claim
 from tests.toy_family import ANSWER, ASK
 from tests.unit.engine.hand_clock import HandClock
 from tests.unit.engine.played import (
@@ -225,10 +224,6 @@ def test_an_absurd_answer_in_the_first_iteration_is_found_out(stage: MakeStage) 
     assert [record["workers"] for record in made.metrics()] == [3]
 
 
-@claim(
-    "limit-early",
-    "those to questions that it has asked, until the host is gone; others are ignored",
-)
 def test_only_answers_that_are_owed_are_kept_and_not_longer_than_their_host(
     stage: MakeStage,
 ) -> None:

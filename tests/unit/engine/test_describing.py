@@ -65,9 +65,9 @@ def told(describer: Describer, extractor: Extractor) -> Message:
 
 
 @claim(
-    "few-samples-no-sums",
-    "a host on another machine than the server tells nothing unless it has more than "
-    "twice as many samples as the classifier has features, and classes",
+    "few-samples",
+    "So a host on another machine gives no sums unless it has more than twice as many "
+    "samples as the classifier has features, and classes.",
 )
 def test_pixels_of_single_samples_do_not_come_back() -> None:
     own = {1: shard(1)}
@@ -86,9 +86,9 @@ def test_pixels_of_single_samples_do_not_come_back() -> None:
     [(100, 3, False), (MANY, 3, True), (MANY, 200, False), (0, 3, True)],
 )
 @claim(
-    "few-samples-no-sums",
-    "a host on another machine than the server tells nothing unless it has more than "
-    "twice as many samples as the classifier has features, and classes",
+    "few-samples",
+    "So a host on another machine gives no sums unless it has more than twice as many "
+    "samples as the classifier has features, and classes.",
 )
 def test_sums_hide_samples_among_more_than_there_are_features_and_classes(
     num_samples: int, num_classes: int, tells: bool
@@ -119,7 +119,6 @@ def test_a_network_of_another_size_takes_no_memory(lie: dict[str, Any]) -> None:
         assert bool(answer.tensors) == (not lie)
 
 
-@claim("two-networks", "a host describes its data by two networks at most")
 def test_a_host_describes_its_data_by_few_networks() -> None:
     describer = Describer({1: shard(MANY)}, None, CPU)
     for scale in (1.0, 2.0, 1.0):
@@ -130,12 +129,8 @@ def test_a_host_describes_its_data_by_few_networks() -> None:
     assert told(describer, identity(scale=2.0)).tensors
 
 
-@claim(
-    "own-network",
-    "a host whose user names another network, with --extractor FILE or Inception, uses "
-    "that file alone, whatever the server sends",
-)
-@claim("no-program-comes", "None ever comes from another machine.")
+@claim("few-samples", "a host uses that network alone, whatever the server sends")
+@claim("no-pickle", "No dataset file or extractor comes from another machine")
 def test_a_host_uses_only_the_network_that_its_user_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,7 +151,7 @@ def test_a_host_uses_only_the_network_that_its_user_named(
     assert "does not travel; copy its file to this machine" in caplog.text
 
 
-@claim("no-file-name", "No name of a file with samples leaves a machine")
+@claim("counts-under-dp", "No name of a file with samples leaves a machine")
 def test_the_server_learns_no_name_of_a_picture(caplog: pytest.LogCaptureFixture) -> None:
     class Lost(Private):
         def images(self, indices: Tensor) -> Tensor:
@@ -167,7 +162,7 @@ def test_the_server_learns_no_name_of_a_picture(caplog: pytest.LogCaptureFixture
     assert "nothing of the data here: scans/ward/p0.png: cannot read" in caplog.text
 
 
-@claim("own-network", "and needs 64 samples")
+@claim("few-samples", "and needs 64 samples")
 def test_few_samples_are_not_told_by_a_network_that_the_user_named(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     named = Path(f"{tmp_path}/mine.py:Net")

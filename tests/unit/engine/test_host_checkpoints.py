@@ -137,7 +137,7 @@ def test_a_disk_that_is_full_is_told_of_and_training_goes_on(
 
 
 @pytest.mark.parametrize("error", [OSError("p0.png is in the way"), OSError(errno.EIO, None)])
-@claim("no-file-name", "No name of a file with samples leaves a machine")
+@claim("counts-under-dp", "No name of a file with samples leaves a machine")
 def test_the_server_learns_no_path_but_some_reason(
     keeper: Keeper, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:

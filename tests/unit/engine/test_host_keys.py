@@ -61,7 +61,6 @@ def pair(one: Identity | None = None, two: Identity | None = None) -> tuple[Host
 
 
 @pytest.mark.parametrize(("one", "two"), [(None, None), (ALICE, BOB), (SHARED, SHARED)])
-@claim("masks", "each encrypted for the host that is to keep it.")
 def test_two_hosts_have_secrets_of_their_own(one: Identity | None, two: Identity | None) -> None:
     first, second = pair(one, two)
     assert first.derived(2, b"a use") == second.derived(1, b"a use") != first.derived(2, b"other")
@@ -76,7 +75,7 @@ def test_two_hosts_have_secrets_of_their_own(one: Identity | None, two: Identity
             reader.unseal(sender, context, sealed)
 
 
-@claim("keys-checked", "Every host checks the others' signatures, chains and roles.")
+@claim("what-is-answered", "whose certificates differ and sign their keys")
 def test_the_server_cannot_put_its_own_key_in_between(caplog: pytest.LogCaptureFixture) -> None:
     """It can only take keys that a worker's certificate has signed for this run and these ranks."""
     found = hosts(alice=ALICE, bob=BOB)
@@ -122,7 +121,7 @@ def with_another_bit(key: str) -> str:
     return key[:-2] + f"{int(key[-2:], 16) | 128:02x}"
 
 
-@claim("keys-checked", "Two hosts in one sum have different certificates.")
+@claim("what-is-answered", "whose certificates differ and sign their keys")
 def test_two_hosts_of_a_sum_have_two_certificates() -> None:
     twin = issued(AUTHORITY, "worker", 2, 3)
     found = hosts(alice=ALICE, twin=twin, other=twin)
@@ -133,7 +132,7 @@ def test_two_hosts_of_a_sum_have_two_certificates() -> None:
         alice.keys_of([1, 2, 3])
 
 
-@claim("keys-checked", "Two hosts in one sum have different certificates.")
+@claim("what-is-answered", "whose certificates differ and sign their keys")
 def test_one_certificate_signed_twice_is_one() -> None:
     """Of an ECDSA signature (r, s) anyone can make another one that counts, too: (r, n - s)."""
     eve = issued(AUTHORITY, "worker")
@@ -228,7 +227,6 @@ def test_any_t_holders_put_the_secrets_together(data: st.DataObject, secrets: li
 
 @quick
 @given(bytes_of_secrets, bytes_of_secrets, st.integers(2, 6))
-@claim("opened-once", "With t shares of each seed the server takes the masks off the sum.")
 def test_fewer_shares_fit_every_secret(one: bytes, other: bytes, threshold: int) -> None:
     """For t - 1 shares of one secret there is a polynomial through them and any other secret."""
     rows = shared(as_secret(one), threshold, threshold)
@@ -291,7 +289,6 @@ def test_the_sum_of_all_is_exact(values: list[int]) -> None:
     assert total.tolist() == wrapped
 
 
-@claim("masks", "A host adds two kinds of masks to its answer, ChaCha20 streams")
 def test_what_a_host_sends_is_evenly_spread_over_all_numbers() -> None:
     """Of 64,000 bits of a mask on zeros, half are set: 5 standard deviations are 632.5."""
     (sent, *_others), _ = all_masked([torch.zeros(1000, dtype=torch.int64)] * 3)
@@ -299,11 +296,6 @@ def test_what_a_host_sends_is_evenly_spread_over_all_numbers() -> None:
     assert abs(ones - 32_000) < 633
 
 
-@claim(
-    "masks",
-    "A host adds two kinds of masks to its answer, ChaCha20 streams: one from a seed of "
-    "its own, and one for every other host of the sum",
-)
 def test_each_seed_that_is_missing_hides_all() -> None:
     addends = [torch.full((50,), value) for value in (1, 2, 3, 4)]
     sent, own = all_masked(addends)

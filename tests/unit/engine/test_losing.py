@@ -201,10 +201,6 @@ def saved_and_lost(made: Stage) -> Played:
     return one
 
 
-@claim(
-    "whole-states",
-    "Whole states that the server keeps go back to the host that they came from alone",
-)
 def test_and_another_host_gets_no_more_than_a_copy(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=3, checkpoints=2, to_server=True)
     saved_and_lost(made)
@@ -277,10 +273,6 @@ def test_who_left_gets_back_what_it_left_and_its_other_worker_a_copy(
     assert "COPY" not in one.told()
 
 
-@claim(
-    "whole-states",
-    "Whole states that the server keeps go back to the host that they came from alone",
-)
 def test_another_host_with_its_rank_gets_a_copy_instead(stage: MakeStage) -> None:
     """A whole state tells which samples its worker has seen, and what it has learnt from them."""
     made, (one, two) = begun(stage, (1,), (2,), iterations=2, to_server=True)

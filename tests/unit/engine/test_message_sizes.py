@@ -46,7 +46,6 @@ from mdgan.gan.randomness import RandomState
 from mdgan.messages import Kind, Message, of_workers
 from mdgan.observe.tracer import MOST_SPANS
 from mdgan.transport.frames import Most, encode
-from tests.claims.registry import claim
 
 SHAPE, BATCH = (3, 8, 8), 16
 
@@ -208,7 +207,6 @@ def test_spans_fit_as_many_as_a_host_tells_at_once() -> None:
     assert fits(told, message_sizes.from_host(SIZES, 1)[Kind.SPANS])
 
 
-@claim("limit-size", "nothing else that a host says counts")
 def test_no_host_decides_how_much_json_the_server_reads() -> None:
     for kind, most in message_sizes.from_host(SIZES, 4).items():
         assert most.head_bytes <= 1 << 20, kind

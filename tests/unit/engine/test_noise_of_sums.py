@@ -22,11 +22,7 @@ from tests.unit.engine.secure import RUN, Hosts
 from tests.unit.engine.test_masked_answers import ZEROS, is_sum_of
 
 
-@claim(
-    "sharers-counted",
-    "Each host counts them itself, by the keys that it has checked, and the sum must have as "
-    "many workers as the run began with.",
-)
+@claim("sharers-counted", "Each host counts certificates itself, by the keys that it has checked")
 def test_a_sum_of_fewer_workers_than_it_takes_is_neither_masked_nor_unmasked() -> None:
     """All add a part of the noise; a sum of fewer would have too little of it."""
     hosts = Hosts(5, sharing=NoiseSharing(5))
@@ -72,7 +68,7 @@ def test_many_workers_of_one_host_do_not_stand_for_many_parts(sharing: NoiseShar
 @claim(
     "one-file",
     "A credentials file that all machines share is one certificate, so each host adds all of "
-    "the noise.",
+    "the noise",
 )
 def test_a_file_that_all_share_is_one_certificate() -> None:
     """A server that has it, too, could make any number of hosts."""
@@ -97,7 +93,7 @@ def test_one_certificate_is_in_a_sum_once() -> None:
         hosts.answer(1, ZEROS)
 
 
-@claim("sharers-counted", "Each host counts them itself, by the keys that it has checked")
+@claim("sharers-counted", "Each host counts certificates itself, by the keys that it has checked")
 def test_a_certificate_of_another_authority_shares_no_noise() -> None:
     own = {host: issued(AUTHORITY, "worker") for host in range(1, 5)}
     hosts = Hosts(5, sharing=NoiseSharing(5), certificates={**own, 5: issued(ANOTHER, "worker")})
@@ -108,7 +104,7 @@ def test_a_certificate_of_another_authority_shares_no_noise() -> None:
 KIND = TableKind(Schema(columns=(WholeColumn(name="age", low=0, high=200),)))
 
 
-@claim("counts-shared", "Counts of tables share it in the same way, whatever trains.")
+@claim("shared-noise", "also to counts of tables.")
 @pytest.mark.parametrize("number", [4, 5])
 def test_counts_take_the_noise_of_all_though_answers_have_all_of_it(number: int) -> None:
     """Noisy counts add up on their lattice, exactly."""
@@ -158,13 +154,7 @@ def test_counts_that_no_rows_have_are_refused(noisy: bool, given: Tensor) -> Non
     assert not read_counts(Message(Kind.COUNTS, 1, tensors={"counts": fits}), form).any()
 
 
-@claim(
-    "noise-that-is-counted-on", "no fewer may survive than the host has counted on when it answered"
-)
-@claim(
-    "no-fewer-sharers",
-    "A host unmasks no sum with fewer certificates than it counted on when it answered",
-)
+@claim("sharers-counted", "and unmasks no sum with fewer.")
 def test_noise_that_was_left_out_is_not_made_up_for_by_keys_that_are_told_later() -> None:
     """Once hosts have answered, one that remains says that it carries what the lost one did."""
     certificates = {host: issued(AUTHORITY, "worker") for host in range(1, 6)}

@@ -13,7 +13,6 @@ from mdgan.engine.stages.opposition import Opposition
 from mdgan.engine.stages.suspect_settings import GUILTY, SuspectSettings
 from mdgan.engine.stages.suspects import Suspects
 from mdgan.gan.exact_sum import PartialSum
-from tests.claims.registry import claim
 
 SHAPE = (8, 1, 4, 4)
 LIAR = 4
@@ -100,10 +99,6 @@ def test_who_stops_is_forgiven() -> None:
     assert not counts[-1]
 
 
-@claim(
-    "named-twice",
-    "That of a worker that was named twice never counts again, while fewer than half are named.",
-)
 def test_who_begins_again_is_not_forgiven_a_second_time() -> None:
     game, opposition = Game(), Opposition()
     counts = []
@@ -174,10 +169,6 @@ class Owned:
 
 
 @pytest.mark.parametrize("resumes", [False, True])
-@claim(
-    "next-owner",
-    "What was found of a rank, here or as below, is forgotten when another certificate has it.",
-)
 def test_a_rank_that_another_host_has_taken_begins_anew(resumes: bool) -> None:
     game, owned = Game(), Owned()
     assert owned.play(game, liars_owner="old", lie=LIES["reversed"])

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.claims.registry import claim
 from tests.unit.engine.alone import (
     HOUR,
     hello,
@@ -66,10 +65,6 @@ def test_the_rank_of_who_was_lost_is_kept_for_a_while(return_seconds: float, ran
     welcomed(peers.admission.admit(said[2]))  # itself may come back all the time
 
 
-@claim(
-    "rank-kept",
-    "kept for it, or for one with the same certificate of its own, for --liveness-timeout (30 s)",
-)
 def test_a_rank_that_was_lost_is_kept_for_its_host() -> None:
     peers, said = joined(4, 1, 2, 3, return_seconds=30.0)
     peers.lose(2, "gone")
@@ -80,7 +75,6 @@ def test_a_rank_that_was_lost_is_kept_for_its_host() -> None:
     welcomed(peers.admission.admit(said[2]))
 
 
-@claim("rank-kept", "kept for it, or for one with the same certificate of its own")
 def test_with_its_own_certificate_a_host_gets_its_rank_back_at_once() -> None:
     peers = make_peers()
     join(peers, 1)
@@ -96,7 +90,6 @@ def test_with_its_own_certificate_a_host_gets_its_rank_back_at_once() -> None:
     welcomed(peers.admission.admit({**hello(2), "certificate": "alice's"}))
 
 
-@claim("rank-kept", "unless training waits for that rank or no host is left")
 def test_a_rank_that_training_waits_for_is_not_kept() -> None:
     peers, _ = joined(4, 1, 2, 3)
     for host in (1, 2):

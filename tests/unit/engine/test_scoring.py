@@ -25,7 +25,6 @@ from mdgan.records.run_directory import RunDirectory
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Received
 from mdgan.transport.memory import MemoryNetwork
-from tests.claims.registry import claim
 from tests.unit.engine.played import IDENTITY, LONG, Played
 
 GENERATOR = nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (1, 2, 2)))
@@ -273,7 +272,6 @@ def test_the_scorer_gets_the_sum_when_all_hosts_have_told(bench: MakeBench) -> N
     assert all(torch.equal(found.tensors()[name], tensor) for name, tensor in wanted.items())
 
 
-@claim("silent-on-real-data", "One that tells nothing of them is left out of scores.")
 def test_a_host_without_words_does_not_cost_the_others_their_scores(
     bench: MakeBench, capsys: pytest.CaptureFixture[str]
 ) -> None:

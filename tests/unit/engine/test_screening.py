@@ -14,7 +14,6 @@ from mdgan.engine.answers import AnswerForm
 from mdgan.engine.server.hosts import Strikes
 from mdgan.engine.stages.screen import Screening
 from mdgan.gan.randomness import generator_for
-from tests.claims.registry import claim
 from tests.unit.gan.small import BATCH_SIZE, SHAPE
 
 STRIKES = 3
@@ -107,7 +106,6 @@ def test_the_first_answer_of_all_is_judged_where_no_other_is_needed(bad: float) 
     assert screening.refuse(1, feedback(1.0)) is None
 
 
-@claim("strikes", "After --set strikes of them a rank is shut out.")
 def test_a_worker_is_out_after_its_strikes_and_alone() -> None:
     screening = informed()
     for strike in range(1, STRIKES + 1):

@@ -97,7 +97,6 @@ def test_a_host_that_answers_and_drops_out_then_is_in_the_sum(tmp_path: Path) ->
         assert stage.has_learnt(generator_after([range(1, 8)], kappa=1))
 
 
-@claim("too-few-left", "Sums have as many hosts as the one wants that insists on most.")
 def test_sums_are_as_large_as_the_host_wants_that_insists_on_most(tmp_path: Path) -> None:
     """Two sums of four hosts each would be enough for all but one."""
     with secure(tmp_path, 8, 2, least={3: 5}) as (stage, hosts):
@@ -122,11 +121,6 @@ def test_a_run_waits_for_as_many_hosts_as_all_insist_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wanted", [5, 60_000])
-@claim(
-    "too-few-left",
-    "One that insists on more than there are has no part in sums meanwhile; the run waits"
-    " only if fewer than three others are left.",
-)
 def test_a_run_goes_on_without_a_host_that_insists_on_more_than_there_are(
     tmp_path: Path, wanted: int
 ) -> None:
@@ -152,7 +146,6 @@ def test_a_run_goes_on_without_a_host_that_insists_on_more_than_there_are(
         (lambda _: "AAAA", "a malformed key"),
     ],
 )
-@claim("bad-keys", "A key that is none is refused by the server, with its host.")
 def test_a_newcomer_with_no_key_of_its_own_is_refused(
     tmp_path: Path, change: Callable[[str], str], why: str
 ) -> None:
@@ -205,11 +198,7 @@ def test_hosts_may_drop_out_until_two_thirds_are_left(tmp_path: Path, phase: str
         assert stage.has_learnt(generator_after([range(1, 7)], [range(1, 8)], kappa=1))
 
 
-@claim(
-    "too-few-left",
-    "Where too few hosts are left to confirm or to reveal, the sum is left out and "
-    "training goes on",
-)
+@claim("too-few-left", "Where too few hosts are left, the sum is left out and training goes on")
 def test_a_sum_that_too_few_hosts_survive_is_left_out(tmp_path: Path) -> None:
     """Hosts 2, 4 and 6 would be the second sum of 7 hosts; two of three cannot unmask it."""
     with secure(tmp_path, 7, 2) as (stage, hosts):
@@ -248,7 +237,6 @@ def test_each_key_is_told_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "key", [{}, {"workers": [2], "key": "00" * 32}, {"workers": [3], "key": "ab" * 32}, 7]
 )
-@claim("bad-keys", "A key that is none is refused by the server, with its host.")
 def test_a_host_with_a_key_that_is_none_is_let_go_and_harms_no_other(
     tmp_path: Path, key: object
 ) -> None:

@@ -93,9 +93,9 @@ MIXING: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", MIXING)
 @claim(
-    "network-alone",
-    "mdgan tries that before it starts, with batches of other sizes, in other orders and with "
-    "strange samples in them",
+    "judges-alone",
+    "A discriminator or feature network must judge each sample by itself; mdgan tries that "
+    "before it starts, and refuses one that does not.",
 )
 def test_functions_of_the_whole_batch_are_found(name: str) -> None:
     assert dependence(Flat(MIXING[name])).startswith("on the others of its batch")

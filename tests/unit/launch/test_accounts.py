@@ -113,10 +113,9 @@ def one_among_new_ones() -> dict[str, Any]:
 )
 @claim(
     "goes-on-counting",
-    "So ε goes on counting through resumes, other seeds, divisions, schemas, targets, --dataset "
-    "files and picture sizes.",
+    "ε goes on counting through resumes, other seeds, divisions, schemas, targets and picture "
+    "sizes.",
 )
-@claim("row-content", "and neither do rank, division and the names of files.")
 def test_what_pictures_have_spent_stays_with_them(
     ready: Callable[..., Checked], change: Callable[[], dict[str, Any]]
 ) -> None:
@@ -142,7 +141,7 @@ def test_other_pictures_have_spent_nothing(ready: Callable[..., Checked]) -> Non
     assert not any("spent" in line for line in ready(data_dir="new/{rank}").warnings)
 
 
-@claim("one-worker", "two workers of one machine that share a unit are refused.")
+@claim("unit", "Two workers of one machine that share a unit are refused.")
 def test_two_workers_with_a_picture_in_common_are_refused(ready: Callable[..., Checked]) -> None:
     Path("data/2/again.png").write_bytes(Path("data/1/10.png").read_bytes())
     told = r"--dp-epsilon 8: ranks 1 and 2 hold the same samples \(1 of them\), .*of its own"

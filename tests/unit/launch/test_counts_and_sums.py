@@ -42,7 +42,7 @@ def tell_sums(site: Site) -> Budget:
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.5])
-@claim("counts-step", "and ε of both together is known as exactly.")
+@claim("known-exactly", "For samples that never spent before, ε is known exactly.")
 def test_counts_and_sums_spend_epsilon_together(tmp_path: Path, share: float) -> None:
     site = Site(tmp_path, write_site(tmp_path), STUDY, **ONCE, dp_encoding_share=share)
     planned = site.samples.planned_noise()
@@ -104,7 +104,7 @@ def test_counts_take_half_at_most_where_sums_follow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["moments", "mdgan"])
-@claim("counts-shared", "Counts of tables share it in the same way, whatever trains.")
+@claim("shared-noise", "also to counts of tables.")
 def test_parts_of_all_sites_make_the_noise_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
@@ -125,7 +125,7 @@ def test_parts_of_all_sites_make_the_noise_of_one(
     assert float(noise.square().mean()) == pytest.approx(variance, rel=0.15)
 
 
-@claim("not-told-again", "Parts of a shared noise, and sums with canaries, are never told again")
+@claim("told-once", "The identical question is free, unless noise is shared.")
 def test_a_part_is_told_once_and_paid_for_until_then(tmp_path: Path) -> None:
     path, given = write_site(tmp_path), {**SHARED, "dp_epsilon": 6.0}
     assert Site(tmp_path, path, STUDY, **given).samples.paid_counts  # it ends before it is asked

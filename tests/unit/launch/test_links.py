@@ -120,7 +120,7 @@ def test_a_host_and_a_server_find_each_other_with_credentials(linked: Linked, sh
     assert "a FEEDBACK message of" in lost.reason
 
 
-@claim("one-machine", "No port is open")
+@claim("one-machine", "no port is open")
 def test_on_one_machine_no_port_is_open(linked: Linked, sockets: Sockets) -> None:
     made = prepared()
     assert place_for_others(made) is None
@@ -196,7 +196,7 @@ def other_address() -> str:
 
 @claim("guarded", "no machine takes part without a certificate, unless you say --insecure.")
 @claim(
-    "no-certificate-no-part",
+    "strangers",
     "Where others could reach a port, mdgan refuses to start without certificates, unless"
     " you say --insecure",
 )
@@ -225,8 +225,8 @@ def cred(authority: Path, name: str, **settings: Any) -> Checked:
 
 @claim(
     "revoked",
-    "rank 0 reads the list again whenever the file changes, ends all calls of that "
-    "machine within a second or so",
+    "reads the list again whenever the file changes, and ends all calls of that machine "
+    "within a second or so",
 )
 def test_who_is_revoked_is_shut_out_and_stays_out(linked: Linked, authority: Path) -> None:
     made = cred(authority, "main", revoked=str(authority / "revoked.pem"))

@@ -75,7 +75,6 @@ STRANGERS = ({"other map", "by hand"}, {"no map", "by hand"})
     ("first", "second"),
     [(a, b) for a in MAPPED for b in MAPPED if {a, b} not in STRANGERS],
 )
-@claim("row-content", "mapped ones count as the schema has them")
 def test_no_map_begins_with_nothing_spent(first: str, second: str, tmp_path: Path) -> None:
     raw_site(tmp_path)
     name, schema, site_map = MAPPED[first]
@@ -108,7 +107,7 @@ WITHOUT_AGE = with_changes(STUDY, columns=COLUMNS[1:], ignore=("patient", "expor
         (with_changes(AS_COLUMN, ignore=("exported",)), False),
     ],
 )
-@claim("row-content", "Ignored columns do not count")
+@claim("account", "all columns of a row")
 def test_ignored_columns_make_no_new_rows(schema: Schema, is_changed: bool, tmp_path: Path) -> None:
     """Neither if what stands in them changes, nor if other columns are ignored."""
     lines = write_site(tmp_path, names=True).read_text().splitlines()

@@ -86,8 +86,8 @@ def test_threads_that_have_nothing_to_read_are_told() -> None:
 
 
 @claim(
-    "join-says",
-    "A host with neither noise nor secure sums, whose server is elsewhere, is told that in a line "
+    "traps",
+    "A host with neither noise nor secure sums, whose server is elsewhere, is told that "
     "when it starts.",
 )
 @pytest.mark.parametrize("flags", [{}, {"secure_aggregation": True}, {"dp_noise": 2.0}])
@@ -135,7 +135,6 @@ def left_by_a_new_thread(settings: MDGANSettings) -> int:
     return found[0]
 
 
-@claim("cut", "and so do numbers below 10−38")
 def test_all_threads_of_a_private_host_count_them_as_0() -> None:
     assert left_by_a_new_thread(MDGANSettings(dp_noise=1.0, dp_delta=1e-4)) == 0
     assert left_by_a_new_thread(MDGANSettings()) == 1 << 22
@@ -203,7 +202,6 @@ def test_defaults_may_name_an_architecture_and_then_win_over_its_own(tmp_path: P
 SWAPS = 'DEFAULTS = {"swap": "means", "swap_interval": 7, "participation": 0.5}\n'
 
 
-@claim("riders-refuse-means", "`--shut-out-free-riders` refuses means.")
 def test_a_data_set_may_say_how_to_swap_its_discriminators(tmp_path: Path) -> None:
     bars = load_text(RECIPE + SWAPS, tmp_path)
     for given, expected in (

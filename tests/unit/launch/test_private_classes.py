@@ -74,7 +74,7 @@ class Site:
 SOME = torch.arange(300)
 
 
-@claim("noisy-classes", "The counts take their share of ε before training")
+@claim("no-classes", "balanced and kl go by noisy counts")
 def test_counts_are_charged_before_training_and_both_keep_to_epsilon(tmp_path: Path) -> None:
     site = Site(tmp_path, SOME)
     site.classes()
@@ -95,11 +95,8 @@ def test_counts_are_charged_before_training_and_both_keep_to_epsilon(tmp_path: P
     assert alone.get_epsilon(DELTA) < both.get_epsilon(DELTA), "counts have spent some of it"
 
 
-@claim(
-    "told-once",
-    "The identical question is free, and the ledger answers it by what was told then.",
-)
-@claim("new-question-said", "Before known samples are asked something new, a line says so")
+@claim("told-once", "The identical question is free")
+@claim("told-once", "spends, and a line says so before.")
 def test_the_same_counts_are_free_and_those_of_other_labels_are_not(tmp_path: Path) -> None:
     told = Site(tmp_path, SOME).classes()
     again = Site(tmp_path, SOME, iterations=7, weighting="uniform", sampling="balanced")
@@ -123,7 +120,7 @@ def test_what_is_left_pays_for_no_third_question(tmp_path: Path) -> None:
         Site(tmp_path, SOME, torch.arange(1438) % 3).classes()
 
 
-@claim("dry-run", "It says how much noise a step would have beside the signal")
+@claim("dry-run", "It says how much noise there would be")
 def test_the_noise_that_is_planned_is_that_after_counts(tmp_path: Path) -> None:
     site = Site(tmp_path, SOME)
     planned = site.samples.planned_noise()
@@ -139,7 +136,7 @@ def test_the_noise_that_is_planned_is_that_after_counts(tmp_path: Path) -> None:
     assert alone[1].noise < budget.noise
 
 
-@claim("told-once", "where nothing is left it is refused before anything is told.")
+@claim("told-once", "Where nothing is left it is refused before anything is told.")
 @pytest.mark.parametrize(
     "changes",
     [{"dp_encoding_share": 0.99}, {"dp_encoding_share": 0.9}, {"dp_noise": 1.0}],
@@ -157,7 +154,7 @@ def test_counts_that_leave_nothing_for_training_spend_nothing(
     assert not charges_in(tmp_path / "ledger")
 
 
-@claim("new-question-said", "Before known samples are asked something new, a line says so")
+@claim("told-once", "spends, and a line says so before.")
 def test_a_run_that_goes_on_says_that_it_counts_anew(tmp_path: Path) -> None:
     Site(tmp_path, SOME).classes()
     for lines, changes in enumerate[dict[str, Any]]([{}, {"dp_epsilon": 4.0}]):
@@ -237,7 +234,7 @@ def test_with_hardly_any_noise_they_are_the_counts(tmp_path: Path) -> None:
     assert site.classes() == site.shard.class_counts()
 
 
-@claim("unit", "counts take the first one.")
+@claim("unit", "A unit is a sample, with all that equal it: copies of a picture, equal rows.")
 def test_equal_samples_count_once(tmp_path: Path) -> None:
     twice = torch.tensor([5, 5, 5, 9])
     site = Site(tmp_path, twice, torch.arange(1438) % 10, dp_epsilon=None, dp_noise=0.001)

@@ -62,7 +62,11 @@ def told(folder: Path, edge: int, features: bool) -> torch.Tensor:
 
 @pytest.mark.parametrize("features", [False, True])
 @pytest.mark.parametrize("oldest", [59, 97])
-@claim("told-once", "Any other one, such as a bound that was widened or another target")
+@claim(
+    "told-once",
+    "Another one, such as a bound that was widened or another target, spends, and a line says "
+    "so before.",
+)
 def test_a_server_that_moves_an_edge_does_not_learn_who_is_beyond(
     tmp_path: Path, oldest: int, features: bool
 ) -> None:

@@ -54,17 +54,13 @@ FEDERATED = {"algorithm": "fl-gan", "dp_unit": "client"}
         ("noise-sharers>=3,dp", {**DP, **SECURE, **FEDERATED}, ""),
     ],
 )
-@claim("noise-alone", "beside --dp-epsilon it leaves ε as the bound, alone it bounds nothing.")
 @claim(
     "require",
     "With --require the workers of a machine take part only in a run that has differential "
-    "privacy of samples (dp), no larger epsilon or delta, or secure aggregation.",
+    "privacy of samples (dp), no larger epsilon or delta, or secure aggregation "
+    "(secure-aggregation>=5).",
 )
-@claim(
-    "require",
-    "noise-sharers>=N takes part only where so many certificates share the noise of a sum; where "
-    "a run shares none it is refused.",
-)
+@claim("sharers-left", "has a machine help with no sum of fewer")
 def test_what_a_run_must_have(required: str, settings: dict[str, Any], lacks: str) -> None:
     requirements, run = parse_requirements(required), registry.read_settings([settings])
     if not lacks:
@@ -125,10 +121,7 @@ def test_what_is_no_requirement(text: str) -> None:
         ({"partition": "none", "dp_disclose": "features"}, "the run has --dp-disclose features"),
     ],
 )
-@claim(
-    "require-disclose",
-    "a machine that takes its settings from a server takes part in no run with --dp-disclose.",
-)
+@claim("require-checked", "mdgan join with dp refuses --dp-disclose.")
 def test_what_a_server_may_not_choose(settings: dict[str, Any], refuses: str) -> None:
     run = registry.read_settings([{**DP, **settings}])
     check_required(None, run, told=True)
@@ -141,10 +134,6 @@ def test_what_a_server_may_not_choose(settings: dict[str, Any], refuses: str) ->
         check_required(requirements, run, told=True)
 
 
-@claim(
-    "require-delta",
-    "Without delta<=D, δ must be below 1 / the number of samples of each worker here.",
-)
 def test_an_epsilon_takes_a_delta_that_protects_each_sample() -> None:
     run = registry.read_settings([{**DP, "dp_delta": 0.01}])
     for required in (None, *map(parse_requirements, ("secure-aggregation", "dp,delta<=0.01"))):
@@ -188,7 +177,7 @@ def test_flags_that_guard_links_replace_all_those_of_a_file() -> None:
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "192.168.7.3", "0.0.0.0", "::", "fe80::1%eth0"])
 @claim(
-    "no-certificate-no-part",
+    "strangers",
     "Where others could reach a port, mdgan refuses to start without certificates, unless"
     " you say --insecure",
 )

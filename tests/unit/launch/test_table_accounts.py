@@ -55,11 +55,11 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@claim("new-question-said", "Before known samples are asked something new, a line says so")
+@claim("told-once", "spends, and a line says so before.")
 @claim(
-    "row-content",
-    "For a row that is what its file says in all columns, whatever a schema makes of it: order, "
-    "bounds, kinds and categories do not count",
+    "goes-on-counting",
+    "ε goes on counting through resumes, other seeds, divisions, schemas, targets and picture "
+    "sizes.",
 )
 def test_no_schema_begins_with_nothing_spent(variant: str, tmp_path: Path) -> None:
     site = write_site(tmp_path)
@@ -77,10 +77,7 @@ def test_no_schema_begins_with_nothing_spent(variant: str, tmp_path: Path) -> No
     assert len(charges_in(tmp_path / "ledger")) == 4  # two of counts, two of training
 
 
-@claim(
-    "told-once",
-    "The identical question is free, and the ledger answers it by what was told then.",
-)
+@claim("told-once", "The identical question is free")
 def test_each_question_is_charged_and_only_the_same_one_is_free(tmp_path: Path) -> None:
     site, ledger = write_site(tmp_path), tmp_path / "ledger"
     told = Site(tmp_path, site, STUDY).counts()
@@ -95,7 +92,7 @@ def test_each_question_is_charged_and_only_the_same_one_is_free(tmp_path: Path) 
     assert len(charges_in(ledger)) == 3
 
 
-@claim("told-once", "where nothing is left it is refused before anything is told.")
+@claim("told-once", "Where nothing is left it is refused before anything is told.")
 def test_so_many_questions_are_refused_before_they_are_told(tmp_path: Path) -> None:
     site, asked = write_site(tmp_path), 0
     refused = ""
@@ -112,8 +109,9 @@ def test_so_many_questions_are_refused_before_they_are_told(tmp_path: Path) -> N
 
 
 @claim(
-    "persons-known",
-    "Rows of persons are remembered, too, for a run whose schema names another person, or none.",
+    "goes-on-counting",
+    "ε goes on counting through resumes, other seeds, divisions, schemas, targets and picture "
+    "sizes.",
 )
 def test_persons_are_units_and_know_what_their_rows_have_spent(tmp_path: Path) -> None:
     named = msgspec.structs.replace(STUDY, person="patient")
@@ -139,8 +137,9 @@ BY_AGE = Schema(columns=(*COLUMNS[1:], PATIENT), person="age")
     [(BY_PATIENT, AS_COLUMN), (AS_COLUMN, BY_PATIENT), (BY_PATIENT, BY_AGE), (BY_AGE, AS_COLUMN)],
 )
 @claim(
-    "persons-known",
-    "Rows of persons are remembered, too, for a run whose schema names another person, or none.",
+    "goes-on-counting",
+    "ε goes on counting through resumes, other seeds, divisions, schemas, targets and picture "
+    "sizes.",
 )
 def test_who_is_the_person_is_not_what_a_row_is(
     first: Schema, second: Schema, tmp_path: Path
@@ -153,7 +152,7 @@ def test_who_is_the_person_is_not_what_a_row_is(
         Site(tmp_path, site, second).counts()
 
 
-@claim("rows-then-persons", "such rows are refused once a schema names the person.")
+@claim("not-both", "and so are rows that spent one by one once a schema names the person.")
 def test_what_rows_spent_is_not_what_their_person_spent(tmp_path: Path) -> None:
     site = write_site(tmp_path, 10, 4, names=True)
     Site(tmp_path, site, AS_COLUMN).counts()
@@ -187,8 +186,8 @@ def take(site: Site, steps: int) -> None:
 
 @claim(
     "goes-on-counting",
-    "So ε goes on counting through resumes, other seeds, divisions, schemas, targets, --dataset "
-    "files and picture sizes.",
+    "ε goes on counting through resumes, other seeds, divisions, schemas, targets and picture "
+    "sizes.",
 )
 def test_a_plan_goes_on_only_while_it_fits_what_was_spent_elsewhere(tmp_path: Path) -> None:
     """Stopped under one name, spent under another, resumed."""
@@ -220,7 +219,7 @@ def test_rows_that_spent_without_a_person_have_spent_with_one(tmp_path: Path) ->
         Site(tmp_path, tmp_path / "named.csv", named).counts()
 
 
-@claim("new-question-said", "also where a known file holds rows of which the account knows none")
+@claim("told-once", "spends, and a line says so before.")
 def test_a_file_whose_columns_changed_is_named(tmp_path: Path) -> None:
     site = write_site(tmp_path)
     first = Site(tmp_path, site, STUDY)
@@ -233,7 +232,7 @@ def test_a_file_whose_columns_changed_is_named(tmp_path: Path) -> None:
     assert "columns or values have changed" in said
 
 
-@claim("unit", "counts take the first one.")
+@claim("unit", "A unit is a sample, with all that equal it: copies of a picture, equal rows.")
 def test_a_person_counts_once_in_each_histogram(tmp_path: Path) -> None:
     named = msgspec.structs.replace(STUDY, person="patient")
     site = Site(tmp_path, write_site(tmp_path, 20, 5, names=True), named, dp_noise=0.001)
@@ -243,7 +242,6 @@ def test_a_person_counts_once_in_each_histogram(tmp_path: Path) -> None:
     assert whole.sum() == 20 * site.dataset.kind.num_histograms
 
 
-@claim("version-2", "Ledgers of version 2 know rows by what the schema of then made of them")
 def test_a_ledger_of_version_2_knows_rows_as_it_did(tmp_path: Path) -> None:
     site, folder = write_site(tmp_path), tmp_path / "ledger"
     begun(folder)

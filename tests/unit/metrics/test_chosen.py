@@ -254,7 +254,7 @@ def test_weights_that_are_not_the_servers_are_refused(classifier: Extractor) -> 
         unpack(fields, tensors, Path("mine.pt"))
 
 
-@claim("no-program-comes", "None ever comes from another machine.")
+@claim("no-pickle", "No dataset file or extractor comes from another machine")
 def test_a_users_file_stays_where_it_is(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(NETWORKS)

@@ -35,7 +35,6 @@ def opacus() -> Any:
 
 @pytest.mark.parametrize("charge", PLANS, ids=str)
 @pytest.mark.parametrize("kind", ["rdp", pytest.param("prv", marks=pytest.mark.slow)])
-@claim("plans", "A first plan is counted by Opacus's accountant at its best Rényi order")
 def test_a_first_plan_costs_what_opacus_says(opacus: Any, charge: PrivacyCharge, kind: str) -> None:
     if charge.rate == 1:
         pytest.skip("that is known exactly; see below")
@@ -47,7 +46,6 @@ def test_a_first_plan_costs_what_opacus_says(opacus: Any, charge: PrivacyCharge,
 @pytest.mark.usefixtures("opacus")
 @pytest.mark.parametrize(("noise", "steps"), [(0.4, 1), (3.0, 5), (20.0, 1), (1.0, 100)])
 @pytest.mark.parametrize("delta", [1e-5, 1e-3])
-@claim("plans", "(exactly, if every step takes all samples)")
 def test_steps_that_take_every_sample_are_one_gaussian_mechanism(
     noise: float, steps: int, delta: float
 ) -> None:
@@ -65,11 +63,7 @@ def test_steps_that_take_every_sample_are_one_gaussian_mechanism(
 
 @pytest.mark.usefixtures("opacus")
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
-@claim(
-    "known-exactly",
-    "So that is the Gaussian mechanism, once and with every unit in it: for units without a past "
-    "its ε is known exactly",
-)
+@claim("known-exactly", "For samples that never spent before, ε is known exactly.")
 def test_the_noise_of_one_such_step_is_the_least(epsilon: float) -> None:
     noise = noise_for(epsilon, 1e-4, 1.0, 1, (), "rdp")
     cost, less = (epsilon_of(PrivacyCharge(n, 1.0, 1), 1e-4, "rdp") for n in (noise, noise * 0.998))
@@ -108,7 +102,7 @@ def test_of_several_pasts_the_worst_counts_whatever_their_orders_are(opacus: Any
 @pytest.mark.parametrize(
     "charge", [PrivacyCharge(1.0, 0.1, 20), PrivacyCharge(2.0, 0.02, 100)], ids=str
 )
-@claim("accountants", "tests compare them with Google's dp-accounting.")
+@claim("goes-on-counting", "tests compare it with Google's dp-accounting.")
 def test_it_is_what_dp_accounting_says(opacus: Any, charge: PrivacyCharge) -> None:
     del opacus
     theirs = pytest.importorskip("dp_accounting", reason="pip install dp-accounting")
@@ -161,11 +155,7 @@ def test_nothing_costs_nothing_and_equal_steps_are_one_charge() -> None:
     assert joined(charges) == (PrivacyCharge(1.0, 0.1, 7), PrivacyCharge(2.0, 0.1, 1))
 
 
-@claim(
-    "replaced",
-    "To replace a sample by another one changes a sum twice as much. The ε of that, for noise "
-    "half as large (after earlier runs at Rényi order 4)",
-)
+@claim("epsilon", "To replace a unit changes twice as much; the report has the ε of that.")
 def test_one_sample_for_another_changes_a_sum_by_twice_the_bound(opacus: Any) -> None:
     """As with half the noise; for the past, too, at an order that no plan has chosen."""
     past = (PrivacyHistory(best_order(FIRST, 1e-5), (FIRST,)),)

@@ -135,8 +135,8 @@ def first_moment(worker: Worker) -> Tensor:
 )
 @claim(
     "epsilon",
-    "What the worker computes from its samples and tells is then at most e^ε times as likely or "
-    "unlikely, but for a probability δ.",
+    "What the worker computes from its samples and tells is at most e^ε times as likely or "
+    "unlikely as if any one of its units had given nothing, but for a probability δ.",
 )
 def test_a_gradient_of_the_whole_shard(
     look: Callable[[Worker], Tensor], noise: float, is_flawed: bool
@@ -166,13 +166,12 @@ def test_a_gradient_of_the_whole_shard(
 
 @claim(
     "any-discriminator",
-    "Each s_i is the subsampled Gaussian mechanism, whatever the discriminator was computed "
-    "from and whoever made it.",
+    "So ε holds whatever the discriminator was computed from and whoever made it.",
 )
 @claim(
     "epsilon",
-    "What the worker computes from its samples and tells is then at most e^ε times as likely or "
-    "unlikely, but for a probability δ.",
+    "What the worker computes from its samples and tells is at most e^ε times as likely or "
+    "unlikely as if any one of its units had given nothing, but for a probability δ.",
 )
 def test_a_discriminator_that_is_sure_of_all_but_the_target(is_flawed: bool) -> None:
     """Batches of 18 of 100; the sum is 0, or the target's gradient in one step of six."""
@@ -229,10 +228,7 @@ def spiked(*layers: nn.Module, size: int) -> nn.Module:
     ],
     ids=["linear", "conv, by places", "conv, by channels"],
 )
-@claim(
-    "cut",
-    "computes the gradient of the discriminator's loss on each of them and cuts it to the norm C.",
-)
+@claim("steps", "cuts the gradient of each sample to the norm C (--dp-clip)")
 def test_slopes_too_small_to_be_squared_are_cut_all_the_same(model: nn.Module, clip: float) -> None:
     """In 0.7.0 such a norm counted as 0 for one who gave away a discriminator."""
     rules = worker_of(plain, shard_of(2, with_target=True, seed=0), 2, 1.0, 0).rules
@@ -269,7 +265,7 @@ def operations(images: Tensor, batch_size: int) -> list[Operation]:
 @pytest.mark.parametrize("batch_size", [6, 12])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e30, 1e-40, 0.0])
 @claim(
-    "same-work",
+    "no-times",
     "A step does the same operations on the same number of samples, whatever they are.",
 )
 def test_what_a_step_computes_does_not_depend_on_what_samples_are(

@@ -31,24 +31,14 @@ def test_a_host_signs_what_it_knows_to_be_so(own: Identity) -> None:
     assert (answer.epsilon, answer.said().generator) == ({1: 2.5}, "abc")
 
 
-@claim(
-    "signs-what-it-knows",
-    "The host compares this with what it knows, adds the ε that its own account says its "
-    "samples have spent, and signs. If the server says something else, the host says why it "
-    "does not sign",
-)
+@claim("signs-what-it-knows", "A host that knows something else does not sign, and says why.")
 def test_a_host_does_not_sign_other_terms(own: Identity) -> None:
     answer = signed(own, batch_size=1)
     assert not answer.signature
     assert answer.refusal == "the server says batch_size = 1, this host has 10"
 
 
-@claim(
-    "signs-what-it-knows",
-    "The host compares this with what it knows, adds the ε that its own account says its "
-    "samples have spent, and signs. If the server says something else, the host says why it "
-    "does not sign",
-)
+@claim("signs-what-it-knows", "A host that knows something else does not sign, and says why.")
 def test_a_host_does_not_sign_for_another_run_or_for_nonsense(own: Identity) -> None:
     other = attest(own, Statement("r2", TERMS, 7).text(), KNOWN, [1], ACCOUNT)
     assert "another run, r2" in other.refusal
@@ -80,11 +70,7 @@ def test_a_signature_of_another_authority_does_not_count(own: Identity) -> None:
         signed(own).check(issued(ANOTHER).authorities, now())
 
 
-@claim(
-    "names-generator",
-    "A host that was there until the end signs nothing that names no generator: whether it was, "
-    "it knows by its own account.",
-)
+@claim("signs-what-it-knows", "A host that knows something else does not sign, and says why.")
 def test_a_host_that_was_there_until_the_end_signs_for_one_generator(own: Identity) -> None:
     blank = Statement("r1", TERMS, 7).text()
     answer = attest(own, blank, KNOWN, [1], ACCOUNT)
@@ -93,12 +79,7 @@ def test_a_host_that_was_there_until_the_end_signs_for_one_generator(own: Identi
     assert attest(own, blank, KNOWN, [1], ACCOUNT, leaves_early=True).signature
 
 
-@claim(
-    "signs-what-it-knows",
-    "The host compares this with what it knows, adds the ε that its own account says its "
-    "samples have spent, and signs. If the server says something else, the host says why it "
-    "does not sign",
-)
+@claim("signs-what-it-knows", "A host that knows something else does not sign, and says why.")
 def test_a_host_signs_for_the_counts_that_it_has_learnt(own: Identity) -> None:
     said = Statement("r1", TERMS, 7, "abc", "def")
     assert "other counts" in attest(own, said.text(), KNOWN, [1], ACCOUNT).refusal
@@ -109,7 +90,7 @@ def test_a_host_signs_for_the_counts_that_it_has_learnt(own: Identity) -> None:
 @pytest.mark.parametrize(
     ("epsilon", "told"), [(0.0, 0.0), (2.5, 2.5), (2.9981, 3.0), (3.0, 3.0), (0.012341, 0.0124)]
 )
-@claim("number-not-told", "not told. ε follows from it, and has three digits")
+@claim("nothing-real", "With differential privacy the number of samples is not told")
 def test_what_was_spent_is_told_in_three_digits_and_never_too_small(
     epsilon: float, told: float
 ) -> None:

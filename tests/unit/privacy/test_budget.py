@@ -94,7 +94,7 @@ RUNS = st.lists(
 
 @settings(max_examples=examples(4), deadline=None)
 @given(RUNS)
-@claim("goes-on-counting", "A shard is charged by the worst past of its units.")
+@claim("goes-on-counting", "A worker is charged by its unit that has spent the most.")
 def test_a_shard_has_spent_at_least_what_each_of_its_samples_has(
     runs: list[tuple[set[int], float, int, bool]],
 ) -> None:
@@ -122,7 +122,6 @@ def test_a_shard_has_spent_at_least_what_each_of_its_samples_has(
                 os.close(budget._ledger._lock)
 
 
-@claim("plans", "So from then on ε is that at the order that the first plan fixed")
 def test_a_later_plan_keeps_to_the_bound_at_the_order_of_the_first(tmp_path: Path) -> None:
     first = opened(tmp_path, range(6), **PLANNED_ONCE)
     order = best_order(PrivacyCharge(first.noise, 1 / 3, PLANNED), DELTA)
@@ -137,7 +136,6 @@ def test_a_later_plan_keeps_to_the_bound_at_the_order_of_the_first(tmp_path: Pat
     second.close()
 
 
-@claim("plans", "PRV is refused for samples with a past.")
 def test_prv_is_for_samples_without_a_past(tmp_path: Path) -> None:
     opened(tmp_path, range(6), dp_noise=2.0, dp_accountant="prv").close()
     budget = opened(tmp_path, range(7), dp_noise=3.0, dp_accountant="prv")
@@ -152,8 +150,7 @@ def test_prv_is_for_samples_without_a_past(tmp_path: Path) -> None:
 
 @claim(
     "not-both",
-    "Runs that hide samples and runs that hide clients on the same samples are refused, since "
-    "neither account speaks of the other.",
+    "Runs that hide samples and runs that hide clients on the same samples are refused",
 )
 def test_noise_for_clients_and_noise_for_samples_do_not_add_up(tmp_path: Path) -> None:
     plan = Plan("rounds", "client", "rdp", 1.5, 0.1, 100, 100, 4.0)
@@ -166,11 +163,7 @@ def test_noise_for_clients_and_noise_for_samples_do_not_add_up(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("given", "ends_early"), [(PLANNED_ONCE, False), ({"dp_noise": 1.0}, True)]
 )
-@claim(
-    "names-generator",
-    "A host that was there until the end signs nothing that names no generator: whether it was, "
-    "it knows by its own account.",
-)
+@claim("signs-what-it-knows", "A host that knows something else does not sign, and says why.")
 def test_a_worker_knows_by_its_own_account_whether_it_leaves_before_the_end(
     tmp_path: Path, given: dict[str, float], ends_early: bool
 ) -> None:

@@ -177,7 +177,7 @@ def test_canaries_are_as_large_as_a_sample_may_be_and_on_weights_of_their_own() 
     assert again.abs().equal(total.abs())
 
 
-@claim("coins", "those are drawn, cut and hidden as samples are.")
+@claim("bound", "each of which a worker uses or not by a secret coin.")
 def test_each_step_draws_an_included_canary_as_a_sample() -> None:
     canaries, drawn = gradients(100, 0.2, 1.0, 1.0), 0.0
     for step in range(400):
@@ -230,7 +230,7 @@ def test_coins_and_scores_survive_a_process_and_are_readable_by_their_owner_alon
             gradients(40, 1.0, 1.0, 1.0).open(path)
 
 
-@claim("coins", "A coin that only the worker knows decides whether each is among its samples")
+@claim("bound", "each of which a worker uses or not by a secret coin.")
 def test_coins_do_not_depend_on_the_seed_and_are_in_no_state_of_a_worker(tmp_path: Path) -> None:
     given = {"dp_noise": 2.0, "dp_delta": 1e-3, "batch_size": 5, "audit_canaries": 64}
     settings, shard, coins = MDGANSettings.read(given), make_shard(20), set()

@@ -43,8 +43,7 @@ def begin_rounds(host: ClientsAccount, first: int, last: int, **changed: Any) ->
 
 @claim(
     "client-account",
-    "writes every round down before it begins, and leaves with a line if they cannot afford the "
-    "run.",
+    "Each host writes every round down in its own ledger before the round begins.",
 )
 def test_each_round_counts_once_also_for_a_host_that_comes_back(tmp_path: Path) -> None:
     host = account(tmp_path)
@@ -64,8 +63,7 @@ def test_each_round_counts_once_also_for_a_host_that_comes_back(tmp_path: Path) 
 
 @claim(
     "client-account",
-    "writes every round down before it begins, and leaves with a line if they cannot afford the "
-    "run.",
+    "Each host writes every round down in its own ledger before the round begins.",
 )
 def test_another_run_is_another_plan_and_all_count(tmp_path: Path) -> None:
     host = account(tmp_path)
@@ -85,9 +83,8 @@ def test_another_run_is_another_plan_and_all_count(tmp_path: Path) -> None:
 
 
 @claim(
-    "round-once",
-    "A host answers a round once, after it has charged its own account for it; a round without "
-    "a sum is spent, too.",
+    "client-account",
+    "Each host writes every round down in its own ledger before the round begins.",
 )
 def test_parts_of_the_noise_add_up_and_each_round_pays_for_them(tmp_path: Path) -> None:
     sharers, clip = 2, 0.5  # hosts, with four clients each
@@ -117,8 +114,7 @@ def test_parts_of_the_noise_add_up_and_each_round_pays_for_them(tmp_path: Path) 
 
 @claim(
     "not-both",
-    "Runs that hide samples and runs that hide clients on the same samples are refused, since "
-    "neither account speaks of the other.",
+    "Runs that hide samples and runs that hide clients on the same samples are refused",
 )
 def test_samples_that_hid_by_themselves_hide_no_client(tmp_path: Path) -> None:
     spend(tmp_path, range(9), 1)

@@ -78,11 +78,6 @@ def in_a_child(act: Callable[[Callable[[bytes], object]], object]) -> bytes:
 
 @pytest.mark.parametrize("steps", [1, BLOCK, BLOCK + 1])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@claim(
-    "blocks",
-    "Steps are written down in blocks of 64 before they are taken. After a crash the block "
-    "counts as spent",
-)
 def test_after_a_crash_no_key_comes_again_and_no_step_is_lost(tmp_path: Path, steps: int) -> None:
     told = in_a_child(lambda tell: [tell(key) for key in take(begun(tmp_path), steps)])
     used = [told[i : i + 32] for i in range(0, len(told), 32)]
@@ -131,7 +126,7 @@ def past(*charges: PrivacyCharge, order: float = PLAN.order) -> tuple[PrivacyHis
     return (PrivacyHistory(order, tuple(sorted(charges))),)
 
 
-@claim("goes-on-counting", "A shard is charged by the worst past of its units.")
+@claim("goes-on-counting", "A worker is charged by its unit that has spent the most.")
 def test_a_superset_has_the_past_of_its_worst_sample_and_a_part_only_its_own(
     tmp_path: Path,
 ) -> None:

@@ -24,10 +24,7 @@ def key(number: int = 0) -> bytes:
 
 @settings(max_examples=examples(24))
 @given(st.floats(1e-6, 1e6), st.integers(1, 10**8))
-@claim(
-    "lattice",
-    "rounds the sum to whole multiples of a step of at most C · 2−11 / √d, for d weights",
-)
+@claim("steps", "adds noise of N(0, σ²C²) to the sum.")
 def test_a_step_is_a_power_of_two_and_its_charge_is_paid(clip: float, count: int) -> None:
     step = lattice_step(clip, count)
     assert log2(step) == round(log2(step))
@@ -35,7 +32,7 @@ def test_a_step_is_a_power_of_two_and_its_charge_is_paid(clip: float, count: int
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@claim("lattice", "adds both without any rounding")
+@claim("steps", "adds noise of N(0, σ²C²) to the sum.")
 def test_what_is_released_lies_on_the_lattice(dtype: torch.dtype) -> None:
     total, clip = torch.randn(5001, dtype=dtype) * 0.01, 0.7
     step = lattice_step(clip, len(total))
@@ -48,7 +45,7 @@ def test_what_is_released_lies_on_the_lattice(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(("clip", "noise"), [(1.0, 1.0), (0.01, 20.0), (30.0, 200.0)])
-@claim("noise-size", "The noise is 1 ‰ more than σC, which pays for the rounding of the sum.")
+@claim("steps", "adds noise of N(0, σ²C²) to the sum.")
 def test_noise_is_normal_with_the_deviation_that_is_charged(clip: float, noise: float) -> None:
     random, count = torch.Generator().manual_seed(0), 100_001  # the noise depends on the sum
     total = torch.randn(count, generator=random, dtype=torch.float64) * clip
@@ -71,10 +68,6 @@ def test_tails_are_as_heavy_as_they_should_be() -> None:
         assert abs(beyond - expected) < stats.norm.isf(RARELY / 2) * sqrt(expected) + 1
 
 
-@claim(
-    "noise-not-again",
-    "so another sum gets other noise even from a ledger that was copied or put back.",
-)
 def test_the_same_key_gives_other_noise_to_another_sum() -> None:
     """As where a copy of a ledger is used: the same noise would cancel, and leave the samples."""
     first, second = torch.zeros(1000), torch.zeros(1000)

@@ -185,10 +185,7 @@ def test_a_layer_that_is_met_twice_is_left_to_torch_func() -> None:
         torch.testing.assert_close(total[name], expected, atol=1e-6, rtol=1e-5)
 
 
-@claim(
-    "cut",
-    "computes the gradient of the discriminator's loss on each of them and cuts it to the norm C.",
-)
+@claim("steps", "cuts the gradient of each sample to the norm C (--dp-clip)")
 def test_no_sample_adds_more_than_the_bound_and_one_that_is_not_finite_nothing() -> None:
     model, shape = model_of("digits")
     real = samples_for(model, shape, 1, 0)
@@ -204,7 +201,10 @@ def test_no_sample_adds_more_than_the_bound_and_one_that_is_not_finite_nothing()
 
 
 @pytest.mark.parametrize("r1", [0.0, 1.0])
-@claim("drawn", "samples that were not drawn fill the batch up to that size and count as 0.")
+@claim(
+    "no-times",
+    "A step does the same operations on the same number of samples, whatever they are.",
+)
 def test_samples_that_do_not_count_add_nothing(r1: float) -> None:
     model, shape = model_of("digits")
     real, by = samples_for(model, shape, 5, 0), rules()
@@ -216,7 +216,7 @@ def test_samples_that_do_not_count_add_nothing(r1: float) -> None:
 
 
 @pytest.mark.parametrize("channels", [4, 64])
-@claim("cut", "Norms count as larger by what float32 may have lost in them")
+@claim("steps", "cuts the gradient of each sample to the norm C (--dp-clip)")
 def test_weights_that_let_rounding_hide_a_gradient_gain_nothing(channels: int) -> None:
     """Terms of 10⁷ whose sum is 10⁴: squares of the terms hide all of it.
 
@@ -237,7 +237,7 @@ def test_weights_that_let_rounding_hide_a_gradient_gain_nothing(channels: int) -
         assert norm < 1.01, seed
 
 
-@claim("no-buffers", "buffers do not depend on real batches.")
+@claim("steps", "All else that it sends follows from such sums.")
 def test_what_spectral_norm_keeps_does_not_tell_how_many_samples_there_were() -> None:
     states = []
     for count in (0, 1, 4):

@@ -25,7 +25,7 @@ def half_of(count: int, batch_size: int) -> PoissonHalf:
     return PoissonHalf(shard, steps, batch_size, clip=inf, noise=0.0, tells_loss=True)
 
 
-@claim("drawn", "draws each of its n units with probability q (Poisson sampling)")
+@claim("steps", "draws each of its units with probability q")
 def test_each_sample_is_drawn_by_itself_with_the_same_probability() -> None:
     num_samples, batch_size, num_steps = 40, 8, 1000
     half = half_of(num_samples, batch_size)
@@ -70,7 +70,7 @@ def test_a_batch_may_be_empty_and_is_still_a_step() -> None:
 
 @pytest.mark.parametrize("count", [12, 60])
 @claim(
-    "same-work",
+    "no-times",
     "A step does the same operations on the same number of samples, whatever they are.",
 )
 def test_all_steps_compute_with_the_same_number_of_samples(count: int) -> None:
@@ -143,7 +143,7 @@ def test_without_noise_and_bound_it_is_the_gradient_of_the_batch() -> None:
     torch.testing.assert_close(real_gradient(free), real_gradient(bounded), atol=1e-6, rtol=1e-5)
 
 
-@claim("no-buffers", "Dropout and augmentation of real samples draw from numbers of their own")
+@claim("steps", "All else that it sends follows from such sums.")
 def test_the_random_numbers_that_travel_do_not_tell_how_large_batches_were() -> None:
     fake, states = Samples(torch.zeros(5, *SHAPE)), []
     for count in (20, 200):
@@ -179,7 +179,7 @@ def test_a_worker_goes_on_bit_by_bit(clip: float, noise: float) -> None:
     assert one.discriminator.digest() == other.discriminator.digest()
 
 
-@claim("no-losses", "the loss that is told is that on generated samples")
+@claim("no-losses", "that on generated samples")
 def test_a_loss_that_may_not_be_told_is_not_in_what_a_worker_answers() -> None:
     shard, fake = make_shard(30), Samples(torch.zeros(5, *SHAPE))
     half = PoissonHalf(shard, SeededSteps(b"known"), 5, clip=1.0, noise=1.0, tells_loss=False)

@@ -81,7 +81,7 @@ class Drawn:
         return Samples(torch.zeros(len(positions), *SHAPE), None)
 
 
-@claim("unit", "A step draws units, and of each that it draws one sample")
+@claim("steps", "draws each of its units with probability q")
 def test_a_step_has_one_sample_of_a_person_at_most_and_another_one_each_time() -> None:
     owned, of_sample = Drawn(30), torch.arange(30) // 5
     steps = SeededSteps(b"a secret")

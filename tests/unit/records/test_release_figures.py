@@ -24,12 +24,7 @@ def bound(**more: object) -> Bound:
         (bound(epsilon=0.0, surely=0.0, flaws=["a sample adds 3 C"]), False),
     ],
 )
-@claim(
-    "bound-figure",
-    "the bound that contradicts (99.9 %), or 10⁹ where a direct test found that the run does "
-    "not do what it states",
-)
-@claim("flaws-refuse", "and the default release policy refuses the run.")
+@claim("default-dp", "canaries must not contradict them")
 def test_a_run_that_its_audit_contradicts_meets_no_policy(found: Bound, is_met: bool) -> None:
     audit = Audit(iteration=9, seed=0, num_generated=10, extractor="", bound=found)
     recorded = SimpleNamespace(

@@ -25,11 +25,7 @@ def test_rules_compare_figures() -> None:
     assert verdicts('["signed_by >= 4", "a<=b"]', signed_by=4, a=1, b=1) == [True, True]
 
 
-@claim(
-    "if-known",
-    "with if known a rule counts only where the figure was measured, otherwise an unknown "
-    "figure is not met.",
-)
+@claim("if-known", "An unknown figure does not meet a rule without if known.")
 def test_what_is_not_known_is_not_met_unless_a_rule_says_so() -> None:
     assert verdicts('["fid <= 3", "fid <= 3 if known", "fid <= 2 * floor"]', floor=1.0) == [
         False,
@@ -99,8 +95,8 @@ def by_default(has_dp: bool, **figures: float) -> list[str]:
 
 @claim(
     "default-open",
-    "So the audit must have been made: closest_record_ratio >= 0.9, copied_share <= 0.01, "
-    "audit_auc <= 0.6, audit_tpr_at_1e-2 <= 0.05.",
+    "Without differential privacy the audit must find closest_record_ratio >= 0.9, copied_share "
+    "<= 0.01, audit_auc <= 0.6, audit_tpr_at_1e-2 <= 0.05.",
 )
 def test_without_noise_each_figure_of_the_audit_must_be_there_and_good() -> None:
     good = {"closest_record_ratio": 0.9, "copied_share": 0.01, "audit_auc": 0.6}
@@ -115,8 +111,8 @@ def test_without_noise_each_figure_of_the_audit_must_be_there_and_good() -> None
 
 @claim(
     "default-dp",
-    "epsilon <= 10 and delta <= 1e-3 must hold, canaries must not contradict them, and copies must "
-    "not be found where they were looked for.",
+    "epsilon <= 10 and delta <= 1e-3 must hold, canaries must not contradict them, and no audit "
+    "may find copies.",
 )
 def test_with_noise_the_account_decides_and_what_was_measured_must_not_contradict() -> None:
     private = {"epsilon": 10.0, "delta": 1e-3}

@@ -48,7 +48,7 @@ def test_the_report_of_one_run_lies_in_its_folder(run: Path) -> None:
 @pytest.mark.slow
 def test_figures_are_also_files(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "figures"
-    report = write_report([run], figures=folder)
+    report = write_report([run], figures=folder, all_files=True)
     names = {path.stem for path in folder.iterdir()}
     assert len(names) > report.num_figures
     pictures = {name for name in names if name.startswith("samples-iteration-")}
@@ -74,13 +74,23 @@ def test_figures_are_also_files(run: Path, tmp_path: Path) -> None:
     assert (folder / "samples-iteration-5.png").read_bytes() == own.read_bytes()
 
 
+def test_a_paper_gets_one_pdf_and_one_csv_a_drawing(run: Path, tmp_path: Path) -> None:
+    write_report([run], figures=tmp_path / "figures")
+    names = {path.name for path in (tmp_path / "figures").iterdir()}
+    drawn = {name.removesuffix(".pdf") for name in names if name.endswith(".pdf")}
+    assert {"losses", "duration", "bytes-server"} <= drawn
+    assert {f"{name}.csv" for name in drawn} <= names
+    assert not [name for name in names if name.endswith(".svg")]
+    assert {name[:8] for name in names if name.endswith(".png")} == {"samples-"}
+
+
 @pytest.mark.slow
 def test_several_runs_are_told_apart_and_the_report_lies_here(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = FakeRun(workers=0, iterations=5).write(tmp_path / "other")
     monkeypatch.chdir(tmp_path)
-    report = write_report([run, other], figures=tmp_path / "figures")
+    report = write_report([run, other], figures=tmp_path / "figures", all_files=True)
     assert report.path == Path("report.html")
     assert (tmp_path / "report.html").exists()
     names = {path.name for path in (tmp_path / "figures").iterdir()}

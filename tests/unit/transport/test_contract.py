@@ -263,10 +263,8 @@ def test_a_giver_that_has_nothing_for_this_taker(network: Network, pair: Pair) -
 
 
 @claim(
-    "revoked-tickets",
-    "Without that it can fetch those of the last two swaps alone, for which it has tickets.",
+    "revoked", "without it a revoked machine can still fetch discriminators of the last two swaps"
 )
-@claim("limit-relayed", "the last two of each giver")
 def test_parcels_stay_for_one_more_exchange(network: Network, pair: Pair) -> None:
     giver, taker, addresses = pair
     takes = {}

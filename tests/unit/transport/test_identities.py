@@ -109,12 +109,10 @@ def test_a_host_is_known_by_its_own_certificate_and_not_by_what_it_says(
     network.close()
 
 
-@claim("issued-for", "a worker, of these ranks alone")
 @claim(
-    "ranks-by-certificate",
+    "named-ranks",
     "A rank can be claimed only with a certificate that names it, or that names none.",
 )
-@claim("named-ranks-close", "certificates that name ranks close that.")
 @claim("most-ranks", "and certificates that name ranks bind them to machines.")
 def test_a_rank_that_the_certificate_does_not_name(network: GrpcNetwork, folder: Path) -> None:
     says = r"its certificate \(three\) names ranks 3,4, not 5"
@@ -195,19 +193,11 @@ ADDRESSES = replace(GOOD, by_name=False)
     "Links between machines are encrypted (TLS), and no machine takes part without a certificate",
 )
 @claim(
-    "no-certificate-no-part",
+    "strangers",
     "No machine takes part without a certificate of the run's authority",
 )
-@claim(
-    "worker-is-no-server",
-    "A worker's certificate cannot pass for the server's: workers ask for a name that "
-    "certificates of servers and standbys alone have.",
-)
-@claim(
-    "store-not-believed",
-    "with --credentials they believe no server there that has no certificate.",
-)
-@claim("no-call-without", "without a certificate no call reaches mdgan")
+@claim("roles", "A worker's certificate cannot pass for the server's.")
+@claim("flood", "without a certificate no call reaches mdgan")
 def test_what_does_not_fit_is_told_at_once_and_nobody_is_let_in(
     server: Identity | None, client: Identity | None, says: str
 ) -> None:
@@ -227,7 +217,7 @@ def test_what_does_not_fit_is_told_at_once_and_nobody_is_let_in(
 
 
 @claim(
-    "no-certificate-no-part",
+    "strangers",
     "No machine takes part without a certificate of the run's authority",
 )
 def test_no_host_hands_parcels_to_a_stranger(network: GrpcNetwork, folder: Path) -> None:
@@ -243,7 +233,7 @@ def test_no_host_hands_parcels_to_a_stranger(network: GrpcNetwork, folder: Path)
 # Revoked.
 
 
-@claim("revoked", "Revoking shuts one machine out, without touching the others")
+@claim("revoked", "Revoking shuts one machine out")
 def test_a_revoked_certificate_shuts_out_its_owner_alone(tmp_path: Path) -> None:
     folder = tmp_path / "authority"
     make_folder_of_authority(folder, DAY)

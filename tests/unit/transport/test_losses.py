@@ -63,9 +63,9 @@ def handmade(*pieces: bytes) -> Frame:
     ],
 )
 @claim(
-    "broken-message",
-    "A message that breaks a rule ends its sender's link, which is a strike for each of "
-    "its ranks, or is ignored, and ends no other host's link",
+    "callers",
+    "A message that breaks a rule ends its sender's link, or is ignored, and ends no "
+    "other host's link",
 )
 def test_a_host_that_breaks_the_rules_is_lost_and_nobody_else(frame: Frame, says: str) -> None:
     expected = dict.fromkeys(("FEEDBACK", "DISCRIMINATORS"), Most(1 << 20, 1 << 16))
@@ -123,7 +123,6 @@ def test_a_host_that_stands_still_does_not_hold_up_the_server(network: GrpcNetwo
         echo(network, hosts[1], 1)
 
 
-@claim("limit-unsent", "then the peer counts as gone")
 def test_what_waits_for_a_peer_that_takes_nothing_in_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -138,7 +137,6 @@ def test_what_waits_for_a_peer_that_takes_nothing_in_is_bounded(
     assert len(list(coming)) == 1
 
 
-@claim("limit-unsent", "then the peer counts as gone")
 def test_a_host_that_takes_nothing_in_is_lost(
     network: GrpcNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,11 +150,7 @@ def test_a_host_that_takes_nothing_in_is_lost(
     assert event.peer == 4
 
 
-@claim("limit-memory", "then it reads no further")
-@claim(
-    "host-fills-memory",
-    "Messages from one host take at most some 70 MiB of the server's memory",
-)
+@claim("callers", "Messages from one host take at most some 70 MiB of the server's memory")
 def test_a_host_cannot_fill_the_servers_memory(
     network: GrpcNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,12 +44,7 @@ def fetched(place: str, order: Order) -> list[Piece]:
 
 @pytest.mark.parametrize("relay", [False, True])
 @pytest.mark.parametrize("ticket", ["", "Ü\0", "0" * 32])
-@claim(
-    "ticket",
-    "for each discriminator the ticket that the server has drawn for its giver and its "
-    "taker, and told to those two alone",
-)
-@claim("fetch", "A host can fetch only the discriminators that the server has it take in a swap.")
+@claim("ticket", "who shows a certificate and the server's ticket for this discriminator")
 def test_a_host_without_the_ticket_gets_nothing_and_removes_nothing(
     relay: bool, ticket: str
 ) -> None:
@@ -98,19 +93,12 @@ SOCKET, NEAR, FAR, FAR_6 = "unix:", "ipv4:127.0.0.1:4", "ipv4:10.0.0.7:4", "ipv6
         ("9" * 400, FAR, False),
     ],
 )
-@claim("no-other-place", "Loopback, link-local and multicast addresses are not even tried.")
 def test_only_an_address_that_means_one_machine_may_be_tried(
     place: str, peer: str, tries: bool
 ) -> None:
     assert may_be_tried(place, peer) is tries
 
 
-@claim(
-    "no-other-place",
-    "A host cannot send others where it likes. Where it says that it listens must be an "
-    "address and a port.",
-)
-@claim("no-other-place", "If no host is there, the server relays.")
 def test_other_hosts_are_sent_only_where_the_server_found_a_host(
     network: GrpcNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,10 +115,6 @@ def test_other_hosts_are_sent_only_where_the_server_found_a_host(
         assert server._place_of({"listens": "unix:/somewhere"}, FAR) == RELAY
 
 
-@claim(
-    "no-other-place",
-    "another one it tries first, and asks for the certificate of a host of the run.",
-)
 def test_the_server_tries_whether_a_host_of_the_run_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -221,7 +205,7 @@ def test_an_address_that_leads_nowhere(network: GrpcNetwork) -> None:
         assert isinstance(taker.exchange(4, {}, [9], {9: address}, TAKES)[9], Lost)
 
 
-@claim("host-fills-memory", "and where the server relays three times the state of its workers.")
+@claim("callers", "where the server relays three times the state of its workers")
 def test_a_host_cannot_fill_the_servers_memory_with_parcels() -> None:
     network = GrpcNetwork(relay=True)
     host = joined(network, 1)[1]

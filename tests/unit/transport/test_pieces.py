@@ -118,11 +118,6 @@ def taken_bytes(pieces: Iterator[Piece], accepts: dict[str, Most]) -> int:
         (Piece(kind="SWAP", size=1 << 33), {"SWAP": Most(1 << 33, 1 << 33)}),  # and nothing comes
     ],
 )
-@claim(
-    "limit-size",
-    "by kind, from the models, the batch size and the number of ranks, checked before "
-    "memory is taken",
-)
 def test_an_announced_message_takes_no_memory_before_it_comes(
     first: Piece, accepts: dict[str, Most]
 ) -> None:
@@ -148,10 +143,6 @@ def test_who_tells_once_a_second_is_heard_for_ever_and_after_any_stall() -> None
     assert all(rates.allows("SPANS") for _ in range(500))
 
 
-@claim(
-    "limit-spans",
-    "1 MiB a message, 600 messages at once and 2 a second after that; then the link ends",
-)
 def test_who_tells_all_the_time_is_not() -> None:
     accepts = {"SPANS": Most(1, 1, a_second=2.0), "FEEDBACK": Most(1, 1)}
     rates = Allowance(accepts, Counter(), Clock())
@@ -171,7 +162,6 @@ def test_an_answer_comes_as_often_as_its_question() -> None:
     assert heard.allows("UPDATE")
 
 
-@claim("limit-spans", "then the link ends")
 def test_a_flood_of_spans_ends_the_link_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "MOST_IN_A_ROW", 5)
     accepts = {**ACCEPTS, Kind.SPANS: Most(1 << 20, 1 << 20, a_second=0.001)}
@@ -197,9 +187,9 @@ NASTY: dict[str, Message] = {
 
 @pytest.mark.parametrize("name", NASTY)
 @claim(
-    "host-fills-memory",
+    "callers",
     "Messages from one host take at most some 70 MiB of the server's memory, one message "
-    "of the largest size that is expected of it, with 80 times its JSON",
+    "of the largest size with 80 times its JSON",
 )
 def test_a_message_takes_no_more_memory_than_is_counted_for_it(name: str) -> None:
     frame = encode(NASTY[name])
@@ -246,11 +236,6 @@ def test_json_that_waits_counts_as_what_it_takes_in_memory(
     assert there_is_room.wait(LONG)
 
 
-@claim(
-    "limit-memory",
-    "If all together have more than 256 MiB beside one message of each host, the links of"
-    " the one with the most end",
-)
 def test_the_owner_that_fills_most_memory_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = encode(NASTY["lists"])
     monkeypatch.setattr(server_end, "_OF_ALL_BYTES", 8 * frame.held_bytes)

@@ -17,7 +17,6 @@ from mdgan.transport.base import Joined, Lost
 from mdgan.transport.frames import PIECE_BYTES, CutOff, Frame, Most, WireError, encode
 from mdgan.transport.grpc_host import GrpcHostTransport
 from mdgan.transport.plain_socket import Door, PlainSocket, knock
-from tests.claims.registry import claim
 from tests.unit.transport.networks import (
     ACCEPTS,
     LONG,
@@ -67,11 +66,6 @@ def test_a_host_that_breaks_the_rules_is_lost_and_nobody_else(lie: bytes, says: 
 
 
 @pytest.mark.parametrize("came", [b"", b"FEED", said(b"FEEDBACK", 100, bytes(50))])
-@claim(
-    "strikes",
-    "Bytes that are no message at all look like a connection that was cut: the link ends,"
-    " and it is no strike.",
-)
 def test_a_connection_that_breaks_is_no_lie(network: GrpcNetwork, came: bytes) -> None:
     connection = connection_of(joined(network, 1)[1])
     connection.sendall(came)

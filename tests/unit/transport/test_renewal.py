@@ -84,11 +84,7 @@ def test_a_link_ends_when_its_certificate_expires_and_a_renewed_one_comes_in(
     network.close()
 
 
-@claim(
-    "link-ends",
-    "Files are read again for each new link, the server's and the standbys' too, and "
-    "nothing need be started anew.",
-)
+@claim("link-ends", "Put the new file in the place of the old one in time.")
 def test_a_server_shows_its_renewed_certificate_and_keeps_its_links(folder: Path) -> None:
     own = folder / "own.cred"
     shutil.copy(folder / "server.cred", own)

@@ -82,7 +82,7 @@ def test_random_bytes_end_their_connection_and_disturb_no_host(is_tls: bool) -> 
 
 
 @MOSTLY_TLS
-@claim("limit-handshake", "a connection that does not end its TLS handshake")
+@claim("flood", "for 5 s each")
 def test_who_says_nothing_is_turned_away(is_tls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdgan.transport.streams._HANDSHAKE_MS", 300)
     monkeypatch.setattr("mdgan.transport.front._FIRST_WORDS_SECONDS", 1)
@@ -218,7 +218,6 @@ def test_nobody_says_for_what_it_comes_but_by_the_way_it_comes(
     assert isinstance(network.server.receive(LONG), Lost)
 
 
-@claim("limit-question", "time until a call says what it wants")
 def test_a_stranger_that_says_no_hello_is_not_waited_for(
     network: GrpcNetwork, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,7 +228,6 @@ def test_a_stranger_that_says_no_hello_is_not_waited_for(
 
 
 @pytest.mark.parametrize("fields", ["", "{", "[]", "7", "[" * 50_000, "9" * 5000, '{"host": 1}'])
-@claim("limit-question", "a question has at most 4 KiB, and nothing of it is kept")
 def test_what_a_stranger_says_as_it_asks_is_not_read_and_is_short(
     network: GrpcNetwork, stranger: Stranger, fields: str
 ) -> None:
@@ -250,7 +248,6 @@ def test_an_error_of_who_decides_is_a_refusal_and_told_in_one_printable_line() -
     network.close()
 
 
-@claim("limit-calls", "further ones are refused")
 def test_more_calls_than_there_may_be_are_refused_and_hosts_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

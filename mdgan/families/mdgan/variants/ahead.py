@@ -3,6 +3,8 @@
 from collections import deque
 from typing import Any
 
+from typing_extensions import override
+
 from mdgan.engine.parts import Advance
 from mdgan.engine.server.engine import Engine
 from mdgan.families.mdgan.algorithm import GeneratorLearner, Graph, Sent, ask, finish
@@ -20,8 +22,8 @@ class GeneratorAhead(GeneratorLearner):
         super().__init__(*model_and_optimizer, **more)
         self._graphs: deque[Graph] = deque()
 
+    @override
     def generate(self, num_batches: int) -> Samples:
-        """See `GeneratorLearner`; keeps the graphs of earlier batches, too."""
         named = self.model.named_parameters()
         weights = {n: p.detach().clone().requires_grad_() for n, p in named if p.requires_grad}
         samples = self.draw(num_batches * self._batch_size, weights)
@@ -51,7 +53,6 @@ class Ahead:
         self._next: Sent | None = None
 
     def __call__(self, i: int, server: MDGANServer, engine: Engine) -> Advance | None:
-        """See `server_iteration`."""
         sent = self._next or ask(i, server, server.judges(server.await_hosts(i, engine)), engine)
         self._next = self._ask_ahead(i + 1, server, engine)
         engine.at(i)

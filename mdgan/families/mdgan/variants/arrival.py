@@ -47,7 +47,6 @@ class ByArrival:
         self._left_out: Collection[int] = ()  # whose answers do not count in the next iteration
 
     def __call__(self, i: int, server: MDGANServer, engine: Engine) -> Advance | None:
-        """See `server_iteration`."""
         used: list[_Used] = []
         if not engine.peers.busy():
             self._open, self._num_steps = {}, 0

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import torch
+from typing_extensions import override
 
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.host import OneByOne, WorkerAnswers
@@ -17,8 +18,8 @@ class LearningLater(OneByOne):
 
     _put_off: Mapping[int, Samples] = {}
 
+    @override
     def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
-        """See `OneByOne`; J_disc is that of D as it is, on the batch that it judges."""
         answers = WorkerAnswers({}, {}, {})
         self._put_off = {rank: self.fake(generated, own) for rank, own in assignment.items()}
         for rank, (judge, _) in assignment.items():

@@ -24,14 +24,7 @@ from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.errors import BadInput
-from mdgan.families.moments.contract import (
-    SUM,
-    Lesson,
-    NoisySums,
-    Pieces,
-    Statistic,
-    descend,
-)
+from mdgan.families.moments.contract import SUM, Lesson, NoisySums, Pieces, Statistic, descend
 from mdgan.families.moments.pairs.bins import BINS, Bins, columns_of
 from mdgan.families.moments.pairs.generator import NOISE_SIZE, PairsGenerator
 from mdgan.gan.exact_sum import FixedPoint

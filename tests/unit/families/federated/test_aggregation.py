@@ -29,7 +29,6 @@ from mdgan.gan.exact_sum import PartialSum, average, weighted_sum
 from mdgan.gan.model_vector import BLOCK, ModelVector
 from mdgan.gan.randomness import generator_for
 from mdgan.messages import Message
-from tests.claims.registry import claim
 from tests.unit.families.federated.rounds import (
     E,
     RoundStage,
@@ -211,7 +210,6 @@ def test_weights_that_differ_a_little_will_do() -> None:
         (even(w99=9.0), 3, "to workers that no host of the sum has"),
     ],
 )
-@claim("what-is-answered", "No worker may have half of the weight or more")
 def test_a_sum_of_one_workers_answer_is_refused(
     weights: dict[int, float], least: int, why: str
 ) -> None:

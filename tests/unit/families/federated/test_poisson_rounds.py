@@ -45,7 +45,7 @@ def make(blocks: int = 2, **given: Any) -> PoissonRounds:
 # ----- who takes part
 
 
-@claim("client-drawn", "the server draws each client by itself with probability q")
+@claim("client", "the server draws clients with probability --participation")
 def test_each_client_takes_part_as_often_as_it_should_and_by_itself() -> None:
     made, counts = make(participation=0.3), {n: [7] for n in range(1, 41)}
     seen = torch.zeros(500, 40)
@@ -91,7 +91,7 @@ def vectors(count: int) -> dict[int, Tensor]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
-@claim("client-noise", "and divides by qN")
+@claim("client", "the server adds noise to the sum")
 def test_updates_are_added_up_and_divided_by_the_expected_number(count: int) -> None:
     made, sent, changed = make(participation=0.4), torch.ones(3, BLOCK), vectors(count)
     assert made.weight == 1 / (0.4 * 10)
@@ -132,7 +132,7 @@ def test_noise_has_the_deviation_that_is_stated() -> None:
     assert abs(float((drawn[0] * drawn[1]).mean())) < 5 / sqrt(drawn[0].numel())
 
 
-@claim("client-noise", "the server adds these updates up, adds noise as above, once")
+@claim("client", "the server adds noise to the sum")
 def test_noise_comes_on_top_of_the_sum_once_and_is_another_for_each_sum() -> None:
     made, without = make(2, **NOISE), make(2, **{**NOISE, "dp_noise": 0.0})
     sent, noises = torch.ones(3, BLOCK), []
@@ -199,7 +199,6 @@ def some(value: float) -> Tensor:
     return vector
 
 
-@claim("client-lost", "lost and late clients add nothing, and the divisor stays.")
 def test_a_client_that_is_lost_adds_nothing_and_the_rest_weighs_the_same(
     rounds: MakeRounds,
 ) -> None:
@@ -228,7 +227,6 @@ def test_nobody_is_drawn_and_the_round_counts(rounds: MakeRounds) -> None:
     assert not same_bits(made.vector(), make_models().vector.read()), "there was noise"
 
 
-@claim("client-lost", "Whether the server uses an update does not depend on other updates")
 def test_an_update_that_is_too_long_is_refused_whatever_the_others_are(rounds: MakeRounds) -> None:
     placed = rounds(kind=PlacingStage, num_workers=2, clients=4, iterations=E, **BARE, dp_clip=0.1)
     assert placed.form.most_norm == 0.1
@@ -258,7 +256,7 @@ def exact_square(vector: Tensor) -> Fraction:
 
 
 @given(values, bounds)
-@claim("client-cut", "cut to the norm C.")
+@claim("client", "clients cut their updates to --dp-clip")
 @claim(
     "client",
     "With --dp-unit client the models would be at most e^ε times as likely or unlikely if any "

@@ -76,7 +76,7 @@ def test_cut_off_in_a_swap_it_has_a_whole_copied(server: PlayedServer) -> None:
 
 @claim(
     "newcomer-copy",
-    "A newcomer gets a copy of a worker's weights and buffers, without the state of its optimizer",
+    "A newcomer gets a copy of a worker's weights and buffers, without the state of its optimizer.",
 )
 def test_a_copy_tells_nothing_of_what_its_worker_has_just_learnt(server: PlayedServer) -> None:
     worker = make_worker(3)

@@ -239,10 +239,7 @@ def test_a_successor_goes_on_without_those_who_do_not_come(
     assert successor.events("resumed")[0]["workers"].keys() == {"1", "3"}
 
 
-@claim(
-    "standby-keeps-out",
-    "A standby that takes over keeps out the ranks that were shut out by the last checkpoint",
-)
+@claim("ranks-of-hosts", "at a standby, by the last checkpoint")
 def test_a_successor_lets_no_worker_in_that_was_shut_out(stage: MakeStage, tmp_path: Path) -> None:
     settings = {"num_workers": 3, "iterations": 6, "checkpoints": 3, "strikes": 1}
     made = stage(keep=10, **settings)

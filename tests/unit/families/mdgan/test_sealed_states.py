@@ -18,7 +18,7 @@ from tests.unit.families.mdgan.played_server import PlayedServer
 from tests.unit.families.mdgan.stage import Stage, copied, make_worker, same_state
 
 
-@claim("discriminators-sealed", "and give the server none.")
+@claim("traps", "cannot read discriminators")
 def test_a_host_that_masks_its_answers_gives_no_states_away(server: PlayedServer) -> None:
     server.welcome["wants_states"] = True
     server.starts({1: make_worker(1)}, masks=HostMask(HostKeys([1]), FORM))
@@ -63,8 +63,7 @@ def test_a_host_seals_the_copy_that_it_gives(server: PlayedServer) -> None:
 
 @claim(
     "sealed",
-    "Discriminators of swaps, and copies for newcomers, are encrypted between the two hosts with "
-    "keys from the same exchange",
+    "Discriminators of swaps, and copies for newcomers, are encrypted between the two hosts",
 )
 def test_a_newcomer_takes_a_sealed_copy_and_no_altered_one(server: PlayedServer) -> None:
     server.welcome["iteration"] = 7
@@ -86,10 +85,6 @@ def test_a_newcomer_takes_a_sealed_copy_and_no_altered_one(server: PlayedServer)
 
 
 @pytest.mark.parametrize("lacks", [False, True])
-@claim(
-    "states-for-lacking",
-    "A host takes states only for workers that lack one, and  of other hosts alone.",
-)
 def test_a_host_that_masks_takes_no_state_of_the_servers(server: PlayedServer, lacks: bool) -> None:
     server.welcome["iteration"] = 7 if lacks else 0
     worker = make_worker(1)

@@ -14,7 +14,6 @@ from mdgan.families.moments.build import draw_features
 from mdgan.families.moments.message import CONSTANT, Embedding, SampleFeatures
 from mdgan.families.moments.settings import FeatureSettings
 from mdgan.gan.labels import Samples
-from tests.claims.registry import claim
 from tests.marks import examples
 
 
@@ -86,11 +85,6 @@ ODD = st.one_of(
 
 @settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.lists(ODD, min_size=5, max_size=5), min_size=2, max_size=6), st.integers(0, 1))
-@claim(
-    "length-1",
-    "A unit adds a vector of length 1 at most: features are cut to that where they are added "
-    "up, whatever gives them (but for float32's rounding, 2−20, for which the noise pays).",
-)
 def test_one_sample_changes_sums_by_1_at_most_whatever_a_network_gives(
     rows: list[list[float]], doubles: int
 ) -> None:
@@ -106,7 +100,6 @@ def test_one_sample_changes_sums_by_1_at_most_whatever_a_network_gives(
 
 
 @pytest.mark.parametrize("length", [0.5, 3.0, 77.0])
-@claim("length-1", "features are cut to that where they are added up")
 def test_long_vectors_are_cut_and_short_ones_are_not(length: float) -> None:
     features, given_, of = drawn(), samples(50), SampleFeatures.of
     honest = features.sums(weighing_one(given_))

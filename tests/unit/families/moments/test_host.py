@@ -112,7 +112,6 @@ def in_a_sum(
     return mask, parties
 
 
-@claim("unmasked-noise", "Answers that are not masked have all of the noise.")
 def test_answers_that_are_not_masked_have_all_of_the_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +122,10 @@ def test_answers_that_are_not_masked_have_all_of_the_noise(
 @pytest.mark.parametrize(
     ("shared", "sharers"), [(None, 3), ("its own", 3), ("one of all", 1), ("two have one", 2)]
 )
-@claim("shared-noise", "each of M adds noise of variance σ²/M, all workers of its host together")
+@claim(
+    "shared-noise",
+    "Each of M certificates adds noise of variance σ²/M, all workers of its host together",
+)
 def test_workers_of_a_host_add_one_part_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str | None, sharers: int
 ) -> None:
@@ -139,11 +141,6 @@ def test_workers_of_a_host_add_one_part_together(
     assert found[0] == pytest.approx(found[1])
 
 
-@claim(
-    "different-accounts",
-    "Where accounts take different noise, each host adds so much more that the sum has what its "
-    "own account takes.",
-)
 def test_samples_of_earlier_runs_have_the_noise_that_they_are_charged_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +172,10 @@ def test_a_host_that_is_told_nothing_of_others_adds_all_of_the_noise(
     assert sum(noise**2 for noise in found) == pytest.approx(SIGMA**2)
 
 
-@claim("sharers-fixed", "has this machine help with no sum of fewer than N certificates.")
+@claim(
+    "sharers-left",
+    "has a machine help with no sum of fewer; with K = M + c the stated ε holds against c of them.",
+)
 def test_a_host_that_wants_more_sharers_takes_no_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +185,6 @@ def test_a_host_that_wants_more_sharers_takes_no_part(
         noises(of, monkeypatch, question)
 
 
-@claim("all-its-workers", "and takes part with all of its workers or with none.")
 def test_a_host_whose_workers_cannot_all_tell_takes_no_part(tmp_path: Path) -> None:
     """The others count on the noise of each."""
     short = host(HostMask(HostKeys([1, 2]), FORM), tmp_path, {1: Allowance(1), 2: Allowance(0)})

@@ -22,7 +22,6 @@ from mdgan.gan.randomness import RandomState, generator_for
 from mdgan.samples.table.kind import TableKind
 from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import CategoryColumn, NumberColumn, Schema
-from tests.claims.registry import claim
 from tests.fake_cuda import fake_cuda
 from tests.marks import examples
 from tests.unit.families.moments.pair_tables import OUTCOMES, learnt, plain_pairs
@@ -139,11 +138,6 @@ def test_a_step_and_rows_on_a_gpu_are_those_on_the_cpu(tmp_path: Path) -> None:
     assert torch.equal(found, rows)
 
 
-@claim(
-    "pairs-length",
-    "a row is 1 in d(d + 1)/2 numbers, for d columns beside the target, and noise is in units of "
-    "the root of that.",
-)
 @settings(max_examples=examples(25), deadline=None)
 @given(tables(), st.sampled_from([2, 5, 32]), st.sampled_from([0.0, 2.0, 50.0]), st.data())
 def test_no_sample_and_no_unit_adds_more_than_its_length(

@@ -67,11 +67,7 @@ def told(shard: Shard, features: SampleFeatures, secret: int, part: float) -> Te
     return found
 
 
-@claim(
-    "known-exactly",
-    "So that is the Gaussian mechanism, once and with every unit in it: for units without a past "
-    "its ε is known exactly",
-)
+@claim("known-exactly", "For samples that never spent before, ε is known exactly.")
 def test_the_noise_is_sigma_and_pays_for_rounding(shard: Shard, features: SampleFeatures) -> None:
     exact = SumTeller(shard, features, None, 1).tell()
     noisy = told(shard, features, 1, 1)
@@ -92,7 +88,6 @@ def test_parts_of_the_noise_add_up_to_that_of_one_worker(
     assert float(noise.std()) == pytest.approx(SIGMA * SENSITIVITY, rel=5 / sqrt(2 * noise.numel()))
 
 
-@claim("shared-noise", "rounded to a lattice on which masks lie, too.")
 def test_a_part_of_the_noise_stays_on_the_lattice(shard: Shard, features: SampleFeatures) -> None:
     """Rounded once more, it would be no sum of rounded normal numbers."""
     part = told(shard, features, 1, 1 / sqrt(10))
