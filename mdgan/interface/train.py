@@ -60,7 +60,7 @@ def train(
         config, paper_scale: a file of settings as for `--config`; what is given here wins.
         callbacks: functions that are told how far the run is, see `mdgan.Reached`. True stops it.
         scores: by name, functions from samples [n, *shape] to a number, called whenever training
-            scores. `Run.scores` has what they return.
+            scores. `Run.own_scores` has what they return.
         settings: any setting of `mdgan train --help`, under its flag's name with _ for -.
 
     Raises:

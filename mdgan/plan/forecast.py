@@ -34,6 +34,7 @@ from mdgan.spelling import flag
 _log = logging.getLogger(__name__)
 
 _MOST_RANGES = 8
+_HOST_HERE = {True: "host here", False: "like here"}  # whether all hosts share this machine
 
 Lines = tuple[str, str, str]  # a name, a value, and what stands beside it
 Section = tuple[str, Sequence[Lines]]  # a heading and what stands below it
@@ -76,9 +77,7 @@ def foretell(
     if settings.num_placed is not None:  # ranks are hosts of clients
         if machines:
             settings = settings.but(world_size=1 + sum(each.count for each in machines))
-        machines = machines or [
-            Machines(settings.num_workers, f"{'host' if shared else 'like'} here")
-        ]
+        machines = machines or [Machines(settings.num_workers, _HOST_HERE[shared])]
     counts = _class_counts(settings, dataset, shard_size)
     planning = builder.planning(settings, models, counts)
     if planning.in_groups or planning.by_arrival:
