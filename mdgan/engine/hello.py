@@ -67,9 +67,7 @@ class HostHello(msgspec.Struct, frozen=True):
     address: str = ""  # set by the transport: where the connection comes from; "" on this machine
     # Set by the transport: the certificate's serial number, by which it may be revoked.
     serial: str = ""
-    ranks: list[
-        int
-    ] = []  # set by the transport: those that the certificate names; if any, no others
+    ranks: list[int] = []  # set by the transport: those that the certificate names; then only these
 
     @property
     def owner(self) -> Owner:
@@ -95,12 +93,8 @@ def make_hello(
         "purpose": "join",
         "host": host,
         "workers": list(class_counts),
-        "num_samples": {
-            str(worker): sum(counts_of_worker) for worker, counts_of_worker in class_counts.items()
-        },
-        "class_counts": {
-            str(worker): list(counts_of_worker) for worker, counts_of_worker in counts.items()
-        },
+        "num_samples": {str(worker): sum(of_class) for worker, of_class in class_counts.items()},
+        "class_counts": {str(worker): list(of_class) for worker, of_class in counts.items()},
         "identity": dict(identity),
         "generation": 0,
         "key": secrets.token_hex(16),

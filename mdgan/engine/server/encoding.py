@@ -31,16 +31,13 @@ class ServerEncoding:
     _learnt: Tensor | None = field(default=None, init=False)
 
     def learn_from(self, engine: Engine, path: ServerPath | None) -> Message | None:
-        """Learns the counts of the workers that begin, and sends them to all hosts.
+        """Learns the counts of the first workers and sends them to all hosts; BadInput without any.
 
         Args:
             path: the way of answers that may be masked.
 
         Returns:
             The message for the scorer's process; None if this kind of sample needs no counts.
-
-        Raises:
-            BadInput: no host has sent its counts.
         """
         if not self.kind.num_counts:
             return None

@@ -37,7 +37,7 @@ class Server:
     ) -> None:
         """Prepares to continue from a checkpoint whose state has been loaded.
 
-        A server that replaces a dead one (`replaces_another`) does not wait for workers long.
+        A server that replaces a dead one (`replaces_another`) gives workers less time to join.
         """
         ended = manifest.iteration == manifest.settings.get("iterations")
         self.part.go_on(manifest.progress, changed, ended=ended)
@@ -85,34 +85,30 @@ class Server:
         begin = told_at = time.monotonic()
         logged = set[int]()
         while absent := self.peers.absent():
-            seconds_left = 0.0 if self.engine.all_failed else begin + patience - time.monotonic()
+            remaining = 0.0 if self.engine.all_failed else begin + patience - time.monotonic()
             ranks = ",".join(map(str, absent))
-            if (
-                seconds_left <= 0
-                and self._goes_on
-                and (self._replaces_another or self.peers.taking_part())
-            ):
+            may_begin = self._goes_on and (self._replaces_another or self.peers.taking_part())
+            if remaining <= 0 and may_begin:
                 self.observer.note(
                     f"going on without rank(s) {ranks}, which did not come within {patience:g} s; "
                     "their discriminators are left out, and who comes later gets a copy"
                 )
                 return
-            if seconds_left <= 0:
+            if remaining <= 0:
                 raise BadInput(
                     f"rank(s) {ranks} did not join within {limits.connect:g} s",
                     way_out=f"start them with {flag('ranks', ranks)} or mdgan join, "
                     f"or wait longer with {key('connect_timeout', 'SECONDS')}",
                 )
-            self.engine.take_in(self.peers.transport.receive(min(seconds_left, _SETTLE_SECONDS)))
+            self.engine.take_in(self.peers.transport.receive(min(remaining, _SETTLE_SECONDS)))
             waited = time.monotonic() - told_at
             newcomers = set(workers_of(self.peers.taking_part())) - logged
             if self.peers.absent() and waited >= (_SETTLE_SECONDS if newcomers else _TELL_SECONDS):
                 waits = f"waiting for rank(s) {','.join(map(str, self.peers.absent()))}"
                 joined = ",".join(map(str, sorted(newcomers)))
-                held = sum(
-                    holding["samples"] for holding in self.peers.holdings(newcomers).values()
-                )
-                line = f"rank(s) {joined} joined ({held:,} samples); {waits}"
+                holdings = self.peers.holdings(newcomers).values()
+                num_samples = sum(holding["samples"] for holding in holdings)
+                line = f"rank(s) {joined} joined ({num_samples:,} samples); {waits}"
                 self.observer.note(line if newcomers else f"{waits} to join")
                 told_at = time.monotonic()
                 logged |= newcomers
