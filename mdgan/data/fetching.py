@@ -23,7 +23,7 @@ from mdgan.settings.climber import HillClimber
 from mdgan.settings.machine import num_cores
 
 WINDOW = 8
-"""Latency is an average over so many batches; the tuner judges each of its steps after as many."""
+"""The number of batches over which latency is averaged, and that each step of the tuner lasts."""
 THRESHOLD = 0.05
 """The share of the time from one batch to the next that training may wait for data."""
 PATIENCE = 32  # batches without congestion after which the tuner takes a step back

@@ -46,7 +46,7 @@ class PictureFolder(ImageFilesPartitioner):
             The n paths; labels, int64 [n], from 0 to the number of classes in this folder.
 
         Raises:
-            BadInput: there is no such folder, or no picture in it, or most files cannot be read.
+            BadInput: the folder is missing, has no picture, or most of its files cannot be read.
         """
         where = flag("data_dir", data_dir)
         if not data_dir.is_dir():

@@ -134,8 +134,8 @@ class Readable(Partitioner):
 def readable(source: Partitioner, data_dir: Path, *, strict: bool) -> Partitioner:
     """Returns a data set without the samples that cannot be read, and names those in the log.
 
-    It reads every sample once, pictures by threads, unless all are in memory. If that takes long,
-    it keeps the findings in the user's cache folder; they hold until a file changes.
+    It reads every sample once, pictures by threads, unless all are in memory. It keeps the findings
+    on many pictures in the user's cache folder, and uses them until a file changes.
     """
     if isinstance(source, InMemoryPartitioner):
         return source

@@ -212,7 +212,7 @@ def _tables(kind: TableKind, settings: DataSettings) -> Callable[[Path], TablePa
 
 
 def _some_of_each(rows: Rows, most: int) -> "np.typing.NDArray[np.int64]":
-    """Chooses at most so many rows of each person by their values; their places, int64 [m]."""
+    """Chooses at most this many rows of each person by their values; their places, int64 [m]."""
     assert rows.persons is not None, "the schema names persons"
     digests = [hashlib.sha256(row.tobytes()).digest() for row in rows.values]
     of_person: dict[str, list[int]] = {}

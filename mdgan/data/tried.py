@@ -56,7 +56,7 @@ def used_bits(folders: Iterable[TriedSamples]) -> tuple[int | None, str]:
     """How many bits the pictures of 16 bits in some folders use, and a sentence about it.
 
     Returns:
-        None for the bits if a picture uses all of them, or if there are no such pictures.
+        None for the bits if a picture uses all of them, or if no picture has 16 bits.
     """
     deep = [tried.traits[MOST_OF_16_BITS] for tried in folders if MOST_OF_16_BITS in tried.traits]
     most, count = max((trait.most for trait in deep), default=0), sum(trait.count for trait in deep)

@@ -35,7 +35,7 @@ class AnswerForm:
     # The largest norm of any honest answer, if it is known. Then screening compares each answer
     # with this norm alone, not with what is usual.
     most_norm: float | None = None
-    # An answer longer than so many times the usual norm is cut to that; 0 for no limit.
+    # An answer longer than this many times the usual norm is cut to that; 0 for no limit.
     most_usual: float = 0.0
 
 

@@ -67,7 +67,7 @@ class HostHello(msgspec.Struct, frozen=True):
     address: str = ""  # set by the transport: where the connection comes from; "" on this machine
     # Set by the transport: the certificate's serial number, by which it may be revoked.
     serial: str = ""
-    ranks: list[int] = []  # set by the transport: those that the certificate names; then only these
+    ranks: list[int] = []  # set by the transport: the certificate's; the host may have no others
 
     @property
     def owner(self) -> Owner:

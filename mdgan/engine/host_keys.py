@@ -85,7 +85,7 @@ def check_key(signed: SignedKey, run: bytes, trusts: Identity | None) -> str:
     key = bytes.fromhex(signed.key)
     if int.from_bytes(key, "little") >= _PRIME:
         raise ValueError("it is written otherwise than hosts write it")
-    # With a key of low order anybody could compute the secret: the exchange refuses it.
+    # With a key of low order any machine could compute the secret: the exchange refuses it.
     X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(key))
     if trusts is None:
         return ""
@@ -125,7 +125,7 @@ class HostKeys:
             signed = SignedKey(signed.workers, signed.key, chain, signature=signature)
             fingerprint = permit.fingerprint if permit.role is not None else ""
         self.refused: set[int] = set()
-        self._known = {self.host: signed}
+        self._signed_keys = {self.host: signed}
         self._fingerprints = {self.host: fingerprint}
         self._pairs: dict[int, bytes] = {}
         as_json: dict[str, Any] = msgspec.to_builtins(signed)
@@ -145,7 +145,7 @@ class HostKeys:
             host = signed.workers[0]
             if host == self.host:
                 raise NotMasked("it sends a key in this host's name")
-            self._known.pop(host, None)
+            self._signed_keys.pop(host, None)
             self._pairs.pop(host, None)
             try:
                 self._fingerprints[host] = check_key(signed, self._run, self._own_identity())
@@ -153,7 +153,7 @@ class HostKeys:
                 _log.warning("the key that the server tells of host %d is refused: %s", host, error)
                 self.refused.add(host)
                 continue
-            self._known[host] = signed
+            self._signed_keys[host] = signed
             self.refused.discard(host)
 
     def _own_identity(self) -> Identity | None:
@@ -161,11 +161,11 @@ class HostKeys:
 
     def knows(self, host: int) -> bool:
         """Whether this host has accepted a key of another host, or made its own."""
-        return host in self._known
+        return host in self._signed_keys
 
     def signed(self, hosts: Iterable[int]) -> dict[int, SignedKey]:
         """The signed keys of some hosts, without hosts whose keys are not known."""
-        return {host: self._known[host] for host in hosts if host in self._known}
+        return {host: self._signed_keys[host] for host in hosts if host in self._signed_keys}
 
     def num_sharers(self, keys: Iterable[SignedKey]) -> int:
         """As the function `num_sharers`, for hosts of this host's run."""
@@ -178,10 +178,10 @@ class HostKeys:
             NotMasked: the server has not sent one of them, or two belong to the same host.
         """
         hosts = list(hosts)
-        if unknown := [host for host in hosts if host not in self._known]:
+        if unknown := [host for host in hosts if host not in self._signed_keys]:
             raise NotMasked(f"it has told no key of host {unknown[0]}")
-        keys = [self._known[host].key for host in hosts]
-        owners = [self._fingerprints[host] or self._known[host].key for host in hosts]
+        keys = [self._signed_keys[host].key for host in hosts]
+        owners = [self._fingerprints[host] or self._signed_keys[host].key for host in hosts]
         if len(set(owners)) < len(hosts) or len(set(keys)) < len(hosts):
             raise NotMasked("it names a host twice, or two with the same key or certificate")
         return keys

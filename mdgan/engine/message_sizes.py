@@ -98,7 +98,7 @@ def names_bytes(*networks: Network) -> int:
 
 
 def from_host(sizes: MessageSizes, num_workers: int) -> dict[str, Most]:
-    """The limits of messages that the server accepts from a host with so many workers."""
+    """The limits of messages that the server accepts from a host with this many workers."""
     small, json_of_kinds = small_bytes(num_workers), sizes.json_bytes(num_workers)
     limits: dict[str, int] = {
         **sizes.from_host(num_workers),
@@ -124,13 +124,13 @@ def from_host(sizes: MessageSizes, num_workers: int) -> dict[str, Most]:
 
 
 def hello_bytes(identity: Mapping[str, Any], num_classes: int | None, num_ranks: int) -> int:
-    """The most bytes of the hello of a host with so many ranks."""
+    """The most bytes of the hello of a host with this many ranks."""
     counts = _OF_A_CLASS_BYTES * max(num_classes or 0, MOST_CLASSES)
     return _HELLO_BYTES + len(json.dumps(identity)) + num_ranks * (_OF_A_RANK_BYTES + counts)
 
 
 def from_server(sizes: MessageSizes, count: int) -> dict[str, Most]:
-    """The limits of messages that a host with so many workers accepts from the server."""
+    """The limits of messages that a host with this many workers accepts from the server."""
     limits: dict[str, int] = {
         **sizes.from_server(count),
         Kind.EXTRACTOR: _EXTRACTOR_BYTES,

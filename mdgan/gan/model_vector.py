@@ -59,7 +59,7 @@ class ModelVector(TensorVector):
     """The parameters and buffers of some models: weights, then floating-point buffers, then others.
 
     Attributes:
-        num_weight_blocks: so many blocks at the beginning hold weights; the others hold buffers.
+        num_weight_blocks: this many blocks at the beginning hold weights; the others hold buffers.
     """
 
     def __init__(self, *models: nn.Module) -> None:

@@ -140,7 +140,7 @@ class OptimizerForm:
         return cls(name, tuple((key, values[key]) for key in _KEYS if key in values))
 
     def policy(self, num_iterations: int) -> Policy:
-        """The policy of a network in a run of so many iterations."""
+        """The policy of a network in a run of this many iterations."""
         values: dict[str, Any] = {"beta2": _DEFAULTS["beta2"], **dict(self.values)}
         schedule = RateSchedule(
             values.get("schedule", SCHEDULES[0]), values.get("warmup", 0), num_iterations

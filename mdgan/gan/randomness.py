@@ -26,7 +26,7 @@ def generator_for(seed: int, *stream: str | int) -> torch.Generator:
 
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> None:
-    """Sets a generator's state; RuntimeError, and no change, if the tensor is no such state."""
+    """Sets a generator's state; RuntimeError, and no change, if the tensor is malformed."""
     generator.set_state(_checked(state, generator.device))
 
 

@@ -17,7 +17,7 @@ from mdgan.models.blocks import NUM_KERNELS, MinibatchDiscrimination, growth_of
 
 NOISE_SIZE = 100
 _MOST = 8
-_TIMES_WIDTH = 6  # G's last map has so many times the channels of D's first layer
+_TIMES_WIDTH = 6  # G's last map has this many times the channels of D's first layer
 _NUM_CONVOLUTIONS, _MOST_HALVINGS = 6, 3
 _SLOPE = 0.2
 _DROPPED = 0.5

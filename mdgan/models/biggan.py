@@ -15,7 +15,7 @@ from mdgan.gan.build import Parts
 from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
 from mdgan.models.blocks import ConditionalBatchNorm, SelfAttention, UpBlock, down_blocks, growth_of
 
-_CHUNK = 20  # so many numbers of z go to the first layer, and as many to each block
+_CHUNK = 20  # this many numbers of z go to the first layer, and as many to each block
 _CLASS_NUMBERS = 128  # the length of a class's embedding, which all blocks of G share
 _ATTENTION_SIDE = 64
 """The side of the maps with self-attention; half of the picture's side if that is smaller."""

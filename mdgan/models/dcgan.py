@@ -25,7 +25,7 @@ SUITED = {
 
 `docs/quality.md` measures them. `--architecture dcgan` has the paper's settings instead.
 """
-_MOST = 8  # no layer has more channels than so many times the width
+_MOST = 8  # no layer has more channels than this many times the width
 _SLOPE = 0.2
 _SIDE, _SIZES, _GROUPS = 4, 4, 8
 """For volumes: the side of G's first map, dimensions of a sample, and groups of channels in D."""

@@ -18,7 +18,7 @@ from mdgan.models.blocks import UpBlock, down_blocks, growth_of
 
 Z_DIM = 128
 _FEW_DOUBLINGS = 3
-_MOST = 16  # no layer has more channels than so many times the width
+_MOST = 16  # no layer has more channels than this many times the width
 
 
 def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:

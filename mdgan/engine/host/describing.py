@@ -1,6 +1,6 @@
 """Computes a host's statistics of real data: sums over features, in pieces; no sample leaves.
 
-The server may belong to somebody else than the data, and it sends the network that makes features.
+The server may belong to another owner than the data, and it sends the network that makes features.
 So a host sends sums only if they hide each sample among others, and for few networks. If it sends
 none, it tells the server why in words that name no file; the host's own log has the whole reason.
 """

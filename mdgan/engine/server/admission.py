@@ -117,7 +117,7 @@ class Admission:
         with self._lock:
             self._note_named(certificate, named)
             ranks_before = [rank for rank in sorted(self.owners) if self.owners[rank].who == who]
-            taken = self._taken() - {rank for rank in named if standing.yields(rank, named)}
+            taken = self._linked_ranks() - {rank for rank in named if standing.yields(rank, named)}
             owned_or_named = {*self.owners, *standing.named}
             taken |= {rank for rank in owned_or_named if standing.why_anothers(rank, caller, named)}
             taken |= {rank for rank in ranks_before if standing.why_out(caller, rank)}
@@ -151,7 +151,7 @@ class Admission:
             self._promised[rank] = _Promise(who, now + _PROMISE_SECONDS)
         return rank
 
-    def _taken(self) -> set[int]:
+    def _linked_ranks(self) -> set[int]:
         return {rank for ranks in self._linked.values() for rank in ranks}
 
     def _note_named(self, certificate: str, named: Iterable[int]) -> None:
@@ -184,7 +184,7 @@ class Admission:
                 return Later(f"rank {host} did not answer; it may come back in {ceil(seconds)} s")
             self._linked[host] = self._carried[host] = hello.workers
             most_kept = max(1, len(self.expected))
-            self.standing.take(hello.owner, hello.workers, self._taken(), most=most_kept)
+            self.standing.take(hello.owner, hello.workers, self._linked_ranks(), most=most_kept)
             self.shut_out -= {n for n in hello.workers if not self.standing.is_out(n)}
             claimed = [n for n in hello.workers if n in self._promised]
             self._promised.update(dict.fromkeys(claimed, _OVER))
@@ -224,7 +224,7 @@ class Admission:
         why_out = {n: why for n in hello.workers if (why := standing.why_out(owner, n))}
         is_the_same = owner.has_key_of(self.owners.get(host))
         returns = is_the_same and self._linked.get(host) == hello.workers
-        taken = self._taken()
+        taken = self._linked_ranks()
         named = taken.intersection(hello.workers, hello.ranks)
         yielding = {n for n in named if standing.yields(n, hello.ranks)}
         # A run that has begun takes new ranks. It may have begun under this server, or under an

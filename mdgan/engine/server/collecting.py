@@ -25,7 +25,7 @@ from mdgan.transport.base import Received
 
 _REMEMBERED = 200
 _ENOUGH_TO_KNOW = 20
-_NOT_USUAL = 20  # a host that takes so many times the median is taken for one that never answers
+_NOT_USUAL = 20  # a host that takes this many times the median is taken for one that never answers
 _SWAPS = 2  # a host may wait one swap's time for another host, and needs as long for itself
 
 

@@ -67,7 +67,7 @@ class Engine(Protocol):
         done: the last completed iteration.
         stop_asked: whether the user has asked the server to stop.
         all_failed: whether all hosts have failed by themselves, so that none can come back.
-        answer_seconds: a host that has owed an answer for so long counts as lost.
+        answer_seconds: a host that has owed an answer for this long counts as lost.
     """
 
     peers: Peers

@@ -15,7 +15,7 @@ from mdgan.storage.fence import Fenced
 from mdgan.storage.manifest import Manifest
 
 _TELL_SECONDS = 10.0
-_SETTLE_SECONDS = 1.0  # hosts that join within so long of each other are logged in one line
+_SETTLE_SECONDS = 1.0  # hosts that join within this long of each other are logged in one line
 _SAVE_SECONDS = 30.0
 
 

@@ -13,7 +13,7 @@ from mdgan.messages import Message
 from mdgan.records.values import in_words
 
 _MOST_TIMES, _WITHIN_SECONDS = 5, 600.0
-"""A worker gets at most so many states in so many seconds, counting those that do not fit it."""
+"""A worker gets at most 5 states within 10 minutes, counting states that do not fit it."""
 
 
 class Newcomers:

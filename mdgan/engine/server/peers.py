@@ -164,7 +164,7 @@ class Peers:
         """What hosts with certificates sign as they leave; empty without certificates.
 
         Args:
-            generator: that training came to, once it is over.
+            generator: the trained one, once training is over.
         """
         admission = self.admission
         if admission.trusts is None:

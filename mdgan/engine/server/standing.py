@@ -12,7 +12,7 @@ from mdgan.engine.hello import Owner
 _EVERY = -1  # in place of a rank: strikes that count for all ranks of a certificate
 _OUT = 1 << 20  # the number of strikes of a host that was shut out
 _AWAY_SECONDS = 60.0
-"""A host that did not answer stays away at most so long, then twice as long each further time."""
+"""A host that did not answer stays away at most this long, then twice as long each further time."""
 _FORGIVEN_AFTER = 20  # an absence is forgiven once the host took part 20 times as long as it
 _MOST_REMEMBERED = 4096
 """Most addresses whose strikes are kept; beyond them the oldest is dropped, certificates never."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _NAMES = _DIFFAUGMENT, _ADA = "diffaugment", "ada"
 _ADA_TARGET = 0.6  # of Karras et al. 2020, section 3.2.
 _ADA_SAMPLES = 500_000
-"""After so many real samples of a worker p can have risen from 0 to 1, as in the same section: p
+"""After this many real samples of a worker p can have risen from 0 to 1, as in the same section: p
 must change more slowly than D learns, however many samples the worker holds."""
 _BATCHES_BETWEEN = 4  # real batches between two changes of p, as in the same section
 _GUESSING_AT_0 = ("bce", "hinge")
