@@ -64,9 +64,7 @@ class Admission:
         self.expected = frozenset(workers)
         self.standing = Standing(lambda: self.owners, self.revoked)
         self.shut_out: set[int] = set()  # ranks that the server does not wait for
-        self.to_yield: set[int] = (
-            set()
-        )  # ranks to free for a newcomer's certificate that names them
+        self.to_yield: set[int] = set()  # ranks to free, as a newcomer's certificate names them
         self.has_begun = False
         self._waits_for: Callable[[int], bool] = lambda _rank: False
         self._has_successor = False
