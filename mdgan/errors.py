@@ -1,6 +1,7 @@
 """The ways in which a run ends badly without being a defect, and how trouble is told."""
 
 import errno
+import re
 import threading
 import traceback
 from collections import Counter
@@ -13,6 +14,8 @@ from mdgan.spelling import Mention, spelled, without_controls
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 _OF_DISK = (*_FULL, *_TOO_MANY, errno.EIO, errno.EROFS, errno.ESTALE)
+ITS_MACHINE_SAYS = "the line at its machine says why"
+_FOLDERS = re.compile(r"[^\s'\"(=]*/(?=[^\s/])")
 
 
 class BadInput(ValueError):
@@ -30,12 +33,26 @@ class BadInput(ValueError):
 
     Attributes:
         is_for_python: whether a Python program reads it.
+        for_others: what other machines may read instead; empty if they may read the line.
     """
 
     def __init__(self, what: object, why: object = "", way_out: object = "") -> None:
         super().__init__(what, why, way_out)
         self.what, self.why, self.way_out = what, f"{why}", f"{way_out}"
         self.is_for_python = False
+        self.for_others = ""
+
+    @property
+    def told_elsewhere(self) -> str:
+        """What another machine is told: one short line, in which files have no folders."""
+        told = self.for_others or getattr(self.__cause__, "for_others", "")
+        return printable(told or _FOLDERS.sub("", spelled(self.marked)), 300)
+
+    def keep_here(self) -> "BadInput":
+        """Other machines learn what is refused, not why: the line may show what samples hold."""
+        what = f"--{self.setting.replace('_', '-')}" if self.setting else "its data"
+        self.for_others = self.for_others or f"{what}: {ITS_MACHINE_SAYS}"
+        return self
 
     @property
     def setting(self) -> str:

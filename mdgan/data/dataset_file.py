@@ -39,6 +39,7 @@ from mdgan.storage import budget
 
 REQUIRED = ("Partitioner", "Generator", "Discriminator", "SHAPE", "Z_DIM")
 _OF_MODELS = {"Generator", "Discriminator", "Z_DIM"}
+NO_SUCH_FOLDER = "no such file or folder"
 _MOST_CLASSES = 100_000
 _NUM_CHECKED = 32
 _MOST_IN_8_BITS = 255
@@ -200,11 +201,14 @@ class DatasetFile:
     def _reading(self, data_dir: Path) -> Iterator[None]:
         try:
             yield
-        except BadInput:
+        except BadInput as error:
+            if self.reads_files and not data_dir.exists():
+                error.for_others = f"{data_dir.name}: {NO_SUCH_FOLDER}"
+            error.keep_here()
             raise
         except Exception as error:  # a reader may raise anything; the user gets one line
             why = f"cannot read the data in {data_dir}: {reason_of(error)}"
-            raise BadInput(flag("dataset", self.name), why) from error
+            raise BadInput(flag("dataset", self.name), why).keep_here() from error
 
     def _check_labels(self, name: str, source: Partitioner) -> None:
         labels = source.labels

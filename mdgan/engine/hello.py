@@ -74,6 +74,30 @@ class HostHello(msgspec.Struct, frozen=True):
         """The host that sent this hello."""
         return Owner(self.key, self.certificate, self.address, serial=self.serial)
 
+    def why_another_run(self, identity: Mapping[str, Any]) -> str:
+        """How the host's run differs from the server's `identity`; empty if it does not."""
+        for name, expected in identity.items():
+            actual = self.identity.get(name)
+            if actual == expected:
+                continue
+            shown = f"{actual!s:.99}" if not isinstance(actual, list | dict) else "no value"
+            if name == "version":
+                return (
+                    f"rank {self.workers[0]} runs mdgan {shown}, rank 0 runs mdgan {expected}; "
+                    "install the same version on every machine"
+                )
+            if name == "dataset_sha256":
+                file = f"{identity.get('dataset')}.py"
+                return (
+                    f"rank {self.workers[0]} has another {file} than rank 0; copy rank 0's {file} "
+                    "to this machine (its --datasets-dir, by default datasets)"
+                )
+            return (
+                f"rank {self.workers[0]} has {name} = {shown}, rank 0 has {name} = {expected}; "
+                "start every rank with the same settings"
+            )
+        return ""
+
 
 def make_hello(
     host: int,

@@ -74,6 +74,7 @@ class Lost:
     lied: bool = False
 
 
+DECLINE = "decline"  # the purpose of a call by which a host gives its ranks back
 SLOWED = "slowed"  # for what a host comes into the log that sends more than is read
 
 

@@ -27,7 +27,8 @@ logging.getLogger("grpc").setLevel(logging.CRITICAL + 1)
 
 ASK = "/mdgan.Server/Ask"
 GIVES_BACK = "gives-back"
-"""With this in the metadata of `ASK` a worker that could not join gives back a promised rank."""
+"""With this in the metadata of `ASK` a host that could not join names its ranks, for others."""
+WHY = "why-bin"  # in the same metadata: why it could not
 WATCH = "/mdgan.Server/Watch"
 TAKE_PART = "/mdgan.Server/TakePart"
 CLOCK = "/mdgan.Server/Clock"

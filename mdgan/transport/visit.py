@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from mdgan.credentials.permit import SERVER_NAME
 from mdgan.timeouts import Timeouts
 from mdgan.transport.frames import WireError
 from mdgan.transport.links_pb2 import Nothing, Welcome
-from mdgan.transport.streams import ASK, GIVES_BACK, WATCH, open_channel
+from mdgan.transport.streams import ASK, GIVES_BACK, WATCH, WHY, open_channel
 from mdgan.transport.until import Inbox, Until
 
 
@@ -22,20 +22,23 @@ def ask(
     identity: OwnIdentity | None,
     timeouts: Timeouts,
     until: Until,
-    gives_back: int | None = None,
+    gives_back: Sequence[int] = (),
+    why: str = "",
 ) -> Mapping[str, Any]:
     """Asks for the settings of a run, to take part in it later.
 
     Args:
         place: where the server may be: `unix:` and a path, or address and port.
         identity: what this process shows and whom it trusts; None without TLS.
-        gives_back: a rank of an earlier answer, whose worker could not join.
+        gives_back: ranks that this process cannot take, which it may have been promised.
+        why: it cannot; empty if the server knows.
 
     Raises:
         grpc.RpcError, WireError, TimeoutError: it does not.
         Interrupted: asked to stop.
     """
-    metadata = () if gives_back is None else ((GIVES_BACK, str(gives_back)),)
+    ranks, reason = ",".join(map(str, gives_back)), why.encode()
+    metadata = ((GIVES_BACK, ranks), (WHY, reason)) if gives_back else ()
     with _told(place, identity, timeouts, method=ASK, metadata=metadata) as told:
         return until.take(told)
 
@@ -69,7 +72,7 @@ def _told(
     identity: OwnIdentity | None,
     timeouts: Timeouts,
     method: str,
-    metadata: tuple[tuple[str, str], ...] = (),
+    metadata: tuple[tuple[str, str | bytes], ...] = (),
 ) -> Iterator[Inbox[Mapping[str, Any] | Exception]]:
     """What a server answers, for a thread that looks up often."""
     channel = open_channel(place, identity, SERVER_NAME, timeouts=timeouts)
