@@ -51,7 +51,7 @@ def _same(one: str, other: str) -> bool:
 
 
 class HostHello(msgspec.Struct, frozen=True):
-    """What a host that wants to join sends; the transport adds what it knows of the host."""
+    """The hello of a host that wants to join, with fields that the transport adds."""
 
     host: int  # its number, which is its first worker's rank
     workers: Annotated[list[_Rank], msgspec.Meta(min_length=1)]

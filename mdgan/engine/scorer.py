@@ -122,6 +122,7 @@ class Scorer:
         held_out: Features | None,
         held: Iterable[Sequence[int]],
     ) -> dict[str, Any]:
+        """Scores the generator by features, and draws its samples beside their neighbours."""
         scores = score_generator(
             self.generator, extractor, real, held_out=held_out, **self._drawn, held=held
         )

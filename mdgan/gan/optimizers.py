@@ -49,7 +49,7 @@ KEPT = {
     "lamb": Kept(_ADAM.moments, ("weight_norm", "adam_norm", "trust_ratio"), counts_steps=True),
     "sgd": Kept(MOMENTUM),
 }
-"""By the name of the optimizer's class in small letters."""
+"""The tensors of each optimizer, by the name of its class in small letters."""
 NUMBERS = frozenset(name for tensors in KEPT.values() for name in tensors.numbers)
 """The names of single numbers that optimizers keep for each parameter."""
 
@@ -93,6 +93,7 @@ def make_optimizer(model: nn.Module, policy: Policy) -> torch.optim.Optimizer:
 
 
 def _make(policy: Policy, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Makes the optimizer that takes single steps, without Lookahead."""
     rates: dict[str, Any] = {"lr": policy.learning_rate, "weight_decay": policy.weight_decay}
     momentum: dict[str, Any] = {"momentum": policy.betas[0]}
     adaptive: dict[str, Any] = {"betas": policy.betas}

@@ -52,6 +52,7 @@ def check_models(models: Models, num_classes: int | None = None) -> None:
 def _labels_for(
     models: Models, generator: nn.Module, discriminator: nn.Module, num_classes: int | None
 ) -> Tensor | None:
+    """Two labels, if the models are conditional; refuses models that differ in that."""
     k_of_g, k_of_d = num_classes_of(generator), num_classes_of(discriminator)
     if k_of_g is None and k_of_d is None:
         return None

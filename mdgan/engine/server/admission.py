@@ -181,6 +181,7 @@ class Admission:
                 self.standing.named.setdefault(rank, set()).add(certificate)
 
     def _admit_host(self, raw_hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
+        """Checks the hello of a host, and gives the host its ranks; or says why it may not join."""
         hello = read_hello(raw_hello)
         if hello is None:
             return _MALFORMED

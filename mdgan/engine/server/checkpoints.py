@@ -214,6 +214,7 @@ class ServerCheckpoints:
     def _begin(
         self, iteration: int, progress: Mapping[str, int], state: State, hosts: Hosts
     ) -> _Open:
+        """Opens a checkpoint for which these hosts will write the states of their workers."""
         frozen_hosts = {host: frozenset(workers) for host, workers in hosts.items()}
         waiting, standing = set(workers_of(frozen_hosts)), self.peers.admission.standing
         manifest = Manifest(
@@ -332,6 +333,7 @@ class ServerCheckpoints:
         self._writer.submit_newest(lambda: self._commit(opened), failed)
 
     def _commit(self, opened: _Open) -> None:
+        """Writes the server's files and the manifest; runs in the thread that writes."""
         store, iteration, last = self.store, opened.manifest.iteration, self.kept.newest
         try:
             self.fence.check()

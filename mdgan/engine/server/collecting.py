@@ -210,6 +210,7 @@ class Collector(AnswerCollector):
         )
 
     def _await_answers(self, iteration: int, asked: Hosts, checks: AnswerChecks) -> None:
+        """Puts answers through the checks until all hosts have answered or the deadline is over."""
         begin = time.monotonic()
         limit, patience = self._deadline.limit_seconds(), self._deadline.least_patience_seconds
         while missing := [host for host in asked if self._peers.num_owed(host, iteration)]:

@@ -119,6 +119,7 @@ class Server:
                 logged |= newcomers
 
     def _train_and_save(self) -> None:
+        """Trains; then, however that ended, dismisses the hosts and completes the run's files."""
         state, reason = "failed", ""
         try:
             self._train()
@@ -138,6 +139,7 @@ class Server:
                 self._end(state, reason)
 
     def _train(self) -> None:
+        """Lets the algorithm advance until the last iteration; records, scores and saves it."""
         engine, part, last = self.engine, self.part, self.settings.training.iterations
         if engine.done == 0:
             self._save_if_due(-1)  # so that a run that fails early can be resumed

@@ -161,7 +161,7 @@ class Peers:
         return num_sharers(keys, certified=self.admission.trusts is not None)
 
     def statement(self, iteration: int, generator: nn.Module | None = None) -> str:
-        """What hosts with certificates sign as they leave; empty without certificates.
+        """The statement that hosts with certificates sign as they leave; empty without these.
 
         Args:
             generator: the trained one, once training is over.

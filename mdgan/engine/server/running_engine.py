@@ -172,6 +172,7 @@ class RunningEngine(Engine):
         return True
 
     def _understand(self, host: int, message: Message) -> None:
+        """Passes a message to the component that handles its kind."""
         match message.kind:
             case Kind.READY:
                 self.encoding.tell_learnt(host, self)
