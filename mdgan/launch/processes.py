@@ -298,7 +298,8 @@ def serve(
     observer = make_observer(
         checked, claimed, generator=part.generator, average=averaged, profiler=profiler
     )
-    peers = Peers(admission, transport, observer, settings)
+    are_ours = checked.ranks.complete and len(checked.links.addresses()) == 1
+    peers = Peers(admission, transport, observer, settings, are_ours)
     checkpoints = _server_checkpoints(checked, claimed, peers)
     if (begin := checked.beginning) is not None:
         checkpoints.kept.keep(part.begin_with(begin.generator, begin.discriminators))
