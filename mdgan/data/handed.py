@@ -18,7 +18,7 @@ from mdgan.errors import PROGRAMS, BadInput, cause_of
 HANDED = "MDGAN_HANDED"
 """The environment variable that says how many bytes of objects the input begins with."""
 
-DYNAMIC = "<dynamic-code>"  # what cloudpickle calls the file of all code
+DYNAMIC = "<dynamic-code>"  # cloudpickle's name for the file of all code
 
 _KNOWN: dict[str, Any] = {}
 _received: list[bytes] = []

@@ -77,9 +77,7 @@ class Scoring:
     ) -> None:
         """Hands the generator over if it is its turn, and takes in scores that have come.
 
-        Args:
-            before: the iteration of the last call.
-            holdings: gives what workers hold, for `label_prior=data`.
+        `before` is the iteration of the last call; `label_prior=data` needs the holdings.
         """
         last = ends or iteration == self._iterations
         if self.on and (passed(self._interval, before, iteration) or last):
