@@ -1,7 +1,7 @@
-"""Dataset files found and loaded, partitioned, sampled.
+"""Finds, loads and divides data sets, and draws batches from them.
 
-The names below are what a dataset file builds on; `docs/extending.md` has the recipe. They are
-imported when they are asked for, since they need torch.
+Dataset files use the names below; `docs/extending.md` has the recipe. The package imports each name
+when it is first used, since all need torch.
 """
 
 import importlib

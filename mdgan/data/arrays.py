@@ -1,4 +1,4 @@
-"""Samples in files of numpy, as `mdgan.Data` writes them for the processes of a run."""
+"""A data set in files of numpy, as `mdgan.Data` writes them for the processes of a run."""
 
 from pathlib import Path
 from typing import ClassVar
@@ -14,7 +14,7 @@ from mdgan.spelling import flag
 
 
 class Arrays(InMemoryPartitioner):
-    """Images and labels as two arrays; the processes of a machine share the files' pages."""
+    """Images and labels in two files; the processes of a machine share the pages in memory."""
 
     which: ClassVar[str] = "train"
 

@@ -1,10 +1,10 @@
 """Dataset files: each `<name>.py` defines a Partitioner, two models and two constants.
 
-The convention is Darmanger and Gombas' (section 6.4). A file may also hold `DEFAULTS`, settings
-that suit its models where the user gives none, `HeldOut`, a second Partitioner, of samples that no
-worker trains on, `NUM_CLASSES`, how many classes there are on all machines together, and `KIND`,
-which kind of sample it has. Models may be left out if `DEFAULTS` or the user name an architecture.
-A file whose samples depend on settings defines `prepare` instead of all of these.
+The convention is Darmanger and Gombas' (section 6.4). A file may also define `DEFAULTS`, settings
+that suit its models unless the user gives others, `HeldOut`, a second Partitioner of samples that
+no worker trains on, `NUM_CLASSES`, the number of classes on all machines together, and `KIND`, the
+kind of its samples. A file needs no models if `DEFAULTS` or the user name an architecture. A file
+whose samples depend on settings defines `prepare` instead of all of these.
 """
 
 import hashlib
@@ -48,19 +48,19 @@ _MOST_NUMBERS = 1 << 28  # in one sample, and in the noise vector that it is mad
 
 @dataclass(frozen=True)
 class PreparedData:
-    """What a file's `prepare` makes of the settings."""
+    """What a file's `prepare` returns: the data set for certain settings."""
 
     shape: Shape
     kind: SampleKind
     partitioner: Callable[[Path], Partitioner]
     held_out: Callable[[Path], Partitioner] | None = None
     num_classes: int | None = None
-    # Texts by name that must be equal on all ranks, such as the hash of a schema.
+    # Name → text that must be equal on all ranks, such as the hash of a schema.
     agreed: Mapping[str, str] = field(default_factory=dict)
-    reads_files: bool = True  # whether the data lie where the user says
-    # Files by name that a run keeps to read its samples later, such as a schema.
+    reads_files: bool = True  # whether the data are files in a folder that the user names
+    # Name → content of a file that a run keeps to read its samples later, such as a schema.
     keeps: Mapping[str, bytes] = field(default_factory=dict)
-    # Z_DIM, Generator and Discriminator, if they are others than the file's.
+    # Z_DIM, Generator and Discriminator, if they differ from the file's.
     models: tuple[int, Build, Build] | None = None
 
 
@@ -74,34 +74,33 @@ class DatasetFile:
 
     name: str
     path: Path
-    sha256: str  # of its text; ranks with different files are refused
+    sha256: str  # of its text, which must be equal on all ranks
     shape: Shape
     kind: SampleKind
-    # SHAPE, Z_DIM, Generator and Discriminator, which are called without arguments; None if it has
-    # none.
+    # From SHAPE, Z_DIM, Generator and Discriminator; None if the file has no models.
     own_models: Models | None
     partitioner: Callable[[Path], Partitioner]  # Partitioner, called with the data folder
     # HeldOut, called with the data folder: samples that no worker trains on and that the server may
-    # hold; None if the file defines none.
+    # hold; None if the file has no HeldOut.
     held_out: Callable[[Path], Partitioner] | None
     defaults: Mapping[str, Any]
     # NUM_CLASSES, K: labels are in [0, K); None if the file does not say.
     num_classes: int | None = None
-    # KEPT, whether a run keeps a copy, as the file is one that goes with a program.
+    # KEPT: whether a run keeps a copy, since the file belongs to a program that may end.
     kept: bool = False
-    about: str = ""  # ABOUT, what the data are, in a line
+    about: str = ""  # ABOUT: one line that describes the data
     agreed: Mapping[str, str] = field(default_factory=dict)
     reads_files: bool = True
     keeps: Mapping[str, bytes] = field(default_factory=dict)
-    # Makes of the settings what else there is to know; None if the file says all.
+    # Computes the data set for certain settings; None if it does not depend on settings.
     prepare: Callable[[DataSettings], PreparedData] | None = None
-    # The side of pictures that fits those in a folder; None if SHAPE says it.
+    # Finds a side that suits the pictures in a folder; None if SHAPE says it.
     usual_size: Callable[[Path], int] | None = None
-    picture_bits: int | None = None  # of picture files, that the settings name
+    picture_bits: int | None = None  # the setting of this name, for picture files
 
     @property
     def models(self) -> Models:
-        """The models of the file."""
+        """The models of the file; BadInput if it has none."""
         if self.own_models is None:
             raise BadInput(
                 flag("architecture", FILE),
@@ -111,7 +110,7 @@ class DatasetFile:
         return self.own_models
 
     def prepared(self, settings: DataSettings) -> "DatasetFile":
-        """The file as a run with such settings uses it, whose budget for files counts from now."""
+        """The file for certain settings, whose limit of memory for files holds from now on."""
         budget.allow(settings.file_memory)
         if settings.image_size is not None and self.usual_size is None:
             raise BadInput(
@@ -122,48 +121,48 @@ class DatasetFile:
         if self.prepare is None:
             return replace(self, picture_bits=settings.picture_bits)
         with users_code(f"{flag('dataset', self.name)}: cannot be prepared"):
-            found = self.prepare(settings)
-        if why := found.kind.why_not(found.shape):
-            raise BadInput(self.path, f"SHAPE = {found.shape}: {why}")
+            data = self.prepare(settings)
+        if why := data.kind.why_not(data.shape):
+            raise BadInput(self.path, f"SHAPE = {data.shape}: {why}")
         models = self.own_models
-        if found.models is not None:
-            weights = found.kind.value_weights
-            models = Models(str(self.path), found.shape, *found.models, weights)
-        names = {item.name for item in fields(found)} - {"models"}
-        shared = {name: getattr(found, name) for name in names}
-        shared["picture_bits"] = settings.picture_bits
-        return replace(self, own_models=models, prepare=None, **shared)
+        if data.models is not None:
+            weights = data.kind.value_weights
+            models = Models(str(self.path), data.shape, *data.models, weights)
+        names = {item.name for item in fields(data)} - {"models"}
+        values = {name: getattr(data, name) for name in names}
+        values["picture_bits"] = settings.picture_bits
+        return replace(self, own_models=models, prepare=None, **values)
 
     def check_folder(self, name: str, folder: str | None) -> None:
-        """Refuses a folder for data that are not read from files."""
+        """Refuses a folder from the user if the data set reads no files."""
         if folder is not None and not self.reads_files:
             raise BadInput(
                 flag(name, folder), f"{flag('dataset', self.name)} reads no files", "leave it out"
             )
 
     def open(self, data_dir: Path, *, strict: bool = False) -> Partitioner:
-        """Reads the data; samples that cannot be read are named in the log and left out."""
+        """Reads the data; leaves out samples that cannot be read, and names them in the log."""
         return self._open("Partitioner", self.partitioner, data_dir, strict=strict)
 
     def found_bits(self, folders: Iterable[Path], *, everywhere: bool) -> tuple[int | None, str]:
-        """How many bits pictures of 16 bits use in some folders, and what is told of it.
+        """How many bits pictures of 16 bits use in some folders, and a sentence for the user.
 
         Args:
-            everywhere: whether these are all folders of the run; if not, the user must say it.
+            everywhere: whether these are all folders of the run; if not, the user must set them.
         """
-        looks = []
+        findings = []
         for folder in folders:
             with self._reading(folder):
-                looks.append(tried_all(self._source(self.partitioner, folder)))
-        bits, said = used_bits(looks)
+                findings.append(tried_all(self._source(self.partitioner, folder)))
+        bits, observation = used_bits(findings)
         if bits is not None and not everywhere:
             raise BadInput(
                 flag("data_dir"),
-                f"{said}, and this machine cannot know whether those of others do",
+                f"{observation}, and this machine cannot know whether those of others do",
                 f"start all with {key('picture_bits', bits)}, or {key('picture_bits', 16)}",
             )
         other = key("picture_bits", 16)
-        return bits, f"{said}, so they are read as {bits} bits; {other} keeps them dark"
+        return bits, f"{observation}, so they are read as {bits} bits; {other} keeps them dark"
 
     def _source(self, kind: Callable[[Path], Partitioner], data_dir: Path) -> Partitioner:
         source = kind(data_dir)
@@ -182,20 +181,20 @@ class DatasetFile:
         return self._open("HeldOut", self.held_out, data_dir, strict=False)
 
     def _open(
-        self, what: str, kind: Callable[[Path], Partitioner], data_dir: Path, *, strict: bool
+        self, name: str, kind: Callable[[Path], Partitioner], data_dir: Path, *, strict: bool
     ) -> Partitioner:
         with self._reading(data_dir):
             source = self._source(kind, data_dir)
             if not isinstance(getattr(source, "labels", None), Tensor):
-                raise BadInput(self.path, f"{what} has no labels", "it must set them, int64 [n]")
+                raise BadInput(self.path, f"{name} has no labels", "it must set them, int64 [n]")
             if len(source) == 0:
-                which = "sample" if what == "Partitioner" else "held-out sample"
+                which = "sample" if name == "Partitioner" else "held-out sample"
                 asked = flag("dataset", self.name)
                 raise BadInput(asked, f"no {which} in {data_dir}", f"check {flag('data_dir')}")
-            self._check_labels(what, source)
+            self._check_labels(name, source)
             source = readable(source, data_dir, strict=strict)
             if self.kind.is_learnt:  # else its samples cannot be encoded yet
-                self._check_samples(what, source)
+                self._check_samples(name, source)
         return source
 
     @contextmanager
@@ -211,55 +210,56 @@ class DatasetFile:
             why = f"cannot read the data in {data_dir}: {reason_of(error)}{where_raised(error)}"
             raise BadInput(flag("dataset", self.name), why).keep_here() from error
 
-    def _check_labels(self, what: str, source: Partitioner) -> None:
+    def _check_labels(self, name: str, source: Partitioner) -> None:
         labels = source.labels
         well_formed = labels.dtype == torch.int64 and labels.dim() == 1
         if not well_formed or labels.min() < 0 or labels.max() >= _MOST_CLASSES:
             raise BadInput(
-                self.path, f"{what}'s labels must be int64 [n] in [0, {_MOST_CLASSES:,})"
+                self.path, f"{name}'s labels must be int64 [n] in [0, {_MOST_CLASSES:,})"
             )
         if self.num_classes is not None and (highest := int(labels.max())) >= self.num_classes:
             raise BadInput(
                 self.path,
-                f"{what} has label {highest}, but NUM_CLASSES = {self.num_classes}: labels are "
+                f"{name} has label {highest}, but NUM_CLASSES = {self.num_classes}: labels are "
                 f"0-{self.num_classes - 1}",
                 "correct one of them",
             )
-        if self.num_classes and 0 < (found := len(source.class_names)) < self.num_classes:
-            why = f"{found} of {self.num_classes} classes, so their numbers are not those of others"
+        if self.num_classes and 0 < (num_found := len(source.class_names)) < self.num_classes:
+            which = f"{num_found} of {self.num_classes} classes"
+            why = f"{which}, so their numbers are not those of others"
             raise BadInput(flag("data_dir"), why, "have a folder with samples for each class")
 
-    def _check_samples(self, what: str, source: Partitioner) -> None:
+    def _check_samples(self, name: str, source: Partitioner) -> None:
         """Checks the shape and range of some of a Partitioner's samples."""
-        some = torch.linspace(0, len(source) - 1, _NUM_CHECKED, dtype=torch.float64).long()
-        images = source.images(some)
-        if tuple(images.shape) != (len(some), *self.shape) or images.dtype != torch.float32:
+        indices = torch.linspace(0, len(source) - 1, _NUM_CHECKED, dtype=torch.float64).long()
+        images = source.images(indices)
+        if tuple(images.shape) != (len(indices), *self.shape) or images.dtype != torch.float32:
             raise BadInput(
                 self.path,
-                f"{what} gives {images.dtype} {list(images.shape[1:])} a sample, must give "
+                f"{name} gives {images.dtype} {list(images.shape[1:])} a sample, must give "
                 f"torch.float32 {list(self.shape)}",
             )
         if not images.isfinite().all():
-            raise BadInput(self.path, f"{what} gives values that are not finite", "leave them out")
+            raise BadInput(self.path, f"{name} gives values that are not finite", "leave them out")
         low, high = float(images.min()), float(images.max())
         if low < -1 or high > 1:
             are_pixels = low >= 0 and high <= _MOST_IN_8_BITS
             raise BadInput(
                 self.path,
-                f"{what} gives values from {low:g} to {high:g}, outside [−1, 1]",
+                f"{name} gives values from {low:g} to {high:g}, outside [−1, 1]",
                 f"scale them{', for example x / 127.5 - 1' if are_pixels else ''}",
             )
 
 
 def load(name: str, datasets_dir: str | None) -> DatasetFile:
-    """Finds and loads one dataset file."""
-    found = find_all(datasets_dir)
-    if name not in found:
+    """Finds a dataset file by its name, and loads it."""
+    paths = find_all(datasets_dir)
+    if name not in paths:
         raise BadInput(
             flag("dataset", name),
-            f"not found among {', '.join(sorted(found))}{suggest(name, found)}",
+            f"not found among {', '.join(sorted(paths))}{suggest(name, paths)}",
         )
-    return load_path(found[name])
+    return load_path(paths[name])
 
 
 def load_path(path: Path) -> DatasetFile:
@@ -334,7 +334,7 @@ def _checked_kind(path: Path, kind: object) -> SampleKind:
 
 
 def _checked_shape(path: Path, shape: object, *, is_known: bool) -> Shape:
-    """SHAPE, if it is one; empty where it is known only when the settings are."""
+    """Checks SHAPE; it may be empty unless `is_known`, since `prepare` then computes it."""
     if (
         isinstance(shape, tuple)
         and (shape or not is_known)
@@ -354,7 +354,7 @@ def _unprepared(data_dir: Path) -> Partitioner:
 
 
 def check_defaults(dataset: DatasetFile, known: Collection[str]) -> None:
-    """Checks that a dataset file's DEFAULTS are known settings, equal on every rank."""
+    """Refuses DEFAULTS of a dataset file that are not among the known shared settings."""
     for name in dataset.defaults:
         if name not in known:
             raise BadInput(
@@ -363,10 +363,10 @@ def check_defaults(dataset: DatasetFile, known: Collection[str]) -> None:
 
 
 class _FromSource(SourceFileLoader):
-    """Compiles a user's file each time, and writes nothing beside it.
+    """Compiles a user's file each time, without the cache of bytecode.
 
-    Python takes bytecode from its cache where a file's size and its time in seconds are as they
-    were, so the change of one digit within a second would not be seen.
+    Python uses cached bytecode if a file's size and its time in seconds have not changed. So it
+    would not notice the change of one digit within a second.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -377,8 +377,8 @@ class _FromSource(SourceFileLoader):
 def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType:
     """Runs one of the user's Python files as a module.
 
-    The purpose is a part of the module's name, so that a dataset file and an extractor may have
-    equal names; error messages call the file by `name`, or by its path.
+    The module's name contains the purpose, so that a dataset file and an extractor may have equal
+    names. Error messages call the file `name`, by default its path.
     """
     module_name = f"mdgan_{purpose}_{path.stem}"
     loader = _FromSource(module_name, str(path))

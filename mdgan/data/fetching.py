@@ -1,8 +1,7 @@
-"""Samples fetched ahead: threads read what a shard draws next while training computes.
+"""Reads samples ahead: threads read the samples that a shard draws next while training computes.
 
-It pays where each sample is read when it is drawn (`Partitioner.read_one_by_one`); a data set in
-memory has nothing to wait for. Which samples come next depends on the shard alone, so neither the
-number of threads nor what they have already read changes any result.
+This saves time where each sample is read when it is drawn (`Partitioner.read_one_by_one`). Which
+samples come next depends on the shard alone. So the number of threads does not change any result.
 """
 
 import time
@@ -24,10 +23,10 @@ from mdgan.settings.climber import HillClimber
 from mdgan.settings.machine import num_cores
 
 WINDOW = 8
-"""Batches over which latencies are averaged, and that each step is given to show what it does."""
+"""The number of batches over which latency is averaged, and that each step of the tuner lasts."""
 THRESHOLD = 0.05
-"""Of the time from one batch to the next, the share that training may wait for data."""
-PATIENCE = 32  # batches without congestion after which a step is taken back
+"""The share of the time from one batch to the next that training may wait for data."""
+PATIENCE = 32  # batches without congestion after which the tuner takes a step back
 MOST_PATIENCE = 1024
 
 
@@ -41,12 +40,12 @@ class Range(NamedTuple):
 class Tuner:
     """Decides how many threads read how far ahead, by how long training waited for its batches.
 
-    As ParaGAN's congestion-aware tuner (section 4.1), which keeps latency below a threshold. The
-    paper gives neither window nor threshold nor steps; those here are ours (docs/decisions.md).
+    As ParaGAN's congestion-aware tuner (section 4.1), it keeps latency below a threshold. The paper
+    gives neither window nor threshold nor steps; those here are mdgan's (docs/decisions.md).
 
-    A step up doubles threads and buffer, one down takes that back. If congestion comes back soon
-    after a step down, the next one is tried only after twice as many batches; so a storage that is
-    always slow does not make training wait again and again.
+    A step up doubles threads and buffer, a step down takes that back. If congestion returns soon
+    after a step down, the tuner waits twice as many batches before the next step down. So training
+    does not have to wait again and again for a storage that is always slow.
     """
 
     def __init__(self, threads: Range, buffer: Range) -> None:
@@ -68,7 +67,7 @@ class Tuner:
 
     @property
     def buffer(self) -> int:
-        """How many samples should be read ahead for each worker."""
+        """How many samples threads should read ahead for each worker."""
         return self._climber.candidate[1]
 
     @property
@@ -82,42 +81,42 @@ class Tuner:
         return waited / passed if passed > 0 else 0.0
 
     def note(self, waited_seconds: float, passed_seconds: float) -> None:
-        """One more batch was drawn."""
+        """Takes in how long training waited for a batch, and how long ago the last batch was."""
         self._window.append((waited_seconds, max(0.0, passed_seconds - waited_seconds)))
         if self._since_down is not None:
             self._since_down += 1
         if len(self._window) < WINDOW:
             return
-        before, latency = self._climber.candidate, self.latency
+        step_before, latency = self._climber.candidate, self.latency
         if latency > THRESHOLD:
             self._calm = 0
             self._climber.note(1 - latency)
-            if self._since_down is not None and self._climber.candidate != before:
+            if self._since_down is not None and self._climber.candidate != step_before:
                 too_early = self._since_down <= self._patience
                 self._patience = min(2 * self._patience, MOST_PATIENCE) if too_early else PATIENCE
                 self._since_down = None
         else:
             self._calm += 1
-            if before != self._least and self._calm >= self._patience:
+            if step_before != self._least and self._calm >= self._patience:
                 self._climber.back()
                 self._calm = self._since_down = 0
-        if self._climber.candidate != before:
+        if self._climber.candidate != step_before:
             self._window.clear()
 
 
 _TELL_SECONDS = 5.0
 _THREADS_A_CORE, _MOST_THREADS = 4, 32
 _LEAST_BATCHES, _MOST_BATCHES = 2, 32
-"""How many batches are read ahead for each worker: no result depends on it, and it follows how long
-training waits, so it is no setting."""
-_MEMORY_SHARE = 8  # samples that are read ahead take an eighth of the machine's memory at most
+"""How many batches threads read ahead for each worker. It is no setting: no result depends on it,
+and the tuner adapts it to how long training waits."""
+_MEMORY_SHARE = 8  # samples read ahead take at most an eighth of the machine's memory
 _FLOAT_BYTES = 4
 _NO_WAITS: Mapping[str, float] = {"batches": 0, "waited_seconds": 0.0, "longest_seconds": 0.0}
-"""How long training waited for its batches."""
+"""The record of how long training waited for batches, before the first one."""
 
 
 class Fetcher:
-    """The threads of a process that read samples, begun with the first one asked for."""
+    """The threads of a process that read samples; they start with the first sample asked for."""
 
     def __init__(self, threads: Range, buffer: Range) -> None:
         self._tuner = Tuner(threads, buffer)
@@ -125,13 +124,13 @@ class Fetcher:
         self._threads = 0
         self._waits = dict(_NO_WAITS)
         self._drawn: float | None = None
-        self._told = (-inf, 0, 0)
+        self._last_report = (-inf, 0, 0)
 
     @classmethod
     def of(
         cls, settings: DataSettings, batch_size: int, shape: Shape, processes: int, workers: int
     ) -> "Fetcher":
-        """As the user has it; what is `auto` is tuned."""
+        """Makes the fetcher by the user's settings; the tuner decides what is `auto`."""
         threads = settings.data_threads
         if threads == "auto":
             most = min(_THREADS_A_CORE * num_cores() // processes, _MOST_THREADS)
@@ -147,34 +146,34 @@ class Fetcher:
 
     @property
     def buffer(self) -> int:
-        """How many samples are now read ahead for each shard."""
+        """How many samples the threads now read ahead for each shard."""
         return self._tuner.buffer
 
     def fetch(self, samples: Readable) -> "Fetched | None":
-        """Fetches some samples ahead; None where that gains nothing."""
+        """Begins to read the samples of a shard ahead; None if that would save no time."""
         if not self.buffer or not samples.read_one_by_one:
             return None
         return Fetched(samples, self)
 
     def tell(self, *, at_end: bool = False) -> dict[str, Any] | None:
-        """How long training waited for data since this was told, and what reads them.
+        """Reports how long training waited for data since the last report, and the tuner's step.
 
         Returns:
             JSON values: `batches`, `waited_seconds`, `longest_seconds`, `threads` and `buffer`.
-            None if there is nothing to tell, or too little has passed since and nothing changed.
+            None if there were no batches, or if the last report is recent and nothing changed.
         """
         now, tuner = time.monotonic(), self._tuner
-        told_at, *setting = self._told
-        is_due = now >= told_at + _TELL_SECONDS or [tuner.threads, tuner.buffer] != setting
+        reported_at, *setting = self._last_report
+        is_due = now >= reported_at + _TELL_SECONDS or [tuner.threads, tuner.buffer] != setting
         if not self._waits["batches"] or not (is_due or at_end):
             return None
-        self._told = now, tuner.threads, tuner.buffer
+        self._last_report = now, tuner.threads, tuner.buffer
         waits, self._waits = self._waits, dict(_NO_WAITS)
         rounded = {name: round(value, 6) for name, value in waits.items()}
         return {**rounded, "threads": tuner.threads, "buffer": tuner.buffer}
 
     def close(self) -> None:
-        """Ends the threads; what they are reading at this moment is still read."""
+        """Ends the threads, each after the sample that it is reading."""
         for pool in self._pools:
             pool.shutdown(cancel_futures=True)
 
@@ -182,23 +181,23 @@ class Fetcher:
         """Has a thread read one sample."""
         if self._threads != self._tuner.threads:
             if self._pools:
-                self._pools[-1].shutdown(wait=False)  # its threads end with what they were given
+                self._pools[-1].shutdown(wait=False)  # its threads end after their samples
             self._threads = self._tuner.threads
             self._pools.append(ThreadPoolExecutor(self._threads, thread_name_prefix="data"))
         return self._pools[-1].submit(read, position)
 
     def note(self, waited_seconds: float) -> None:
-        """Training waited so long for a batch."""
-        before, self._drawn = self._drawn, time.monotonic()
+        """Takes in how long training waited for a batch."""
+        last_drawn, self._drawn = self._drawn, time.monotonic()
         self._waits["batches"] += 1
         self._waits["waited_seconds"] += waited_seconds
         self._waits["longest_seconds"] = max(self._waits["longest_seconds"], waited_seconds)
-        if before is not None:  # nothing could have been read ahead for the first batch
-            self._tuner.note(waited_seconds, self._drawn - before)
+        if last_drawn is not None:  # no thread could read ahead for the first batch
+            self._tuner.note(waited_seconds, self._drawn - last_drawn)
 
 
 class Fetched:
-    """The samples of one shard that have been read, or are being read, before they are drawn."""
+    """The samples of one shard that threads have read ahead, or are reading."""
 
     def __init__(self, samples: Readable, fetcher: Fetcher) -> None:
         self._samples = samples
@@ -206,31 +205,31 @@ class Fetched:
         self._reading: dict[int, Future[Tensor]] = {}
 
     def take(self, drawn: Tensor, coming: Tensor) -> Samples:
-        """The samples that are drawn; those that come next are read while the caller goes on.
+        """Returns the drawn samples; threads read the coming ones while the caller goes on.
 
-        What comes next may change from one call to the next, as when a shard goes back to an
-        earlier state. Then other samples are read, and those that are no longer wanted are dropped.
+        The coming samples may differ from those of the last call, as when a shard loads an earlier
+        state. Then threads read other samples, and forget those that are no longer wanted.
         """
-        now, later = drawn.tolist(), coming.tolist()
-        self._read([*now, *later])
-        is_there = all(self._reading[position].done() for position in now)
+        wanted, later = drawn.tolist(), coming.tolist()
+        self._read_exactly([*wanted, *later])
+        is_there = all(self._reading[position].done() for position in wanted)
         began = time.monotonic()
         try:
-            images = [self._reading[position].result() for position in now]
+            images = [self._reading[position].result() for position in wanted]
         except Exception:  # a reader may raise anything
             return self._samples.samples(drawn)  # tries again, and replaces what cannot be read
         finally:
             self._fetcher.note(0.0 if is_there else time.monotonic() - began)
-            self._read(later)
+            self._read_exactly(later)
         return Samples(torch.cat(images), self._samples.labels[drawn])
 
-    def _read(self, positions: list[int]) -> None:
-        """Has exactly these samples read, if they are not yet, and forgets all others."""
-        before, self._reading = self._reading, {}
+    def _read_exactly(self, positions: list[int]) -> None:
+        """Has threads read exactly these samples, unless they have, and forgets all others."""
+        unwanted, self._reading = self._reading, {}
         for position in positions:
             if position not in self._reading:
-                known = before.pop(position, None)
+                future = unwanted.pop(position, None)
                 submit = self._fetcher.submit
-                self._reading[position] = known or submit(self._samples.read, position)
-        for future in before.values():
+                self._reading[position] = future or submit(self._samples.read, position)
+        for future in unwanted.values():
             future.cancel()

@@ -1,4 +1,4 @@
-"""Where dataset files lie; quickly, since it needs no torch."""
+"""Finds dataset files; this module imports fast, as it needs no torch."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def shipped_folder() -> Path:
 
 
 def find_all(datasets_dir: str | None) -> dict[str, Path]:
-    """All dataset files by name; those in the user's folder come first."""
+    """All dataset files by name; a file in the user's folder hides a shipped one of that name."""
     folders = [shipped_folder()]
     if datasets_dir is not None:
         if not Path(datasets_dir).is_dir():

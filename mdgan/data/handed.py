@@ -1,8 +1,8 @@
 """Objects that a Python program hands to its own processes, over the pipe between them.
 
-This is the one place where something pickled is read: only from a pipe that is this process's
-standard input, and only as many bytes as the program that started it has said. Nothing pickled is
-read from a file or a socket, and nothing is stored.
+This is the only place that unpickles anything: only from a pipe that is this process's standard
+input, and only as many bytes as the program that started the process has announced. mdgan unpickles
+nothing from a file or a socket, and stores nothing pickled.
 """
 
 import os
@@ -16,38 +16,38 @@ from typing import IO, Any
 from mdgan.errors import PROGRAMS, BadInput, cause_of
 
 HANDED = "MDGAN_HANDED"
-"""The variable in which a program says with how many bytes of objects the input begins."""
+"""The environment variable that says how many bytes of objects the input begins with."""
 
-DYNAMIC = "<dynamic-code>"  # what cloudpickle calls the file of all code
+DYNAMIC = "<dynamic-code>"  # cloudpickle's name for the file of all code
 
 _KNOWN: dict[str, Any] = {}
 _received: list[bytes] = []
 
 
 def remember(token: str, objects: Mapping[str, Any]) -> None:
-    """Keeps objects of this program for dataset files that it reads itself."""
+    """Keeps objects of this program for dataset files that this process loads."""
     _KNOWN[token] = dict(objects)
 
 
 def remembered(token: str) -> dict[str, Any] | None:
-    """Objects by their names; None if this program has none of that token."""
+    """The objects under a token, by name; None if this process has no such token."""
     _receive()
     return _KNOWN.get(token)
 
 
 def handed(token: str, name: str) -> Any:
-    """One of the objects that a program has handed over, as the dataset file of its run asks."""
-    found = remembered(token)
-    if found is None:
+    """One of the objects that a program has handed over; the dataset file of its run calls this."""
+    objects = remembered(token)
+    if objects is None:
         raise BadInput(
             "its models were objects of a Python program that has ended",
             way_out="go on there with mdgan.Run.open(RUN, generator=…, discriminator=…)",
         )
-    return found[name]
+    return objects[name]
 
 
 def _receive() -> None:
-    """Reads what the program that started this process has written into its input."""
+    """Reads the objects that the starting program has written into this process's input."""
     if _received or not (size := os.environ.get(HANDED)):
         return
     if not stat.S_ISFIFO(os.fstat(0).st_mode):
@@ -73,7 +73,7 @@ def read_input(size: int) -> bytes:
 
 
 def content_to_pass_on() -> bytes:
-    """What this process was handed, for processes that it starts; empty if nothing was."""
+    """The bytes of this process's objects, for processes that it starts; empty without objects."""
     _receive()
     return b"".join(_received)
 
@@ -88,7 +88,7 @@ def write_ahead(process: "subprocess.Popen[Any]", content: bytes, *, closes: boo
             raw.flush()
             if closes:
                 raw.close()
-        except (OSError, ValueError):  # it has ended without reading them
+        except (OSError, ValueError):  # the process has ended without reading them
             pass
 
     assert process.stdin is not None

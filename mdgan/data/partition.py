@@ -1,8 +1,8 @@
-"""How data are divided over workers: the schemes of `--partition`, by labels and seed alone.
+"""Divides data over workers by the schemes of `--partition`, from labels and seed alone.
 
 `iid`, `sorted`, `dirichlet` and `shards` give every sample to exactly one worker, as does `classes`
-if N·K covers all classes. `fegan` draws each worker's samples alone, ever more from worker to
-worker, so that several may hold the same one.
+if N·K covers all classes. `fegan` draws each worker's samples by itself, ever more from worker to
+worker, so that several workers may hold the same sample.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def partition(
 
     Args:
         groups: int64 [n]; samples of one group, such as a patient, go to the same worker, and the
-            label of a group is that of its first sample. None if each stands for itself.
+            label of a group is that of its first sample. None without groups.
     """
     if groups is not None:
         return _partition_groups(labels, scheme, num_workers, seed=seed, groups=groups)
@@ -62,7 +62,7 @@ def _partition_groups(
     labels: Tensor, scheme: PartitionScheme, num_workers: int, seed: int, groups: Tensor
 ) -> list[Tensor]:
     names, first = np.unique(groups.numpy(), return_index=True)
-    order = np.argsort(first)  # by their first samples, so that names have no say
+    order = np.argsort(first)  # by their first samples, so that names do not matter
     of_groups = labels[torch.from_numpy(first[order])]
     if len(of_groups) < num_workers and not lets_workers_share(scheme):
         few = f"{len(of_groups)} person(s), to whom all {len(labels)} samples belong"
@@ -99,7 +99,7 @@ def _dirichlet(
     """Every class divided in proportions drawn from Dir(α) (Yurochkin et al. 2019, section 4)."""
     parts: Parts = []
     for _ in range(_DIRICHLET_ATTEMPTS):
-        held: list[Parts] = [[] for _ in range(num_workers)]
+        pieces_of: list[Parts] = [[] for _ in range(num_workers)]
         for label in np.unique(labels):
             members = random.permutation(np.flatnonzero(labels == label))
             shares = random.dirichlet(np.full(num_workers, alpha))
@@ -107,8 +107,8 @@ def _dirichlet(
                 shares = np.eye(num_workers)[random.integers(num_workers)]
             cuts = np.round(np.cumsum(shares)[:-1] * len(members)).astype(np.int64)
             for worker, piece in enumerate(np.split(members, cuts)):
-                held[worker].append(piece)
-        parts = [np.concatenate(pieces) for pieces in held]
+                pieces_of[worker].append(piece)
+        parts = [np.concatenate(pieces) for pieces in pieces_of]
         if all(len(part) for part in parts):
             break
     return parts

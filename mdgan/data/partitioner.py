@@ -1,4 +1,4 @@
-"""Base classes of a dataset file's `Partitioner`: labels at once, images on demand."""
+"""Base classes for a dataset file's `Partitioner`: all labels at once, images on demand."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ from mdgan.storage.foreign_file import ends_of, read_whole
 
 
 def group_of(name: str) -> int:
-    """The number of a group, such as a patient: of the same name the same, wherever it is met."""
+    """The number of a group, such as a patient; equal names have equal numbers on all machines."""
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
@@ -28,11 +28,10 @@ class Partitioner(ABC):
 
     labels: Tensor  # int64 [n], the class of each sample, in [0, number of classes)
     class_names: tuple[str, ...] = ()  # one name a class; empty if the classes have only numbers
-    # int64 [n]; samples of one group, such as a patient, go to one worker. None if each stands for
-    # itself.
+    # int64 [n]; samples of one group, such as a patient, go to one worker. None without groups.
     groups: Tensor | None = None
-    # Whether each sample is read when it is drawn, by a reader that may be called from several
-    # threads; then samples are read ahead.
+    # Whether `images` reads each sample when it is drawn, and may be called from several threads;
+    # then threads read samples ahead.
     read_one_by_one: bool = False
     reads_files: ClassVar[bool] = True  # whether the data lie in the folder that the user names
 
@@ -41,10 +40,10 @@ class Partitioner(ABC):
         """The samples at int64 [k] positions, float32 [k, *shape] in [−1, 1]."""
 
     def contents(self, indices: Tensor) -> list[bytes]:
-        """What tells samples from others, by which an account of privacy knows them again.
+        """The bytes by which an account of privacy recognises each sample.
 
-        It must not depend on how a sample is named, labelled, sized or divided, nor on the time:
-        the bytes of its pixels, uint8, or of its other values; those of its file where it has one.
+        They must not depend on a sample's name, label, size or place, nor on the time: the bytes of
+        its file if it has one, else those of its pixels, uint8, or of its other values.
         """
         return _contents(self.images(indices))
 
@@ -54,31 +53,31 @@ class Partitioner(ABC):
         return isinstance(next(iter(getattr(self, "paths", ())), None), Path)
 
     def quick_contents(self, indices: Tensor) -> list[bytes]:
-        """As `contents`, but files are not read wholly; by this a run knows its samples again."""
+        """As `contents`, but without reading whole files; a run recognises its samples by this."""
         if not self.lies_in_files:
             return self.contents(indices)
         paths: Sequence[Path] = getattr(self, "paths", ())
         return [ends_of(paths[index]) for index in indices.tolist()]
 
     def known(self, indices: Tensor) -> list[Known]:
-        """By what an account of privacy knows each sample; those of equal content are one unit."""
+        """How an account of privacy recognises each sample; those of equal content are one unit."""
         return [Known(content) for content in self.contents(indices)]
 
     def counts(self, indices: Tensor) -> Tensor:
-        """What the samples at int64 [k] positions add to what all sites learn before training.
+        """The counts of the samples at int64 [k] positions, which all sites add up before training.
 
         Returns:
-            int64, as many as the kind of sample has; see `SampleKind.num_counts`.
+            int64 [`SampleKind.num_counts`].
         """
         raise TypeError(f"{type(self).__name__} counts nothing in {len(indices)} samples")
 
     def class_counts(self, indices: Tensor) -> list[int]:
-        """How many of some samples each class has, of all classes that the data have."""
+        """How many of the samples at some positions belong to each class of the data."""
         num_classes = int(self.labels.max()) + 1
         return torch.bincount(self.labels[indices], minlength=num_classes).tolist()
 
     def try_reading(self, index: int) -> Seen:
-        """Reads one sample, says what it is and forgets it; raises anything if that fails."""
+        """Reads one sample and returns its traits only; raises anything if that fails."""
         self.images(torch.tensor([index]))
         return {}
 
@@ -87,7 +86,7 @@ class Partitioner(ABC):
 
 
 class InMemoryPartitioner(Partitioner):
-    """A data set small enough to be held in memory as one tensor.
+    """A data set in memory, as one tensor.
 
     A subclass defines `read`. Processes forked from the one that read it share the memory.
     """
@@ -99,7 +98,7 @@ class InMemoryPartitioner(Partitioner):
 
     @abstractmethod
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
-        """Reads all: images [n, *shape], uint8 or float32 in [−1, 1]; labels, int64 [n]."""
+        """Reads all images, [n, *shape], uint8 or float32 in [−1, 1], and labels, int64 [n]."""
 
     def images(self, indices: Tensor) -> Tensor:
         chosen = self._pixels[indices]
@@ -111,9 +110,9 @@ class InMemoryPartitioner(Partitioner):
 
 
 class ImageFilesPartitioner(Partitioner):
-    """A data set of picture files, each read when it is drawn.
+    """A data set of picture files, each read when it is drawn; a subclass sets `shape`, has `find`.
 
-    A subclass defines `find` and sets `shape`. Pictures that cannot be read are left out.
+    Pictures that cannot be read are left out.
     """
 
     shape: PictureShape
@@ -143,32 +142,32 @@ class ImageFilesPartitioner(Partitioner):
 
 
 class NoSamples(Partitioner):
-    """The data of a worker that trains without any."""
+    """The data of a worker that trains without samples."""
 
     labels = torch.empty(0, dtype=torch.int64)
 
     def images(self, indices: Tensor) -> Tensor:
-        """Has none to give."""
+        """Raises an error, since there are no samples."""
         raise IndexError(f"{len(indices)} samples of a worker that holds none")
 
 
 def _contents(samples: Tensor) -> list[bytes]:
-    """What each sample is, given as pixels, uint8 in [0, 255], or as float in [−1, 1]."""
+    """The content of each sample, from pixels, uint8, or from values in [−1, 1]."""
     if samples.dtype == torch.uint8:
         return [sample.tobytes() for sample in samples.numpy()]
     return kind_of(tuple(samples.shape[1:])).contents(samples)
 
 
-def _pair(method: str, samples: str, given: object) -> tuple[Any, Tensor]:
-    """Checks that a method gave samples and labels."""
-    if isinstance(given, tuple | list) and len(given) == 2 and isinstance(given[1], Tensor):
-        return given[0], given[1]
-    parts = given if isinstance(given, tuple) else (given,)
-    found = ", ".join(
+def _pair(method: str, samples: str, result: object) -> tuple[Any, Tensor]:
+    """Checks that a method returned samples and labels."""
+    if isinstance(result, tuple | list) and len(result) == 2 and isinstance(result[1], Tensor):
+        return result[0], result[1]
+    parts = result if isinstance(result, tuple) else (result,)
+    types = ", ".join(
         f"a tensor {list(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
         for part in parts
     )
     raise ValueError(
-        f"{method} gives {found or 'nothing'}; it must return {samples} and labels, a tensor int64 "
+        f"{method} gives {types or 'nothing'}; it must return {samples} and labels, a tensor int64 "
         "[n] (zeros if there are no classes)"
     )

@@ -1,6 +1,6 @@
-"""Pictures in a folder of the user's, class by class; what else lies there is counted and named.
+"""Finds the pictures in a user's folder, class by class; counts and names all other files.
 
-Links are followed to files anywhere and to the folder of a class, but not to folders below it.
+It follows links to files anywhere and to the folder of a class, but not to folders below that.
 """
 
 import os
@@ -24,7 +24,7 @@ _MOST_NAMED = 5
 _EXPECTED = "a folder of pictures (.png .jpg .tif .webp …), or of one subfolder a class"
 _MADE = r"(?:masks?|segs?|segmentations?|labels?|gt|annotations?|thumbs?|thumbnails?)"
 _MADE_OF = re.compile(rf"(.+?)[ _.-]*{_MADE}[ _.-]?\d*|{_MADE}[ _.-]+(.*)", re.IGNORECASE)
-"""The name of what is made of another picture, whose name one of the groups is."""
+"""The name of a mask or thumbnail; one of the groups is the name of its picture."""
 _NO_CLASS = re.compile(rf"{_MADE}|images?|train(ing)?|val(id(ation)?)?|test(ing)?", re.IGNORECASE)
 
 
@@ -40,25 +40,22 @@ class PictureFolder(ImageFilesPartitioner):
         super().__init__(data_dir)
 
     def find(self, data_dir: Path) -> tuple[list[Path], Tensor]:
-        """Lists the pictures, class by class, sorted by path.
-
-        Args:
-            data_dir: a worker's own folder.
+        """Lists the pictures of a worker's folder, class by class, sorted by path.
 
         Returns:
             The n paths; labels, int64 [n], from 0 to the number of classes in this folder.
 
         Raises:
-            BadInput: the folder does not exist, has no picture in it, or more that cannot be read.
+            BadInput: the folder is missing, has no picture, or most of its files cannot be read.
         """
         where = flag("data_dir", data_dir)
         if not data_dir.is_dir():
             why = "is a file" if data_dir.exists() else "no such folder"
             raise BadInput(where, why, f"expected {_EXPECTED}")
-        found = _Found(data_dir)
-        classes = [(name, pictures) for name, pictures in found.classes if pictures]
-        number, skipped = sum(len(pictures) for _, pictures in classes), found.skipped_files()
-        if found.num_lost > number:
+        files = _FolderFiles(data_dir)
+        classes = [(name, pictures) for name, pictures in files.classes if pictures]
+        number, skipped = sum(len(pictures) for _, pictures in classes), files.skipped_files()
+        if files.num_lost > number:
             why = f"most of it cannot be read: {skipped}; {number:,} would be left"
             raise BadInput(where, why, "make them readable, or move them out of the folder")
         if not classes:
@@ -66,20 +63,20 @@ class PictureFolder(ImageFilesPartitioner):
             raise BadInput(where, why, f"expected {_EXPECTED}")
         if skipped:
             warn_once(f"{data_dir}: not read: {skipped}")
-        if said := found.peculiarities():
-            warn_once(f"{data_dir}: {'; '.join(said)}")
+        if peculiarities := files.peculiarities():
+            warn_once(f"{data_dir}: {'; '.join(peculiarities)}")
         self.class_names = tuple(name for name, _ in classes)
         sizes = torch.tensor([len(pictures) for _, pictures in classes])
         labels = torch.arange(len(classes)).repeat_interleave(sizes)
         return [path for _, pictures in classes for path in pictures], labels
 
 
-class _Found:
-    """What lies in a folder.
+class _FolderFiles:
+    """The files in a folder: pictures by class, and all others.
 
     Attributes:
-        classes: the name of each, that of loose pictures first, and its pictures.
-        num_lost: files that hold what could be samples, but not in a way that is read here.
+        classes: the name and the pictures of each class; the class of loose pictures is the first.
+        num_lost: the number of files that may hold samples in a format that mdgan does not read.
     """
 
     def __init__(self, data_dir: Path) -> None:
@@ -105,7 +102,7 @@ class _Found:
             yield from self._pictures(Path(parent), names)
 
     def _of_people(self, names: list[str]) -> list[str]:
-        """The names that are not of machines, which are remembered."""
+        """The names without hidden files and files of machines, which it remembers."""
         self._of_machines += filter(is_of_machine, names)
         return [name for name in names if not is_of_machine(name)]
 
@@ -113,54 +110,54 @@ class _Found:
         return [folder / name for name in self._of_people(names) if self._is_picture(folder / name)]
 
     def _is_picture(self, path: Path) -> bool:
-        """Whether a file is read as a picture; what is not is counted."""
+        """Whether mdgan reads a file as a picture; counts the file if not."""
         ending, kind = ending_of(path.name), None
         if not path.is_file():
             self.num_lost += ending in ENDINGS
-            what = "link(s) that lead nowhere" if path.is_symlink() else "pipe(s) or sockets"
+            reason = "link(s) that lead nowhere" if path.is_symlink() else "pipe(s) or sockets"
         else:
             kind = kind_of_file(path)
             if kind is not None and kind.is_read:
                 return True
             self.num_lost += kind is not None
-            what = shown(ending[:20]) or "without an ending"
-        self._skipped[what + (f" ({kind.name}: {kind.way_out})" if kind else "")] += 1
+            reason = shown(ending[:20]) or "without an ending"
+        self._skipped[reason + (f" ({kind.name}: {kind.way_out})" if kind else "")] += 1
         return False
 
     def skipped_files(self) -> str:
-        """What is not read, by kind, the most frequent first, each with what makes it readable."""
+        """Describes the files that mdgan skips, by kind, and how to make them readable."""
         kinds = (+self._skipped).most_common()
-        parts = [f"{count:,} {what}" for what, count in kinds[:_MOST_NAMED]]
-        if rest := sum(count for _, count in kinds[_MOST_NAMED:]):
-            parts.append(f"{rest:,} others")
+        parts = [f"{count:,} {kind}" for kind, count in kinds[:_MOST_NAMED]]
+        if num_others := sum(count for _, count in kinds[_MOST_NAMED:]):
+            parts.append(f"{num_others:,} others")
         if names := self._of_machines:
-            parts.append(f"{len(names):,} hidden or of machines ({_some({*names})})")
+            parts.append(f"{len(names):,} hidden or of machines ({_first_of({*names})})")
         return ", ".join(parts)
 
     def peculiarities(self) -> list[str]:
-        """What else the user must know of how the pictures lie there."""
+        """Warnings about names and places of the pictures."""
         (_, loose), *folders = self.classes
-        pictures = [path for _, found in self.classes for path in found]
-        held = [name for name, found in folders if found]
+        pictures = [path for _, paths in self.classes for path in paths]
+        classes = [name for name, paths in folders if paths]
         stems = {(path.parent, path.stem.lower()) for path in pictures}
-        made = [
+        masks = [
             path.name
             for path in pictures
             if (match := _MADE_OF.fullmatch(path.stem))
             and (path.parent, (match[1] or match[2] or "").lower()) in stems
         ]
-        spelt = [unicodedata.normalize("NFC", name).casefold().strip() for name in held]
-        alike = [name for name, one in zip(held, spelt, strict=True) if spelt.count(one) > 1]
-        peculiar = {
+        spelt = [unicodedata.normalize("NFC", name).casefold().strip() for name in classes]
+        alike = [name for name, key in zip(classes, spelt, strict=True) if spelt.count(key) > 1]
+        names_by_text = {
             "classes whose names differ by case, spaces or the coding of accents alone": alike,
-            "picture(s) beside the class folders are a class": [p.name for p in loose if held],
-            "class folder(s) without a picture": [name for name, found in folders if not found],
-            "look like parts of data, not like classes": [*filter(_NO_CLASS.fullmatch, held)],
-            "look like masks or thumbnails beside their pictures, and are trained on": made,
+            "picture(s) beside the class folders are a class": [p.name for p in loose if classes],
+            "class folder(s) without a picture": [name for name, paths in folders if not paths],
+            "look like parts of data, not like classes": [*filter(_NO_CLASS.fullmatch, classes)],
+            "look like masks or thumbnails beside their pictures, and are trained on": masks,
         }
-        return [f"{len(n):,} {what} ({_some(n)})" for what, n in peculiar.items() if n]
+        return [f"{len(n):,} {text} ({_first_of(n)})" for text, n in names_by_text.items() if n]
 
 
-def _some(names: Iterable[str]) -> str:
-    known = sorted(names)
-    return ", ".join([*map(shown, known[:_MOST_NAMED]), *["…"][: len(known) > _MOST_NAMED]])
+def _first_of(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    return ", ".join([*map(shown, ordered[:_MOST_NAMED]), *["…"][: len(ordered) > _MOST_NAMED]])

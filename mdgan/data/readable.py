@@ -1,7 +1,7 @@
-"""Samples that can be read: each is tried before training, and replaced if it fails later on.
+"""Tries to read every sample before training, and replaces samples that fail later on.
 
-Names of files stay on the machine that has them: they are logged here, and no error that could
-travel to the server holds one.
+Names of files stay on the machine that has them: this module logs them, and puts none into an error
+that could reach the server.
 """
 
 import contextlib
@@ -39,31 +39,31 @@ _MOST_NAMED = 20
 
 @cache
 def warn_once(text: str) -> None:
-    """Warns the user of something, once in a process however often it is found."""
+    """Warns the user with a text, once in a process."""
     _log.warning("warning: %s", text)
 
 
 class Readable(Partitioner):
-    """Some samples of a data set; one that can no longer be read is replaced by the next here."""
+    """Some samples of a data set; if one cannot be read any more, the next one replaces it."""
 
     def __init__(self, source: Partitioner, indices: Tensor) -> None:
         self.labels = source.labels[indices]
         self.class_names = source.class_names
         self.groups = None if source.groups is None else source.groups[indices]
         self.read_one_by_one = source.read_one_by_one
-        self._told: list[str] = []
+        self._warnings: list[str] = []
         self._source: Partitioner = source
         self._indices: Tensor = indices
         if isinstance(source, Readable):
-            self._told = source._told
+            self._warnings = source._warnings
             self._source, self._indices = source._source, source._indices[indices]
 
     def read(self, position: int) -> Tensor:
-        """One sample, [1, C, H, W], which nothing replaces; raises anything if that fails."""
+        """Reads one sample, [1, C, H, W], without replacing it; raises anything if that fails."""
         return self._source.images(self._indices[position : position + 1])
 
     def images(self, indices: Tensor) -> Tensor:
-        """The samples at some positions, float32 [k, C, H, W] in [−1, 1]; errors as `samples`."""
+        """Reads samples as `samples` does, without their classes."""
         return self.samples(indices).images
 
     def contents(self, indices: Tensor) -> list[bytes]:
@@ -84,31 +84,30 @@ class Readable(Partitioner):
 
     def samples(self, indices: Tensor) -> Samples:
         """The samples at some positions, float32 [k, C, H, W] in [−1, 1], and their classes."""
-        what = "the worker's next sample stands in for each that cannot be read"
-        if (whole := self._all_of(indices, what)) is not None:
-            return whole
-        found = [self._first_from(position) for position in indices.tolist()]
-        labels = [self.labels[place] for _, place in found]
-        return Samples(torch.cat([image for image, _ in found]), torch.stack(labels))
+        remedy = "the worker's next sample stands in for each that cannot be read"
+        if (samples := self._try_all_at_once(indices, remedy)) is not None:
+            return samples
+        images, places = zip(*map(self._first_from, indices.tolist()), strict=True)
+        return Samples(torch.cat(images), self.labels[list(places)])
 
     def available(self, indices: Tensor) -> Samples:
-        """As `samples`, but one that cannot be read is left out, and none stands in for it."""
-        if not len(indices):  # a reader need not know how to read nothing
+        """Reads samples as `samples` does, but leaves out those that cannot be read."""
+        if not len(indices):  # a reader may fail if it is asked for no samples
             return Samples(self.images(torch.zeros(1, dtype=torch.int64))[:0], self.labels[:0])
-        whole = self._all_of(indices, "samples that cannot be read are left out")
-        if whole is not None:
-            return whole
-        found, places = [], []
+        remedy = "samples that cannot be read are left out"
+        if (samples := self._try_all_at_once(indices, remedy)) is not None:
+            return samples
+        images, places = [], []
         for position in indices.tolist():
             with contextlib.suppress(Exception):  # a reader may raise anything
-                found.append(self.read(position))
+                images.append(self.read(position))
                 places.append(position)
-        if not found:
+        if not images:
             return self.available(indices[:0])
-        return Samples(torch.cat(found), self.labels[places])
+        return Samples(torch.cat(images), self.labels[places])
 
-    def _all_of(self, indices: Tensor, otherwise: str) -> Samples | None:
-        """Some samples; None if one cannot be read, and the user has been told, once, what then."""
+    def _try_all_at_once(self, indices: Tensor, remedy: str) -> Samples | None:
+        """Reads samples; if one cannot be read, warns the user once, with the remedy: None."""
         try:
             return Samples(self._source.images(self._indices[indices]), self.labels[indices])
         except MemoryError:
@@ -116,42 +115,40 @@ class Readable(Partitioner):
         except Exception as error:  # a reader may raise anything
             if isinstance(self._source, InMemoryPartitioner):
                 raise
-            if not self._told:
-                self._told.append(str(error))
-                _log.warning(
-                    "warning: %s. From now on %s; this is said only once", error, otherwise
-                )
+            if not self._warnings:
+                self._warnings.append(str(error))
+                _log.warning("warning: %s. From now on %s; this is said only once", error, remedy)
             return None
 
     def _first_from(self, position: int) -> tuple[Tensor, int]:
-        """The first sample from a position on that can be read, [1, C, H, W], and its place."""
+        """The first readable sample from a position on, [1, C, H, W], and its place."""
         for step in range(len(self)):
-            here = (position + step) % len(self)
+            place = (position + step) % len(self)
             with contextlib.suppress(Exception):  # a reader may raise anything
-                return self.read(here), here
+                return self.read(place), place
         raise BadInput(
             f"not one of {len(self)} samples can be read any more", way_out="see the worker's log"
         )
 
 
 def readable(source: Partitioner, data_dir: Path, *, strict: bool) -> Partitioner:
-    """The samples of a data set without those that cannot be read, which are named in the log.
+    """Returns a data set without the samples that cannot be read, and names those in the log.
 
-    Every sample is read once, pictures by threads; samples in memory are not. What was found about
-    many pictures is kept in the user's cache folder, and holds until a file changes.
+    It reads every sample once, pictures by threads, unless all are in memory. It keeps the findings
+    on many pictures in the user's cache folder, and uses them until a file changes.
     """
     if isinstance(source, InMemoryPartitioner):
         return source
     tried, are_pictures = tried_all(source), isinstance(source, ImageFilesPartitioner)
     bad, name = tried.bad, partial(_name, source, data_dir)
-    said = tried.said(name, are_pictures=are_pictures)
-    if turned := said.pop(TURNED, None):
+    remarks = tried.said(name, are_pictures=are_pictures)
+    if turned := remarks.pop(TURNED, None):
         _log.info("%s: %s", data_dir, turned)
     bits, dark = used_bits([tried])
     if bits is not None and getattr(source, "picture_bits", None) is None:
-        said[dark] = f"{dark}, but this run reads all 16 bits, so they are nearly black"
-    if said:
-        warn_once(f"{data_dir}: {'; '.join(said.values())}")
+        remarks[dark] = f"{dark}, but this run reads all 16 bits, so they are nearly black"
+    if remarks:
+        warn_once(f"{data_dir}: {'; '.join(remarks.values())}")
     if not bad:
         return source
     pictures = "pictures" if are_pictures else "samples"
@@ -190,12 +187,12 @@ def _name(source: Partitioner, data_dir: Path, index: int) -> str:
 
 
 def refuse(error: OSError) -> None:
-    """Raises the error that `os.walk` hands over instead."""
+    """Raises an error of `os.walk`, which passes errors to a function instead of raising them."""
     raise error
 
 
 def shown(name: str) -> str:
-    """The name of a file as a line may have it."""
+    """The name of a file without characters that would break a line of the log."""
     return name if name.isprintable() else ascii(name)
 
 
@@ -203,7 +200,7 @@ _tried: dict[str, TriedSamples] = {}
 
 
 def tried_all(source: Partitioner) -> TriedSamples:
-    """What trying all samples has shown, from the cache if it knows these files."""
+    """Tries all samples, or takes the findings from the cache if it has these files."""
     digest = _digest(source) if isinstance(source, ImageFilesPartitioner) else None
     if digest is not None and digest in _tried:
         return _tried[digest]
@@ -211,9 +208,9 @@ def tried_all(source: Partitioner) -> TriedSamples:
     cache = folder and digest and folder / "pictures" / f"{digest}.json"
     if cache:
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            known = msgspec.json.decode(cache.read_bytes(), type=TriedSamples)
-            if all(0 <= index < len(source) for index in known.bad):
-                return known
+            cached = msgspec.json.decode(cache.read_bytes(), type=TriedSamples)
+            if all(0 <= index < len(source) for index in cached.bad):
+                return cached
     began = time.monotonic()
     tried, will_last = _try_all(source)
     if digest is None or not will_last:
@@ -227,37 +224,37 @@ def tried_all(source: Partitioner) -> TriedSamples:
 
 
 def _digest(source: ImageFilesPartitioner) -> str | None:
-    """Of the paths, sizes and times of change of exactly these pictures, and how they are read."""
+    """A digest of the paths, sizes and change times of the pictures, and of how they are read."""
     read_by = f"{PIL.__version__} {readable_formats()} {source.shape} {source.picture_bits}"
     digest = hashlib.sha256(read_by.encode())
     try:
         for path in source.paths:
             about = path.stat()
-            known = f"\n{path.absolute()} {about.st_size} {about.st_ctime_ns}"
-            digest.update(known.encode(errors="surrogateescape"))
+            line = f"\n{path.absolute()} {about.st_size} {about.st_ctime_ns}"
+            digest.update(line.encode(errors="surrogateescape"))
     except OSError:
         return None
     return digest.hexdigest()
 
 
 def _try_all(source: Partitioner) -> tuple[TriedSamples, bool]:
-    """Reads every sample, by threads where that helps; says how far it is if that takes long.
+    """Reads every sample, by threads where that helps; logs its progress if that takes long.
 
     Returns:
-        What was found, and whether that will be so until a file changes.
+        The findings, and whether they hold until a file changes.
     """
     pieces = [range(i, min(i + _AT_ONCE, len(source))) for i in range(0, len(source), _AT_ONCE)]
     tried, all_last = TriedSamples({}, {}), True
-    told = time.monotonic()
-    pool, each = ThreadPoolExecutor(num_cores()), partial(_try_some, source)
-    results = pool.map(each, pieces) if source.read_one_by_one else map(each, pieces)
+    logged_at = time.monotonic()
+    pool, try_piece = ThreadPoolExecutor(num_cores()), partial(_try_some, source)
+    results = pool.map(try_piece, pieces) if source.read_one_by_one else map(try_piece, pieces)
     try:
-        for piece, found in zip(pieces, results, strict=True):
-            for index, (seen, will_last) in zip(piece, found, strict=True):
+        for piece, findings in zip(pieces, results, strict=True):
+            for index, (seen, will_last) in zip(piece, findings, strict=True):
                 all_last &= will_last
                 tried.add(index, seen)
-            if time.monotonic() - told > _SILENT_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - logged_at > _SILENT_SECONDS:
+                logged_at = time.monotonic()
                 how_far = f"trying to read every sample: {piece.stop:,} of {len(source):,}"
                 _log.info(how_far, extra={"shown": "live"})
     finally:
@@ -266,14 +263,14 @@ def _try_all(source: Partitioner) -> tuple[TriedSamples, bool]:
 
 
 def _try_some(source: Partitioner, indices: range) -> list[tuple[Seen | str | None, bool]]:
-    """Of some samples what was seen, or why they cannot be read; and whether that will last."""
-    found = list[tuple[Seen | str | None, bool]]()
+    """For each sample, its traits or why it cannot be read; and whether that will stay so."""
+    findings = list[tuple[Seen | str | None, bool]]()
     for index in indices:
         try:
-            found.append((source.try_reading(index), True))
+            findings.append((source.try_reading(index), True))
         except Exception as error:  # a reader may raise anything
             is_of_machine = isinstance(error, OSError) and error.errno
             will_last = not is_of_machine and not isinstance(error, TooLarge)
             path = source.paths[index] if isinstance(source, ImageFilesPartitioner) else None
-            found.append((why_unreadable(error, path), will_last))
-    return found
+            findings.append((why_unreadable(error, path), will_last))
+    return findings

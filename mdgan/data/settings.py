@@ -1,4 +1,4 @@
-"""The settings that say which data are trained on, and where they lie."""
+"""The settings of the data: which data set, how it is divided, and where it lies."""
 
 import re
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class PartitionScheme:
-    """How a data set is divided, by `partition.py`; the random division depends on the text."""
+    """A scheme of `partition.py` with its numbers; the random division depends on the text."""
 
     text: str
 
@@ -32,18 +32,18 @@ class PartitionScheme:
 
     @property
     def name(self) -> str:
-        """Of the scheme, such as `dirichlet`."""
+        """The name of the scheme, such as `dirichlet`."""
         return self.text.partition(":")[0]
 
     @property
     def numbers(self) -> list[float]:
-        """What stands behind the name, such as α."""
+        """The numbers after the name, such as α."""
         numbers = self.text.partition(":")[2]
         return [float(number) for number in numbers.split(",")] if numbers else []
 
     @property
     def divides(self) -> bool:
-        """Whether one data set is divided; if not, every worker holds all of its own folder."""
+        """Whether workers get parts of one data set; if not, each holds all of its own folder."""
         return self.name != "none"
 
 
@@ -61,7 +61,7 @@ def parse_partition(text: str) -> PartitionScheme:
     return scheme
 
 
-KEPT_SCHEMA = "schema.json"  # what a run keeps the schema of its table as
+KEPT_SCHEMA = "schema.json"  # the file of a run with the schema of its table
 
 
 class DataSettings(declare.Settings, group="data"):
@@ -167,18 +167,18 @@ class DataSettings(declare.Settings, group="data"):
 
     def data_folder(self, dataset_name: str, rank: int) -> Path:
         """The folder that holds one worker's data."""
-        given = self.data_dir or f"data/{dataset_name}"
-        return path_of(given.replace("{rank}", str(rank)))
+        folder = self.data_dir or f"data/{dataset_name}"
+        return path_of(folder.replace("{rank}", str(rank)))
 
     def map_of(self, path: Path) -> Path | None:
-        """The map for files at a path, if that is `--data-dir`; held-out rows need none."""
+        """The map for files at a path of `--data-dir`; None for other paths (held-out rows)."""
         if self.map is None:
             return None
-        given = str(path_of(self.data_dir or f"data/{self.dataset}"))
-        if "{rank}" in self.map and "{rank}" not in given:
-            why = f"names a map for each rank, and {flag('data_dir', given)} one place for all"
+        folder = str(path_of(self.data_dir or f"data/{self.dataset}"))
+        if "{rank}" in self.map and "{rank}" not in folder:
+            why = f"names a map for each rank, and {flag('data_dir', folder)} one place for all"
             raise BadInput(flag("map", self.map), why, "write {rank} in both, or in none")
-        found = re.fullmatch(r"(\d+)".join(map(re.escape, given.split("{rank}"))), str(path))
-        if found is None:
+        match = re.fullmatch(r"(\d+)".join(map(re.escape, folder.split("{rank}"))), str(path))
+        if match is None:
             return None
-        return path_of(self.map.replace("{rank}", found[1] if found.groups() else ""))
+        return path_of(self.map.replace("{rank}", match[1] if match.groups() else ""))

@@ -1,4 +1,4 @@
-"""What one worker or client owns, and how batches are drawn from it."""
+"""Shards: the samples of one worker or client, and how it draws batches from them."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ _AT_ONCE = 256
 
 
 class Shard:
-    """A view of some samples of a data set; nothing is copied.
+    """A view of some samples of a data set, without copies.
 
-    A sample that can no longer be read is replaced by the next one of the shard.
+    If a sample cannot be read any more, the next one of the shard replaces it.
     """
 
     def __init__(
@@ -43,26 +43,26 @@ class Shard:
         return len(self.indices)
 
     def begun_anew(self, generator: torch.Generator) -> "Shard":
-        """The same samples, in an order that another generator draws; nothing is read ahead."""
+        """A shard of the same samples, which another generator orders; it reads nothing ahead."""
         return Shard(self._samples, torch.arange(len(self)), generator)
 
     def pieces(self, size: int) -> Iterator[Tensor]:
-        """Every sample once, float32 [size, *shape], in order; `next_batch` goes on as before."""
+        """Yields every sample once, in order, float32 [size, *shape]; draws no batch."""
         for first in range(0, len(self), size):
             yield self._samples.images(torch.arange(first, min(first + size, len(self))))
 
     def known(self) -> Iterator[Known]:
-        """By what an account of privacy knows each sample; see `Partitioner`."""
+        """The bytes by which an account of privacy recognises each sample; see `Known`."""
         for first in range(0, len(self), _AT_ONCE):
             positions = torch.arange(first, min(first + _AT_ONCE, len(self)))
             yield from self._samples.known(positions)
 
     def of(self, positions: Tensor) -> "Shard":
-        """Some of its samples, int64 [k], as a shard of their own; nothing is read ahead."""
+        """A shard of the samples at some positions, int64 [k]; it reads nothing ahead."""
         return Shard(self._samples, positions, self._generator)
 
     def counts(self) -> Tensor:
-        """What its samples add to what all sites learn before training; see `Partitioner`."""
+        """The counts of its samples that all sites add up before training; see `Partitioner`."""
         return self._samples.counts(torch.arange(len(self)))
 
     def class_counts(self, least: int = 0) -> list[int]:
@@ -77,7 +77,7 @@ class Shard:
         return self._fetched.take(positions, self._coming(min(self._fetcher.buffer, len(self))))
 
     def taken(self, positions: Tensor) -> Samples:
-        """Those of some samples that can be read; draws nothing, and reads nothing ahead."""
+        """The readable samples at some positions; draws no batch, and reads nothing ahead."""
         return self._samples.available(positions)
 
     def next_positions(self, batch_size: int) -> Tensor:
@@ -90,7 +90,7 @@ class Shard:
         return chosen
 
     def _coming(self, count: int) -> Tensor:
-        """The positions that are drawn next, int64 [count]; the shard stays as it is."""
+        """The positions that will be drawn next, int64 [count]; the shard stays as it is."""
         if len(self._order) >= count:
             return self._order[:count]
         order, generator = self._order, torch.Generator()
@@ -100,42 +100,42 @@ class Shard:
         return order[:count]
 
     def _with_another(self, order: Tensor, generator: torch.Generator) -> Tensor:
-        """Some positions, and after them all of the shard's, shuffled."""
+        """Appends all positions of the shard, shuffled, to an order."""
         return torch.cat([order, torch.randperm(len(self), generator=generator)])
 
     def state(self) -> dict[str, Tensor]:
-        """What the next batches depend on, for `load_state`; contains no sample.
+        """The state on which the next batches depend; it contains no sample.
 
         Returns:
-            `left`, int64 []: how many samples come before the shard is shuffled again; `generator`,
-            uint8: the state of the generator from which they were shuffled, or if none is left the
-            one from which they will be; `size`, int64 []: the number of samples. The shard never
+            `left`, int64 []: how many samples are left until the shard is shuffled again;
+            `generator`, uint8: the generator's state before the last shuffling, or before the next
+            one if no sample is left; `size`, int64 []: the number of samples. The shard never
             writes to these tensors.
         """
-        left = len(self._order)
-        before = self._shuffled_from if left else self._generator.get_state()
-        return {"left": torch.tensor(left), "generator": before, "size": torch.tensor(len(self))}
+        num_left = len(self._order)
+        state = self._shuffled_from if num_left else self._generator.get_state()
+        return {"left": torch.tensor(num_left), "generator": state, "size": torch.tensor(len(self))}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Draws what another shard of equal size would have drawn next; False at another size.
+        """Continues as the shard of a `state` would; False, and no change, at another size.
 
         Raises:
             KeyError, RuntimeError: the state is malformed; nothing changed.
         """
         if state.keys() != {"left", "generator", "size"}:
             raise KeyError(f"no state of a shard: {sorted(state)}")
-        left, size = state["left"], state["size"]
-        if left.dtype != torch.int64 or left.shape != () or size.shape != ():
+        num_left, size = state["left"], state["size"]
+        if num_left.dtype != torch.int64 or num_left.shape != () or size.shape != ():
             raise RuntimeError("no state of a shard: its order or its size has another shape")
         if size.item() != len(self):
             return False
-        if not 0 <= left <= len(self):
+        if not 0 <= num_left <= len(self):
             raise RuntimeError(f"no state of a shard of {len(self)} samples: its order exceeds it")
         restore_generator(self._generator, state["generator"])
         self._order = torch.empty(0, dtype=torch.int64)
-        if left:
+        if num_left:
             self._shuffle()
-            self._order = self._order[-int(left) :]
+            self._order = self._order[-int(num_left) :]
         return True
 
     def _shuffle(self) -> None:
@@ -147,16 +147,17 @@ T = TypeVar("T")
 
 
 class ClientShards(Mapping[int, Shard]):
-    """By client 1..N, its shard; each is made when it is asked for, and nothing is kept of it.
+    """The shards of clients 1..N, each made whenever it is looked up.
 
-    The parts are, for each client in turn, which samples it owns, int64 [m].
+    Args:
+        parts: for each client in turn, the samples that it owns, int64 [m].
     """
 
     def __init__(self, source: Partitioner, parts: Sequence[Tensor], seed: int) -> None:
         self._source = source
         self._parts = parts
         self._seed = seed
-        self._found: list[Any] = []
+        self._findings: list[Any] = []
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -168,27 +169,27 @@ class ClientShards(Mapping[int, Shard]):
         return self.begun_in(client)
 
     def begun_in(self, client: int, *iteration: int) -> Shard:
-        """A client's shard, in an order that the last iteration of its round decides, if any."""
+        """A client's shard, whose order depends on the last iteration of its round, if any."""
         if not 1 <= client <= len(self._parts):
             raise KeyError(client)
         generator = generator_for(self._seed, "shard", client, *iteration)
         return Shard(self._source, self._parts[client - 1], generator)
 
     def read_once(self, read: Callable[..., T]) -> T:
-        """What a function finds in all shards; later calls, and processes forked, do not read."""
-        if not self._found:
-            self._found.append(read(*self.values()))
-        found: T = self._found[0]
-        return found
+        """Calls a function with all shards once; later calls, and forks, get the same result."""
+        if not self._findings:
+            self._findings.append(read(*self.values()))
+        result: T = self._findings[0]
+        return result
 
     def class_counts(self) -> dict[int, list[int]]:
-        """By client, the number of samples of each class that the data have."""
+        """The number of samples of each class, by client."""
         return {n: self._source.class_counts(part) for n, part in enumerate(self._parts, start=1)}
 
     def described_by(self, rank: int, num_ranks: int) -> tuple[Partitioner, Tensor]:
-        """The data set, and which of its samples one of several ranks describes for scores.
+        """The data set, and the samples of which one of several ranks computes statistics.
 
-        All ranks together describe each; a later one than the last does what an earlier one does.
+        All ranks together cover all samples; ranks above `num_ranks` repeat those of lower ones.
         """
         first = (rank - 1) % num_ranks
         return self._source, torch.arange(first, len(self._source), num_ranks)

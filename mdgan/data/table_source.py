@@ -28,13 +28,13 @@ from mdgan.spelling import flag
 
 
 class TablePartitioner(InMemoryPartitioner):
-    """Rows in memory; they are samples once all sites have learnt how values spread.
+    """Rows in memory; they become samples when all sites have learnt how values spread.
 
     Args:
-        seen: how often each row was met before, at other sites on this machine; it goes on.
+        seen: how often each row occurred at other sites on this machine; this adds its own rows.
         file: where the rows lie; None if they lie in no file.
         kept: which rows of the file these are, int64 [n]; None for all.
-        site_map: what the file says in other words than the schema; None for nothing.
+        site_map: translates the file into the schema's words and units; None if it need not.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class TablePartitioner(InMemoryPartitioner):
         self.labels = kind.labels_of(rows)
         self.class_names = kind.class_names
         if rows.persons is not None:
-            self.groups = torch.tensor([group_of(canonical(each)) for each in rows.persons])
+            self.groups = torch.tensor([group_of(canonical(name)) for name in rows.persons])
         self._encoded: tuple[object, Tensor] | None = None
 
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
-        """Its rows have been read already."""
+        """Raises an error, since the rows have been read already."""
         raise TypeError(f"rows are not read again from {data_dir}")
 
     @override
@@ -76,10 +76,10 @@ class TablePartitioner(InMemoryPartitioner):
     @override
     def quick_contents(self, indices: Tensor) -> list[bytes]:
         rows = self.rows.of(indices.numpy())
-        values = [row.tobytes() for row in rows.values + 0.0]  # which makes −0 0
+        values = [row.tobytes() for row in rows.values + 0.0]  # + 0.0 turns −0 into 0
         if rows.persons is None:
             return values
-        persons = (canonical(each).encode(errors="surrogatepass") for each in rows.persons)
+        persons = (canonical(name).encode(errors="surrogatepass") for name in rows.persons)
         return [row + person for row, person in zip(values, persons, strict=True)]
 
     @override
@@ -88,49 +88,49 @@ class TablePartitioner(InMemoryPartitioner):
 
     @cached_property
     def _known(self) -> list[Known]:
-        """Of all rows. A row of a person is known by both, as another schema may not name it.
+        """The `Known` of every row.
 
-        Ignored columns count as if the file had none, and mapped ones as the schema has them; but
-        it is known by all that its file says, too, as that stays when a map or schema changes.
+        A person's row has both the person and the row, as another schema may name no persons. Its
+        content leaves out ignored columns, and has mapped columns as the schema says them; `given`
+        is all that the file says, which stays when a map or schema changes.
         """
         schema, persons = self.kind.schema, self.rows.persons
         source = b"" if self._file is None else b"file " + bytes(self._file.resolve())
-        found: list[Known] = []
+        all_known: list[Known] = []
         raw = self._contents_of_rows(None) if self._file and self._view.changes else None
         for place, (row, alias) in enumerate(self._contents_of_rows(self._view)):
-            before = self.rows.values[place].tobytes()
-            number, again = (self._seen.get(each, 0) for each in (before, row))
-            self._seen |= {before: number + 1, row: again + 1}
-            also = {"before": before + number.to_bytes(8, "little"), "source": source}
-            also["given"] = raw[place][0] if raw else b""
+            values = self.rows.values[place].tobytes()
+            num_equal_values, num_equal_rows = (self._seen.get(key, 0) for key in (values, row))
+            self._seen |= {values: num_equal_values + 1, row: num_equal_rows + 1}
+            of_ledgers = {"before": values + num_equal_values.to_bytes(8, "little")}
+            of_ledgers |= {"source": source, "given": raw[place][0] if raw else b""}
             if persons is not None:
                 content = b"person " + canonical(persons[place]).encode(errors="surrogatepass")
-                found.append(Known(content, row, alias, **also))
+                all_known.append(Known(content, row, alias, **of_ledgers))
                 continue
-            content = row + (
-                b" #%d" % (again + 1) if schema.rows_are_independent and again else b""
-            )
-            found.append(Known(content, **also))
-        return found
+            is_repeated = schema.rows_are_independent and num_equal_rows
+            content = row + (b" #%d" % (num_equal_rows + 1) if is_repeated else b"")
+            all_known.append(Known(content, **of_ledgers))
+        return all_known
 
     def _contents_of_rows(self, view: SiteView | None) -> list[tuple[bytes, bytes]]:
-        """Of each row what its file says in all columns that count, and without the person's."""
+        """The content of each row in all columns that count, and the same without the person."""
         if self._file is None:
             return contents_of_rows(self.rows)
-        found = contents_of_files(
+        texts = contents_of_files(
             self._file,
             self.kind.schema.person or "",
             no_header=are_numbered(self.kind.schema.names),
             view=view,
         )
-        kept = range(len(self.rows)) if self._kept is None else self._kept.tolist()
-        if len(found) < len(self.rows) or (self._kept is None and len(found) > len(self.rows)):
+        places = range(len(self.rows)) if self._kept is None else self._kept.tolist()
+        if len(texts) < len(self.rows) or (self._kept is None and len(texts) > len(self.rows)):
             raise BadInput(self._file, "has changed since it was read", "start again")
-        return [found[place] for place in kept]
+        return [texts[place] for place in places]
 
 
 def prepare_table(settings: DataSettings) -> PreparedData:
-    """What `--dataset table` trains on: the rows of `--data-dir`, by `--schema` and `--target`."""
+    """Makes the data set of `--dataset table` from `--data-dir`, `--schema` and `--target`."""
     if settings.schema is None:
         raise BadInput(
             flag("dataset", "table"),
@@ -154,7 +154,7 @@ def table_data(
     *,
     reads_files: bool = True,
 ) -> PreparedData:
-    """What a dataset file of rows says."""
+    """Makes the data set of a dataset file of rows."""
     return PreparedData(
         kind.shape,
         kind,
@@ -168,7 +168,7 @@ def table_data(
 
 
 def _tables(kind: TableKind, settings: DataSettings) -> Callable[[Path], TablePartitioner]:
-    """Opens the tables of the sites here, each once."""
+    """Returns a function that opens the table at a path, each table once."""
     most = settings.rows_per_person
     opened: dict[Path, TablePartitioner] = {}
     seen: dict[bytes, int] = {}
@@ -212,10 +212,10 @@ def _tables(kind: TableKind, settings: DataSettings) -> Callable[[Path], TablePa
 
 
 def _some_of_each(rows: Rows, most: int) -> "np.typing.NDArray[np.int64]":
-    """The places of at most so many rows of each person, which decide the choice, int64 [m]."""
+    """Chooses at most this many rows of each person by their values; their places, int64 [m]."""
     assert rows.persons is not None, "the schema names persons"
-    drawn = [hashlib.sha256(row.tobytes()).digest() for row in rows.values]
+    digests = [hashlib.sha256(row.tobytes()).digest() for row in rows.values]
     of_person: dict[str, list[int]] = {}
-    for place in sorted(range(len(rows)), key=drawn.__getitem__):
+    for place in sorted(range(len(rows)), key=digests.__getitem__):
         of_person.setdefault(rows.persons[place], []).append(place)
     return np.array(sorted(p for places in of_person.values() for p in places[:most]))

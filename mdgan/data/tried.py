@@ -1,4 +1,4 @@
-"""What is unusual about samples in files, gathered while each of them is tried."""
+"""Collects what is unusual about samples in files, while mdgan tries to read each of them."""
 
 from collections.abc import Callable, Iterable
 
@@ -7,11 +7,11 @@ import msgspec
 from mdgan.samples.pictures.reading import MOST_OF_16_BITS, Seen
 
 _BITS = (8, 10, 12, 14)
-"""Of scanners and cameras that write 16 bits a value."""
+"""Bits that scanners and cameras use of the 16 bits that they write for a value."""
 
 
 class Trait(msgspec.Struct, forbid_unknown_fields=True):
-    """Some samples that have something in common: how many, and the first, and what it is."""
+    """A trait of several samples: how many have it, the first of them, and its values."""
 
     count: int
     first: int
@@ -21,44 +21,44 @@ class Trait(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TriedSamples(msgspec.Struct, forbid_unknown_fields=True):
-    """Why some samples cannot be read, and what was seen of the others."""
+    """Why some samples cannot be read, and the traits of the others."""
 
     bad: dict[int, str]
     traits: dict[str, Trait]
 
     def add(self, index: int, seen: Seen | str | None) -> None:
-        """One more sample was tried: what it is, or why it cannot be read."""
+        """Adds a tried sample: its traits, or why it cannot be read."""
         if isinstance(seen, str):
             self.bad[index] = seen
             return
         for trait, (value, about) in (seen or {}).items():
             if value:
-                found = self.traits.setdefault(trait, Trait(0, index, about, 0, 0))
-                found.count, found.total = found.count + 1, found.total + value
-                found.most = max(found.most, float(value))  # of True JSON makes no number
+                entry = self.traits.setdefault(trait, Trait(0, index, about, 0, 0))
+                entry.count, entry.total = entry.count + 1, entry.total + value
+                entry.most = max(entry.most, float(value))  # float, as True is no number in JSON
 
     def said(self, name: Callable[[int], str], *, are_pictures: bool) -> dict[str, str]:
-        """What the user must know of these samples by trait, given the name of each."""
-        said = {}
-        for trait, found in self.traits.items():
+        """Remarks on these samples for the user, by trait; `name` gives the name of a sample."""
+        remarks = {}
+        for trait, entry in self.traits.items():
             if trait == MOST_OF_16_BITS:
                 continue
-            first, about = name(found.first), found.about and f" ({found.about})"
+            first, about = name(entry.first), entry.about and f" ({entry.about})"
             if are_pictures:
-                said[trait] = f"{found.count:,} {trait}, such as {first}{about}"
+                remarks[trait] = f"{entry.count:,} {trait}, such as {first}{about}"
             else:
-                where = f"{found.total:,.0f} in {found.count:,} volume(s)"
-                said[trait] = f"{trait}: {where}, first {first}"
-        return said
+                where = f"{entry.total:,.0f} in {entry.count:,} volume(s)"
+                remarks[trait] = f"{trait}: {where}, first {first}"
+        return remarks
 
 
 def used_bits(folders: Iterable[TriedSamples]) -> tuple[int | None, str]:
     """How many bits the pictures of 16 bits in some folders use, and a sentence about it.
 
     Returns:
-        None if one of them uses all, or there is none.
+        None for the bits if a picture uses all of them, or if no picture has 16 bits.
     """
     deep = [tried.traits[MOST_OF_16_BITS] for tried in folders if MOST_OF_16_BITS in tried.traits]
-    most, count = max((each.most for each in deep), default=0), sum(each.count for each in deep)
+    most, count = max((trait.most for trait in deep), default=0), sum(trait.count for trait in deep)
     bits = next((bits for bits in _BITS if 0 < most < 1 << bits), None)
     return bits, "" if bits is None else f"all {count:,} 16-bit picture(s) stay below {1 << bits:,}"

@@ -1,4 +1,4 @@
-"""Volumes in files, each read when it is drawn; all of a patient go to one worker."""
+"""A data set of volumes in files, each read when it is drawn; patients are its groups."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ _EXPECTED = f"NIfTI files ({' '.join(NIFTI)}), or a folder of {' '.join(DICOM)} 
 _MASK = re.compile(r"(^|[^a-z])(a|d|brain)?(seg|mask|label|labelmap|segmentation|roi|gt)s?$")
 _MASKS = re.compile(r"(label|mask|segmentation)s?(tr|ts)?$")
 _MASK_KIND = "masks beside scans"
-_LOST = (".mha", ".mhd", ".nrrd", ".mgz", ".mgh", ".hdr")  # volumes that are not read
+_LOST = (".mha", ".mhd", ".nrrd", ".mgz", ".mgh", ".hdr")  # volumes that mdgan cannot read
 
 
 class VolumesPartitioner(Partitioner):
@@ -59,7 +59,7 @@ class VolumesPartitioner(Partitioner):
             return patient_of(path)
         except BadInput:
             raise
-        except Exception:  # its reader may raise anything; it is left out when it is tried
+        except Exception:  # a reader may raise anything; such a file is left out later
             return str(path)
 
     def images(self, indices: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class VolumesPartitioner(Partitioner):
             return read_volume(path, self.shape, self.window, spacing=self.spacing)
         except BadInput:
             raise
-        except Exception as error:  # its reader may raise anything; the user must learn which file
+        except Exception as error:  # a reader may raise anything; the user needs the file's name
             why = f"cannot read this volume ({why_unreadable(error, None)})"
             raise BadInput(path, why, "remove or repair it") from error
 
@@ -94,7 +94,7 @@ class VolumesPartitioner(Partitioner):
 
 
 def _brief(path: Path) -> bytes:
-    """What tells a file from others; packed ones have a sum of their content at the end."""
+    """Bytes that identify a file; for a packed one its ends, which hold a sum of its content."""
     if path.suffix.lower() == ".gz":
         return ends_of(path)
     with open_regular(path) as file:
@@ -104,7 +104,7 @@ def _brief(path: Path) -> bytes:
 def _files_below(folder: Path) -> tuple[list[Path], dict[str, list[Path]]]:
     """The volumes below a folder, sorted, and all other files by their kind.
 
-    Masks are no scans where both lie there; a folder of nothing but masks is taken as it is.
+    Masks beside scans are no volumes; in a folder of masks alone they are.
     """
     volumes: set[Path] = set()
     others: dict[str, list[Path]] = {}
@@ -127,7 +127,7 @@ def _files_below(folder: Path) -> tuple[list[Path], dict[str, list[Path]]]:
 
 
 def _is_mask(path: Path) -> bool:
-    """Whether the name of a file or its folders says that it marks voxels of another."""
+    """Whether a file is a mask of another one, by its name or those of its folders."""
     stem = path.name.lower().partition(".nii")[0]
     return bool(_MASK.search(stem)) or any(_MASKS.match(part.lower()) for part in path.parts[:-1])
 

@@ -1,1 +1,1 @@
-"""What every family shares: membership, waiting, checkpoints, scores, saying goodbye."""
+"""The code that all families share: membership, waiting, checkpoints, scores, ending a run."""

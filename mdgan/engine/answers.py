@@ -1,7 +1,7 @@
-"""What hosts answer in every iteration or round: one tensor a worker, all of the same shape.
+"""The answers of hosts in an iteration or round: one tensor a worker, all of the same shape.
 
-In MD-GAN that is feedback, in the federated algorithms both models. How answers are written and
-read is in `stages/contract.py`.
+In MD-GAN the tensor is feedback, in federated algorithms both models. `stages/contract.py` writes
+and reads answers.
 """
 
 from collections.abc import Mapping
@@ -17,41 +17,41 @@ from mdgan.gan.exact_sum import FEEDBACK, FixedPoint, PartialSum
 ANSWERS = "ANSWERS"  # the kind of a message that holds answers of several forms
 
 LEAST_TO_SUM = 3
-"""Fewer answers travel one by one: a sum is float64 and takes as many bytes as two of them."""
+"""A host sends fewer answers one by one: a sum is float64, as many bytes as two float32 answers."""
 
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """How the answers of an algorithm travel: their kind of message, and the shape of each."""
+    """How answers to one kind of question travel: the kind of message, and the answer's shape."""
 
     kind: str
     shape: tuple[int, ...]
     codec: Codec = FP32
     sums: bool = True  # whether a host may add up its workers' answers
-    # What else every worker sends, float32 tensors: name → shape. If its first dimension is another
-    # for each worker, there are no sums.
+    # Further float32 tensors of every worker: name → shape. If the first dimension differs between
+    # workers, there are no sums.
     beside: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     arithmetic: FixedPoint = FEEDBACK
-    # No answer is longer than that, if it is known: then what is usual does not matter, and whether
-    # an answer is used depends on it alone.
+    # The largest norm of any honest answer, if it is known. Then screening compares each answer
+    # with this norm alone, not with what is usual.
     most_norm: float | None = None
-    # How many times the usual norm an answer may have; one that is longer is cut to that. 0: any.
+    # An answer longer than this many times the usual norm is cut to that; 0 for no limit.
     most_usual: float = 0.0
 
 
 @dataclass
 class Answers:
-    """Answers of several workers."""
+    """The answers of several workers to one question."""
 
     singles: dict[int, Tensor] = field(default_factory=dict)  # by worker, each of the form's shape
     sums: list[PartialSum] = field(default_factory=list)
     # J_disc and J_gen by worker, float32 [2].
     losses: dict[int, Tensor] = field(default_factory=dict)
-    # What else they sent: name → worker → tensor; only of workers in `singles`.
+    # The further tensors of `AnswerForm.beside`: name → worker → tensor, for workers in `singles`.
     beside: dict[str, dict[int, Tensor]] = field(default_factory=dict)
     # The hosts that answered, whether their answers can be used or not.
     hosts: set[int] = field(default_factory=set)
-    # By host, what a stage has read of a message that hides its answers.
+    # By host, what a stage has read from a message that hides its answers.
     masked: dict[int, Any] = field(default_factory=dict)
 
     def mean_losses(self) -> Tensor:
@@ -60,11 +60,11 @@ class Answers:
         return torch.stack(losses) if losses else torch.empty(0, 2)
 
     def drop(self, worker: int) -> None:
-        """Forgets a worker's answer, and those that were added up with it."""
-        lost = [part for part in self.sums if worker in part.workers]
+        """Removes a worker's answer, and with it the sums that contain it."""
+        dropped_sums = [part for part in self.sums if worker in part.workers]
         self.sums = [part for part in self.sums if worker not in part.workers]
         self.singles.pop(worker, None)
         for rows in self.beside.values():
             rows.pop(worker, None)
-        for dropped in {worker, *(n for part in lost for n in part.workers)}:
+        for dropped in {worker, *(n for part in dropped_sums for n in part.workers)}:
             self.losses.pop(dropped, None)

@@ -1,4 +1,4 @@
-"""A pipe between a process and its child, which speak messages."""
+"""A pipe over which a process and its child exchange messages."""
 
 import contextlib
 import json
@@ -45,7 +45,7 @@ class Channel:
         self._connection.close()
 
     def read_all(self, put: Callable[[Message], None], at_end: Callable[[], None]) -> None:
-        """Reads in a thread of its own, so that the sender never waits for long."""
+        """Reads in its own thread. Otherwise a full pipe would block the sender."""
 
         def read() -> None:
             with contextlib.suppress(ChannelClosed):

@@ -1,4 +1,4 @@
-"""What all sites learn together before training: counts that hosts add up; see `SampleKind`."""
+"""Counts that all sites add up before training, by which samples are encoded; see `SampleKind`."""
 
 from math import sqrt
 
@@ -16,7 +16,7 @@ _WHOLE = FixedPoint(1.0, 2.0**48)
 
 
 def counts_form(kind: SampleKind, *, noisy: bool) -> AnswerForm:
-    """How hosts answer: whole numbers, or multiples of noise's step; exact in any order."""
+    """The form of counts: whole numbers, or with noise multiples of its step; sums are exact."""
     if not noisy:
         return AnswerForm(Kind.COUNTS, (kind.num_counts,), arithmetic=_WHOLE)
     step = lattice_step(sqrt(kind.num_histograms), kind.num_noisy_counts)
@@ -25,7 +25,7 @@ def counts_form(kind: SampleKind, *, noisy: bool) -> AnswerForm:
 
 
 def read_counts(message: Message, form: AnswerForm) -> Tensor:
-    """The counts, float64, of a host that may be hostile; ValueError if they are malformed."""
+    """Reads the counts of a host that may be hostile, float64; ValueError if they are malformed."""
     counts = message.tensors.get("counts", torch.empty(0))
     whole = form.arithmetic == _WHOLE
     if counts.shape != form.shape or counts.dtype != (torch.int64 if whole else torch.float64):
@@ -36,17 +36,17 @@ def read_counts(message: Message, form: AnswerForm) -> Tensor:
 
 
 def published(kind: SampleKind, counts: Tensor, *, noisy: bool) -> Tensor:
-    """What strangers may know of all sites' counts: coarse numbers, unless noise covers them."""
+    """The counts of all sites as strangers may see them: coarse, unless noise covers them."""
     return counts.double() if noisy else kind.coarse(counts.double())
 
 
 def published_digest(kind: SampleKind, counts: Tensor, *, noisy: bool) -> str:
-    """What hosts sign of them."""
+    """The digest of the published counts, which hosts sign."""
     return digest_of({"counts": published(kind, counts, noisy=noisy)})
 
 
 def read_learnt(message: Message, num_counts: int) -> Tensor:
-    """The counts of all sites; ValueError if they are malformed."""
+    """Reads the counts of all sites from the server; ValueError if they are malformed."""
     counts = message.tensors.get("counts", torch.empty(0))
     is_right = counts.shape == (num_counts,) and counts.dtype == torch.float64
     if not is_right or not bool(counts.isfinite().all()):

@@ -1,4 +1,4 @@
-"""What a host says of itself when it joins: the host makes it, the server reads it."""
+"""The hello of a host that joins: which ranks, samples and key it has. The server reads it."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,9 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-MOST_RANKS = (1 << 31) - 1  # no rank is higher, and no worker has more samples
+MOST_RANKS = (1 << 31) - 1  # the highest rank, and the most samples of a worker
 MOST_CLASSES = 1000
-"""If the data set does not say that it has more; hosts may find groups themselves."""
+"""The most classes of a host's data, unless the data set says that it has more."""
 
 _CERTIFICATE = "certificate "
 _Rank = Annotated[int, msgspec.Meta(le=MOST_RANKS)]
@@ -16,7 +16,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]
 
 
 class Owner(NamedTuple):
-    """Which host a rank, or a state, belongs to; see `HostHello`."""
+    """The host that a rank or a state belongs to; see `HostHello` for the fields."""
 
     key: str
     certificate: str
@@ -25,66 +25,65 @@ class Owner(NamedTuple):
 
     @property
     def who(self) -> str:
-        """Who answers for what the host does; on the server's machine that is one user."""
+        """The name under which the host's acts count; "" on the server's machine, of one user."""
         if self.certificate:
             return f"{_CERTIFICATE}{self.certificate}"
         return f"address {self.address}" if self.address else ""
 
     @staticmethod
     def is_certificate(who: str) -> bool:
-        """Whether that is who has a certificate of its own."""
+        """Whether a `who` names a certificate, not an address."""
         return who.startswith(_CERTIFICATE)
 
     def is_same(self, other: "Owner | None") -> bool:
-        """Whether another one is the same host, or one with the same certificate."""
+        """Whether the other is the same host, or has the same certificate."""
         return self.has_key_of(other) or (
             other is not None and _same(self.certificate, other.certificate)
         )
 
     def has_key_of(self, other: "Owner | None") -> bool:
-        """Whether another one is the same host, in the same process."""
+        """Whether the other is the same host, in the same process."""
         return other is not None and _same(self.key, other.key)
 
 
-def _same(ours: str, theirs: str) -> bool:
-    return bool(ours) and secrets.compare_digest(ours.encode(), theirs.encode())
+def _same(one: str, other: str) -> bool:
+    return bool(one) and secrets.compare_digest(one.encode(), other.encode())
 
 
 class HostHello(msgspec.Struct, frozen=True):
-    """A host that wants to join; its number is that of its first worker."""
+    """The hello of a host that wants to join, with fields that the transport adds."""
 
-    host: int
+    host: int  # its number, which is its first worker's rank
     workers: Annotated[list[_Rank], msgspec.Meta(min_length=1)]
     identity: dict[str, Any]  # what must be equal on every rank
     num_samples: dict[int, _Count]
     class_counts: dict[int, list[_Count]]  # of each worker, the number of samples of each class
     generation: int  # of the server that it was linked with last; 0 for none
-    # A secret of this host; with it the host proves that it is the same when it comes back.
+    # A secret by which a host that comes back proves that it is the same.
     key: str
-    listens: str | None = None  # where other hosts fetch from it; None if they need not know
-    # What the transport knows it by, whatever it says itself; empty if the host has no certificate
-    # that is its own.
+    listens: str | None = None  # the address where other hosts fetch from it; None for none
+    # Set by the transport: the fingerprint of the host's own certificate; empty if it has none.
     certificate: str = ""
-    address: str = ""  # where its connection comes from, by the transport; empty on this machine
-    # The number of its certificate, by which that may be revoked; empty without one.
+    address: str = ""  # set by the transport: where the connection comes from; "" on this machine
+    # Set by the transport: the certificate's serial number, by which it may be revoked.
     serial: str = ""
-    ranks: list[int] = []  # that its certificate names; then it has no others
+    ranks: list[int] = []  # set by the transport: the certificate's; the host may have no others
 
     @property
     def owner(self) -> Owner:
-        """Which host says it."""
+        """The host that sent this hello."""
         return Owner(self.key, self.certificate, self.address, serial=self.serial)
 
     def why_another_run(self, identity: Mapping[str, Any]) -> str:
-        """What differs between a host and this server; empty if nothing does."""
-        for name, ours in identity.items():
-            theirs = self.identity.get(name)
-            if theirs == ours:
+        """How the host's run differs from the server's `identity`; empty if it does not."""
+        for name, expected in identity.items():
+            actual = self.identity.get(name)
+            if actual == expected:
                 continue
-            shown = f"{theirs!s:.99}" if not isinstance(theirs, list | dict) else "no value"
+            shown = f"{actual!s:.99}" if not isinstance(actual, list | dict) else "no value"
             if name == "version":
                 return (
-                    f"rank {self.workers[0]} runs mdgan {shown}, rank 0 runs mdgan {ours}; "
+                    f"rank {self.workers[0]} runs mdgan {shown}, rank 0 runs mdgan {expected}; "
                     "install the same version on every machine"
                 )
             if name == "dataset_sha256":
@@ -94,8 +93,8 @@ class HostHello(msgspec.Struct, frozen=True):
                     "to this machine (its --datasets-dir, by default datasets)"
                 )
             return (
-                f"rank {self.workers[0]} has {name} = {shown}, rank 0 has {name} = {ours}; start "
-                "every rank with the same settings"
+                f"rank {self.workers[0]} has {name} = {shown}, rank 0 has {name} = {expected}; "
+                "start every rank with the same settings"
             )
         return ""
 
@@ -110,26 +109,26 @@ def make_hello(
     """The hello of a host that has not joined any server yet, as JSON values.
 
     Args:
-        class_counts: the number of samples of each class, for each of its workers.
-        tells_classes: whether to tell more than how many samples there are in all.
+        class_counts: by worker, its number of samples of each class.
+        tells_classes: whether the server may know these numbers, or only their sum.
     """
     counts = class_counts if tells_classes else dict.fromkeys(class_counts, ())
     return {
         "purpose": "join",
         "host": host,
         "workers": list(class_counts),
-        "num_samples": {str(worker): sum(held) for worker, held in class_counts.items()},
-        "class_counts": {str(worker): list(held) for worker, held in counts.items()},
+        "num_samples": {str(worker): sum(of_class) for worker, of_class in class_counts.items()},
+        "class_counts": {str(worker): list(of_class) for worker, of_class in counts.items()},
         "identity": dict(identity),
         "generation": 0,
         "key": secrets.token_hex(16),
     }
 
 
-def read_hello(given: Mapping[str, Any]) -> HostHello | None:
+def read_hello(raw_hello: Mapping[str, Any]) -> HostHello | None:
     """Reads a hello, which any process may have sent; None if it is malformed."""
     try:
-        hello = msgspec.convert(dict(given), HostHello, str_keys=True)
+        hello = msgspec.convert(dict(raw_hello), HostHello, str_keys=True)
         hello.key.encode()
     except (msgspec.ValidationError, UnicodeError):
         return None

@@ -1,4 +1,4 @@
-"""What an algorithm adds to the server and to a host; the engine knows only these classes."""
+"""The classes that an algorithm fills in: its share of the server's work, and of a host's."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,17 +20,17 @@ from mdgan.messages import Message
 from mdgan.transport.host_end import HostTransport
 
 ServerHandler = Callable[[Engine, int, Message], None]
-"""Takes in a message that a host, given by its number, has sent on its own."""
+"""Takes in a message that the host with this number has sent without being asked."""
 
-HostHandler = Callable[[Message, HostTransport], None]  # carries out one message of the server
+HostHandler = Callable[[Message, HostTransport], None]  # does what a message of the server asks
 
 
 class Advance(NamedTuple):
-    """How far training has got."""
+    """What one call of `ServerPart.advance` has achieved."""
 
-    iteration: int  # i, the last that is done
+    iteration: int  # i, the last completed iteration
     losses: Tensor  # float32 [N, 2], J_disc and J_gen of every worker that answered
-    workers: Sequence[int] = ()  # in the same order; none where one role does everything
+    workers: Sequence[int] = ()  # these workers, in the same order; empty if there are none
     # What else the algorithm records: name in the row → worker → JSON value.
     measures: Mapping[str, Mapping[int, Any]] = MappingProxyType({})
 
@@ -39,55 +39,54 @@ class ServerPart(ABC):
     """The server's share of an algorithm."""
 
     form: AnswerForm  # how hosts answer; see `forms` where there are several kinds of question
-    # On which answers may be masked; None if the algorithm knows no such answers.
+    # The way of answers that may be masked; None if the algorithm has no such answers.
     path: ServerPath | None = None
-    device: torch.device = torch.device("cpu")  # the one that answers are moved to
+    device: torch.device = torch.device("cpu")  # where answers are moved to
     discriminator: nn.Module | None = None  # D, if the server has one itself
     # Whether workers that are busy with an earlier question count where a quorum must answer.
     counts_busy: bool = True
-    # The prefix of those tensors of a worker's state that others may have a copy of, to begin with;
-    # None if newcomers need no copy, since the next question brings everything.
+    # A newcomer gets a copy of a live worker's tensors with this prefix. None if newcomers need no
+    # copy, since the next question brings everything.
     copied: str | None = None
-    # What timelines call the process; another name than `server` means that it is alone.
+    # The name of the process in timelines; one that is not `server` trains alone, without hosts.
     role: str = "server"
 
     @property
     def forms(self) -> Sequence[AnswerForm]:
-        """How hosts answer each kind of question, in messages of different kinds."""
+        """The forms of answers, one for each kind of question; each has its own message kind."""
         return (self.form,)
 
     @property
     @abstractmethod
     def generator(self) -> nn.Module:
-        """G, to be scored, sampled and saved."""
+        """G, for scoring, sampling and saving."""
 
     @abstractmethod
     def advance(self, done: int, engine: Engine) -> Advance | None:
-        """One global iteration, or one round of several; None if no answer could be used."""
+        """Trains one iteration, or a round of several, after iteration `done`; None if it failed.
+
+        It fails if the server could use no answer.
+        """
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next iteration depends on."""
+        """Copies everything that the next iteration depends on."""
 
     @abstractmethod
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken.
-
-        Raises:
-            KeyError, RuntimeError: the state is malformed, or of other models.
-        """
+        """Continues from a `state`; KeyError or RuntimeError if it is malformed or does not fit."""
 
     def begin_with(
         self, generator: State, discriminators: Mapping[int, State]
     ) -> Mapping[int, State]:
-        """A new run begins with the models of another one; of several discriminators, the first.
+        """Begins a new run with the models of another one; of several discriminators, the first.
 
         Args:
-            generator: fits G; by the model's own names.
-            discriminators: fit D; by the worker that trained each, 0 for one that is for all.
+            generator: tensors that fit G, by the model's own names.
+            discriminators: tensors that fit D, by the worker that trained them; 0 for all workers.
 
         Returns:
-            What workers begin with, for `HostPart.adopt`; empty if the server has all models.
+            The states that workers begin with (`HostPart.adopt`); empty if hosts have no models.
         """
         if self.discriminator is not None and discriminators:
             self.discriminator.load_state_dict(discriminators[min(discriminators)])
@@ -95,49 +94,46 @@ class ServerPart(ABC):
         return {}
 
     def lacking(self, workers: Collection[int]) -> str:
-        """Which workers an iteration lacks, in words for users; empty if these are enough."""
+        """Describes to users which workers an iteration lacks; empty if these are enough."""
         return "" if workers else "all workers"
 
     def begin(self, engine: Engine) -> None:
-        """All workers that take part from the start have joined.
-
-        Raises:
-            BadInput: the algorithm cannot train on what they hold.
-        """
+        """Prepares training, once all workers have joined; BadInput if their data do not fit."""
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
-        """What is trained on, by worker, for the report."""
+        """The data that each worker trains on, for the report."""
         return engine.peers.holdings()
 
     def progress(self) -> dict[str, int]:
-        """What a checkpoint must know besides `state`, such as how many swaps were ordered."""
+        """Numbers that a checkpoint keeps beside `state`, such as how many swaps were ordered."""
         return {}
 
     def go_on(self, progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
-        """Training goes on from a checkpoint.
+        """Continues from a checkpoint, after `load_state`.
 
         Args:
-            changed: the names of settings that have other values since.
-            ended: whether it was to be the end of training then.
+            progress: as the checkpoint has it.
+            changed: the names of settings whose values differ from the checkpoint's.
+            ended: whether the checkpoint was made at what was then the end of training.
         """
 
     def look_back(self, _shown: nn.Module, _engine: Engine) -> None:
-        """Training is saved or ends: records what the report says of the generator so far."""
+        """Records what the report says of the generator, before a save and at the end."""
 
     @property
     def over(self) -> bool:
-        """Whether training ends here, although iterations may be left."""
+        """Whether the algorithm has finished before the last iteration."""
         return False
 
     def close(self) -> None:
-        """Training is over, however it ended: what the part holds open is closed."""
+        """Closes what the part holds open; called however training ended."""
 
     def handlers(self) -> Mapping[str, ServerHandler]:
-        """By kind of message, what takes it in; answers in `form` are not among them."""
+        """The handler of each kind of message that a host sends unasked; answers have none."""
         return {}
 
     def on_lost(self, engine: Engine) -> None:
-        """Hosts are gone: the algorithm stops waiting for messages of theirs."""
+        """Stops waiting for messages of hosts that were lost."""
 
 
 _AVERAGE = "ema."  # before the names of the generator's average in a checkpoint
@@ -145,11 +141,11 @@ _AVERAGE = "ema."  # before the names of the generator's average in a checkpoint
 
 @dataclass(frozen=True)
 class Trainer:
-    """What the server trains with."""
+    """The server's part of the algorithm, the generator's average, and the reader of samples."""
 
     part: ServerPart
     average: GeneratorAverage | None = None
-    fetcher: Fetcher | None = None  # reads samples ahead, if the part has the data itself
+    fetcher: Fetcher | None = None  # reads samples ahead, if the server holds the data itself
 
     @property
     def shown(self) -> nn.Module:
@@ -157,28 +153,30 @@ class Trainer:
         return self.part.generator if self.average is None else self.average.model
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything here that the next iteration depends on."""
+        """Copies the state of the part and of the average."""
         average = {} if self.average is None else self.average.state()
         return {**self.part.state(), **under(_AVERAGE, average)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken; raises as `ServerPart.load_state`."""
+        """Continues from a `state`; raises as `ServerPart.load_state`."""
         average = part_of(state, _AVERAGE)
         self.part.load_state({n: t for n, t in state.items() if not n.startswith(_AVERAGE)})
         if self.average is not None and average:
             self.average.load_state(average)
-        elif self.average is not None:  # the run had none until now
+        elif self.average is not None:  # the run had no average until now
             self.average.begin_anew()
 
 
 class Learner(Protocol):
-    """What a host keeps for each of its workers, whatever the algorithm."""
+    """One worker on a host, whatever the algorithm."""
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the worker's next answer depends on."""
+        """Copies everything that the worker's next answer depends on."""
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Continues where `state` was taken; whether the shard is the same size, else it stays.
+        """Continues from a `state`; returns whether it was of a shard of the same size.
+
+        At another size the shard stays as it is.
 
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.
@@ -188,37 +186,37 @@ class Learner(Protocol):
 class HostPart(ABC):
     """The workers' share of an algorithm, for all workers of one host."""
 
-    begins: str  # the kind of message that an iteration or a round begins with
-    # When the kinds of message that it handles may come; see `ENGINE`.
+    begins: str  # the kind of the server's message that begins an iteration or a round
+    # When messages of the kinds in `handlers` may come; see `ENGINE`.
     rules: Mapping[str, Turn] = {}
-    path: HostPath = HostPath()  # on which answers leave, where they may be masked
+    path: HostPath = HostPath()  # the way on which answers leave the host, masked or not
 
     @property
     @abstractmethod
     def learners(self) -> Mapping[int, Learner]:
-        """By rank."""
+        """The workers, by rank."""
 
     @abstractmethod
     def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
+        """The handler of each kind of message of the server."""
 
     def tell(self) -> dict[str, Any]:
-        """What the server's part wants to know of these workers: JSON values."""
+        """What the server's part must know of these workers before they train, as JSON values."""
         return {}
 
     def arrived(self, holds: Sequence[int]) -> None:
-        """A server has let this host in."""
+        """Called when a server has let this host in; the workers in `holds` have states."""
 
     def adopt(self, rank: int, state: Mapping[str, Tensor]) -> None:
-        """Takes over what the server found for a worker; raises as `Learner.load_state`."""
+        """Loads the state that the server found for a worker; raises as `Learner.load_state`."""
         self.learners[rank].load_state(state)
 
     def adopted(self) -> None:
-        """All workers have what they need."""
+        """Called when all workers have the states that they need."""
 
     def memory_bytes(self) -> int:
-        """What processes of its own hold, beside the host's."""
+        """Memory of processes that the part has started beside the host's process."""
         return 0
 
     def close(self) -> None:
-        """The host ends: processes and memory of its own are given back."""
+        """Ends the part's processes and frees its memory, as the host ends."""

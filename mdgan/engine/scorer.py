@@ -1,6 +1,6 @@
-"""The scorer: a process beside the server that says what a generator is worth.
+"""The scorer: a process beside the server that computes the scores of generators.
 
-It never sees a private sample: real data reach it as sums over features, which hosts have added up.
+It never sees a private sample: hosts send sums over the features of theirs.
 """
 
 import json
@@ -35,12 +35,12 @@ _log = logging.getLogger(__name__)
 
 _NEAR_SAMPLES, _SHOWN_SAMPLES = 256, 10
 _FOREVER = 1e9
-_FILE_SECONDS = 2.0  # to finish a file in when training is over
+_FILE_SECONDS = 2.0  # how long the scorer may still write a file when training is over
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """Answers every generator with its scores, as soon as the real data are described."""
+    """Answers every generator with its scores, once statistics of real data have come."""
 
     channel: Channel
     directory: run_directory.RunDirectory
@@ -63,16 +63,16 @@ class Scorer:
             self._measure_all(inbox)
 
     def _judge_all(self, inbox: Inbox[Message], judge: Judge) -> None:
-        """Answers with what the kind of sample finds."""
+        """Answers with the verdict of the kind of sample, which judges by itself."""
 
         def judged(held: Iterable[Sequence[int]]) -> dict[str, Any]:
-            found = judge_generator(self.generator, judge, **self._drawn, held=held)
-            with suppress(OSError):  # a full disk ends no scoring
+            judgement = judge_generator(self.generator, judge, **self._drawn, held=held)
+            with suppress(OSError):  # scoring goes on if the disk is full
                 write_whole(
                     self.directory.path / run_directory.FIGURES_FILE,
-                    json.dumps(found.figures).encode(),
+                    json.dumps(judgement.figures).encode(),
                 )
-            return judged_record(found, self.num_samples)
+            return judged_record(judgement, self.num_samples)
 
         while (message := inbox.take(_FOREVER)) is not None:
             if message.kind == Kind.GENERATOR:
@@ -96,7 +96,7 @@ class Scorer:
                 real = RealStatistics.from_tensors(message.tensors)
             elif message.kind == Kind.GENERATOR:
                 waiting.append(message)
-            if is_first:  # it comes once training has begun; until then the folder stays as it was
+            if is_first:  # training has begun; before that, the run's folder must not change
                 self._keep(run_directory.EXTRACTOR_FILE, tensors, fields)
             if real is not None and (is_first or message.kind == Kind.REAL):
                 self._keep(run_directory.REAL_FILE, real.tensors(), extractor.describe())
@@ -105,7 +105,7 @@ class Scorer:
                 self._answer(waiting.pop(0), partial(self._scored, extractor, real, held_out))
 
     def _keep(self, name: str, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
-        """Writes a file into the run's folder; what becomes of that ends no scoring."""
+        """Writes a file into the run's folder; warns if that fails, and scoring goes on."""
         try:
             self.directory.write_tensors(name, tensors, fields)
         except OSError as error:
@@ -122,21 +122,22 @@ class Scorer:
         held_out: Features | None,
         held: Iterable[Sequence[int]],
     ) -> dict[str, Any]:
+        """Scores the generator by features, and draws its samples beside their neighbours."""
         scores = score_generator(
             self.generator, extractor, real, held_out=held_out, **self._drawn, held=held
         )
         record = scores.as_record()
         if held_out is None or len(held_out) <= 1 or not self.samples.kind.is_seen:
             return record
-        # Samples above their nearest held-out neighbours, and how near these are.
+        # A picture of samples above their nearest held-out neighbours, and the distances.
         samples = draw_samples(self.generator, _NEAR_SAMPLES, self.z_dim, seed=self.seed)
-        found = nearest(extractor(samples).values, held_out.values)
-        shown = self.samples.held_out_images(found.places[:_SHOWN_SAMPLES])
+        neighbours = nearest(extractor(samples).values, held_out.values)
+        shown = self.samples.held_out_images(neighbours.places[:_SHOWN_SAMPLES])
         pairs = torch.cat([samples[:_SHOWN_SAMPLES], shown])
-        with suppress(OSError):  # a full disk ends no scoring
+        with suppress(OSError):  # scoring goes on if the disk is full
             png = self.samples.kind.png(pairs, _SHOWN_SAMPLES)
             write_whole(self.directory.path / run_directory.NEIGHBOURS_FILE, png)
-        near = {"n": len(held_out), "generated": found.generated, "real": found.real}
+        near = {"n": len(held_out), "generated": neighbours.generated, "real": neighbours.real}
         return {**record, "neighbours": near}
 
     def _answer(

@@ -1,4 +1,4 @@
-"""The settings that every algorithm has; an algorithm derives from them and adds its own."""
+"""The settings that every algorithm has; each algorithm derives a class and adds its own."""
 
 import re
 from typing import ClassVar, Literal, NamedTuple
@@ -20,7 +20,7 @@ _DEADLINE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(x?)")
 
 
 class DeadlineRule(NamedTuple):
-    """When the server goes on without the answers that are missing; one of the two numbers is 0."""
+    """When the server goes on without missing answers; one of the two numbers is 0."""
 
     seconds: float
     factor: float  # of the median time of an answer
@@ -38,9 +38,9 @@ def parse_deadline(text: str) -> DeadlineRule:
         ValueError: neither seconds nor a factor.
     """
     match = _DEADLINE.fullmatch(text)
-    if match is None or not 0 < (given := float(match[1])) < 1e7:
+    if match is None or not 0 < (number := float(match[1])) < 1e7:
         raise ValueError("must be seconds, or a factor of the median answer time such as 3x")
-    return DeadlineRule(0.0, given) if match[2] else DeadlineRule(given, 0.0)
+    return DeadlineRule(0.0, number) if match[2] else DeadlineRule(number, 0.0)
 
 
 def num_participants(fraction: float, num_workers: int) -> int:
@@ -49,7 +49,7 @@ def num_participants(fraction: float, num_workers: int) -> int:
 
 
 class FaultSettings(declare.Settings, group="faults"):
-    """What becomes of workers that are late, or answer nonsense."""
+    """What the server does about workers that are late, or answer nonsense."""
 
     deadline: DeadlineRule | None = declare.own_setting(
         None,
@@ -98,7 +98,7 @@ class RunSettings(declare.Settings):
     """
 
     tells_once: ClassVar[bool] = False
-    """Whether each worker tells one sum over all its samples, before training, and no more."""
+    """Whether each worker sends one sum over all its samples before training, and nothing else."""
 
     data = declare.section(DataSettings)
     models = declare.section(ModelSettings)
@@ -110,9 +110,9 @@ class RunSettings(declare.Settings):
     privacy = declare.section(PrivacySettings, is_offered=False)
     """Offered by algorithms whose workers can keep samples private."""
     secure = declare.section(SecureSumSettings, is_offered=False)
-    """Offered by algorithms that can do with sums of answers."""
+    """Offered by algorithms that need only sums of answers."""
     noise = declare.section(SharedNoiseSettings, is_offered=False)
-    """Offered by algorithms whose workers' noise may be in their sum alone."""
+    """Offered by algorithms whose workers may share the noise of their sum."""
 
     algorithm: str = declare.setting("", "What trains.", declare.text(), is_usual=True)
     world_size: int = declare.setting(
@@ -143,7 +143,7 @@ class RunSettings(declare.Settings):
     excludes = (*BESIDE_PRIVACY, summed("deadline checkpoint_to_server"))
 
     def check(self) -> None:
-        """Checks that what is profiled is trained, and that sums have enough answers."""
+        """Refuses a profile of iterations after the last, and sums of too few answers."""
         profile, iterations = self.records.profile, self.training.iterations
         if profile is not None and profile.first > iterations:
             why = f"training ends with iteration {iterations}"
@@ -179,28 +179,25 @@ class RunSettings(declare.Settings):
 
     @property
     def hides_classes(self) -> bool:
-        """Whether workers count these with noise, which is charged before training."""
+        """Whether workers add noise to these counts; its ε is charged before training."""
         privacy = self.privacy
         return self.goes_by_classes and privacy.covers_samples and not privacy.discloses("classes")
 
     @property
     def tells_classes(self) -> bool:
-        """Whether workers tell the server these counts."""
+        """Whether workers send the server these counts."""
         return self.goes_by_classes or self.privacy.discloses("classes")
 
     def noise_sharing(self, least: int = 1) -> NoiseSharing | None:
-        """What sums must have, for a host that wants so many sharers; None if none is shared."""
+        """How a sum shares noise, for a host that wants `least` sharers; None if it shares none."""
         if not (self.shares_noise or self.shares_counts):
             return None
-        given, alone = self.noise.noise_sharers, not self.shares_noise
-        return NoiseSharing(self.num_workers, given, least, counts_alone=alone)
+        sharers, alone = self.noise.noise_sharers, not self.shares_noise
+        return NoiseSharing(self.num_workers, sharers, least, counts_alone=alone)
 
     @property
     def num_placed(self) -> int | None:
-        """How many clients any host may train, since each can read all data.
-
-        None if every client is a worker with a rank of its own.
-        """
+        """How many clients are placed on any host; None if each client is a worker with a rank."""
         return None
 
     @property

@@ -1,4 +1,4 @@
-"""How users name the rules of `aggregation_rules.py`, and what each of them promises."""
+"""The names of the rules in `aggregation_rules.py`, and how many hostile answers each outvotes."""
 
 import re
 from math import inf
@@ -15,7 +15,7 @@ _FORGIVING = re.compile(r"f2u|f2a(?::[0-9.eE+-]+)?")
 
 
 class AggregationRule(NamedTuple):
-    """One rule."""
+    """One aggregation rule, as the user names it."""
 
     name: str  # mean, median, trimmed-mean, krum or clip; or f2u or f2a, which trust all workers
     parameter: float = 0.0  # F of trimmed-mean and krum, C of clip, λ of f2a; 0 for the others
@@ -31,7 +31,7 @@ class AggregationRule(NamedTuple):
 
     @property
     def outvotes(self) -> int:
-        """How many hostile answers it outvotes at least, where there are enough answers."""
+        """How many hostile answers the rule outvotes at least, if there are enough answers."""
         if self.name in ("trimmed-mean", "krum"):
             return int(self.parameter)
         return int(self.name in ("median", "clip"))
@@ -42,14 +42,14 @@ class AggregationRule(NamedTuple):
         return 2 * self.outvotes + (3 if self.name == "krum" else 1)
 
     def withstands(self, num_answers: int) -> int:
-        """How many hostile answers among m the rule is made for, at most its F."""
+        """How many hostile answers among m the rule withstands, at most its F."""
         most = (num_answers - (3 if self.name == "krum" else 1)) // 2
         if self.name in ("trimmed-mean", "krum"):
             most = min(most, int(self.parameter))
         return max(most, 0) if self.outvotes else 0
 
     def check_enough(self, num_answers: int, *, of: str = "workers", more: str = "more") -> None:
-        """Refuses a run that begins with too few answers for what the rule promises."""
+        """Refuses a run that begins with too few answers for the rule to outvote that many."""
         if num_answers < self.needs_answers:
             raise BadInput(
                 flag("aggregation", self),
@@ -63,13 +63,13 @@ MEDIAN = AggregationRule("median")
 
 
 def parse_robust_rule(text: str, forms: str = ROBUST_FORMS) -> AggregationRule:
-    """Reads a rule, one of `ROBUST_FORMS`; ValueError says that it is none of `forms`."""
+    """Reads a rule of `ROBUST_FORMS`; raises ValueError, which lists `forms`, at any other text."""
     if not _FORM.fullmatch(text):
         raise ValueError(f"not one of {forms}")
-    name, _, given = text.partition(":")
-    parameter = number_above_0(given, "C must be a number above 0") if name == "clip" else 0.0
+    name, _, number = text.partition(":")
+    parameter = number_above_0(number, "C must be a number above 0") if name == "clip" else 0.0
     if name in ("trimmed-mean", "krum"):
-        parameter = float(given)
+        parameter = float(number)
         if parameter < 1:
             raise ValueError("F must be at least 1; if no worker lies, use mean")
     return AggregationRule(name, parameter)
@@ -79,11 +79,11 @@ def parse_aggregation(text: str) -> AggregationRule:
     """Reads a rule, one of `AGGREGATION_FORMS`, or raises `ValueError`."""
     if not _FORGIVING.fullmatch(text):
         return parse_robust_rule(text, AGGREGATION_FORMS)
-    name, has_number, given = text.partition(":")
+    name, has_number, number = text.partition(":")
     if not has_number:
         return AggregationRule(name, float(name == "f2a"))
     otherwise = "LAMBDA must be a number above 0; at 0 it is mean"
-    return AggregationRule(name, number_above_0(given, otherwise))
+    return AggregationRule(name, number_above_0(number, otherwise))
 
 
 def number_above_0(text: str, otherwise: str) -> float:

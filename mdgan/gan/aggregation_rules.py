@@ -1,6 +1,6 @@
-"""Rules that combine what several workers answer, as functions of plain tensors.
+"""Rules that combine the answers of several workers, as functions of plain tensors.
 
-`mean` is the plain one. The others bound what a few hostile workers can do:
+`mean` is the plain rule. The others limit the harm that a few hostile workers can do:
 
     median             of each element (Yin et al. 2018)
     trimmed-mean:F     of each element, without its F least and F greatest values (Yin et al. 2018)
@@ -8,8 +8,8 @@
                        2017)
     clip:C             the mean, after answers longer than C times the median length are shortened
 
-Workers leave, so F may become too large for the number of answers. Then the largest F that fits is
-used. With fewer than three answers no rule can tell which one lies, and the mean is used.
+Workers leave, so F may become too large for the number of answers. Then a rule uses the largest F
+that fits. Among fewer than three answers no rule can tell which one lies: then rules take the mean.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,13 +23,14 @@ from mdgan.gan.aggregation_form import AggregationRule
 
 LEAST_TO_VOTE = 3  # among fewer answers no rule can tell which one lies
 MEMORY = 0.97
-"""The part of a record that is kept from one iteration to the next: it covers about 30 iterations.
-Chosen in trials against constant lies on digits: a shorter memory now and then trusted one."""
+"""The part of a record that stays from one iteration to the next: it covers about 30 iterations.
+Chosen in trials against constant lies on digits: with a shorter memory the rule sometimes trusted
+a liar."""
 
 _MOST_TO_EXCHANGE = 32
 """Up to this many answers, exchanging neighbours, about m² times, sorts 5 to 9 times faster than
-`Tensor.sort`, which is slow across rows; measured on one core with 63,000 elements. Of more answers
-`numpy.sort` is faster: 1.3 s and not 4.3 for 100 of 116,000 elements, 1.6 s and not 10 for 300."""
+`Tensor.sort`, which is slow across rows (one core, 63,000 elements). For more answers `numpy.sort`
+is faster: 1.3 s and not 4.3 for 100 of 116,000 elements, 1.6 s and not 10 for 300."""
 
 
 def combine(rule: AggregationRule, answers: Tensor) -> Tensor:
@@ -48,12 +49,12 @@ def combine(rule: AggregationRule, answers: Tensor) -> Tensor:
 
 def _trimmed_mean(answers: Tensor, num_hostile: int) -> Tensor:
     """The mean of each element without its F least and F greatest values (Yin et al. 2018)."""
-    kept = _sorted(answers)[num_hostile : len(answers) - num_hostile]
-    return torch.stack(kept).mean(0)
+    middle = _sorted(answers)[num_hostile : len(answers) - num_hostile]
+    return torch.stack(middle).mean(0)
 
 
 def _sorted(answers: Tensor) -> list[Tensor]:
-    """The m answers with each element in increasing order, [s, d] each."""
+    """Sorts m answers element by element: m tensors, [s, d] each, in increasing order."""
     rows = list(answers.unbind())
     if len(rows) > _MOST_TO_EXCHANGE and answers.device.type == "cpu":
         return list(torch.from_numpy(np.sort(answers.numpy(), axis=0)).unbind())
@@ -61,8 +62,8 @@ def _sorted(answers: Tensor) -> list[Tensor]:
         return list(answers.sort(dim=0).values.unbind())
     for turn in range(len(rows)):  # odd-even transposition
         for first in range(turn % 2, len(rows) - 1, 2):
-            one, other = rows[first], rows[first + 1]
-            rows[first], rows[first + 1] = torch.minimum(one, other), torch.maximum(one, other)
+            pair = rows[first], rows[first + 1]
+            rows[first], rows[first + 1] = torch.minimum(*pair), torch.maximum(*pair)
     return rows
 
 
@@ -70,13 +71,13 @@ class TrackRecord:
     """Running means of the directions of every worker's gradients.
 
     Feedback on a few samples gives a noisy gradient. Workers that agree on a lie are then nearer to
-    each other than any honest ones are, and Krum trusts them. The mean over many iterations tells
-    them apart: noise averages out, and what is left of honest workers points the same way
-    (Karimireddy et al. 2021, "Learning from History for Byzantine Robust Optimization", who
-    aggregate such means; here they only decide which workers' gradients count).
+    each other than honest workers are, and Krum trusts the liars. Means over many iterations tell
+    both apart: noise averages out, and the means of honest workers point the same way (Karimireddy
+    et al. 2021, "Learning from History for Byzantine Robust Optimization", who aggregate such
+    means; here the means only decide which workers' gradients count).
 
-    A record begins with the first direction itself, which is longer than a mean of many: a
-    newcomer is not trusted until it has a record.
+    A record begins with the first direction itself, which is longer than a mean of many: Krum does
+    not trust a newcomer until it has a record.
     """
 
     def __init__(self) -> None:
@@ -87,11 +88,11 @@ class TrackRecord:
         for worker, gradient in gradients.items():
             length = torch.linalg.vector_norm(gradient)
             direction = torch.where(length > 0, gradient / length, torch.zeros_like(gradient))
-            before = self._means.get(worker, direction).to(direction.device)
-            self._means[worker] = before.lerp(direction, 1 - MEMORY)
+            last_mean = self._means.get(worker, direction).to(direction.device)
+            self._means[worker] = last_mean.lerp(direction, 1 - MEMORY)
 
     def of(self, workers: Iterable[int]) -> Tensor:
-        """The records of workers that have one, [m, number of weights]."""
+        """Stacks the records of workers, all of which must have one: [m, number of weights]."""
         return torch.stack([self._means[worker] for worker in workers])
 
     def state(self) -> dict[str, Tensor]:
@@ -111,8 +112,8 @@ def mean_of_trusted(rule: AggregationRule, answers: Tensor, records: Tensor) -> 
 
     Args:
         answers: [m, d], in worker order. Longer ones are shortened to the median length: a record
-            tells the direction of a worker's answers, not the length of this one.
-        records: [m, e], by which the m − F workers are chosen.
+            shows the direction of a worker's answers, not the length of this one.
+        records: [m, e], in the same order; they decide which m − F workers count.
     """
     chosen = _krum_winners(records.unsqueeze(1), rule.withstands(len(answers)))
     return _shortened(answers.unsqueeze(1), 1.0).squeeze(1)[chosen.squeeze(0)].mean(0)
@@ -122,15 +123,15 @@ def _krum_winners(answers: Tensor, num_hostile: int) -> Tensor:
     """For each sample the m − F answers nearest to their neighbours, [s, m − F], in worker order.
 
     An answer's score is the sum of squared distances to its m − F − 2 nearest; the least scores
-    win, and of equal ones the first in worker order. Blanchard et al. 2017 take one winner (Krum)
-    or the mean of several (Multi-Krum) of m ≥ 2F + 3 gradients. Here as many win as are honest:
-    a single worker's answer would be as noisy as training with that worker alone.
+    win, and of equal scores the first in worker order. Blanchard et al. 2017 take one winner (Krum)
+    or the mean of several (Multi-Krum) of m ≥ 2F + 3 gradients. Here m − F win: a single worker's
+    answer would be as noisy as training with that worker alone.
     """
     num_nearest = len(answers) - num_hostile - 2
     by_sample = answers.transpose(0, 1)
     # By differences: the form with products would lose small distances between large answers.
     distances = torch.cdist(by_sample, by_sample, compute_mode="donot_use_mm_for_euclid_dist")
-    to_others = distances.square().sort(dim=2).values[:, :, 1:]  # the first is its own
+    to_others = distances.square().sort(dim=2).values[:, :, 1:]  # the first is to itself
     scores = to_others[:, :, :num_nearest].sum(2)
     winners = scores.argsort(dim=1, stable=True)[:, : len(answers) - num_hostile]
     return winners.sort(dim=1).values
@@ -146,14 +147,14 @@ def _shortened(answers: Tensor, factor: float) -> Tensor:
 def weights(rule: AggregationRule, outputs: Tensor) -> Tensor:
     """How much each judge's feedback on each sample counts, float64 [m, b]; 1 over all judges.
 
-    A discriminator calls generated what its own data do not hold. Where data differ between
-    workers, the mean of all judges punishes a sample for being unlike the data of most, even if it
-    is exactly what one worker holds (Yonetani et al. 2019, "Decentralized Learning of Generative
-    Adversarial Networks from Non-iid Data"). f2u takes the feedback of the most forgiving judge
-    alone, of several the first; f2a weighs all of it with softmax(λ D_n(x)).
+    A discriminator calls a sample generated if its own data hold none like it. Where data differ
+    between workers, the mean of all judges punishes a sample that is unlike the data of most, even
+    if one worker holds just such samples (Yonetani et al. 2019, "Decentralized Learning of
+    Generative Adversarial Networks from Non-iid Data"). f2u takes only the feedback of the most
+    forgiving judge, among equals the first; f2a weighs all feedback with softmax(λ D_n(x)).
 
-    Weights count as constants, although for f2a x moves them: the direction that is left is to fool
-    those judges better, not to change which judges count.
+    Gradients treat weights as constants, although those of f2a depend on x: so x moves to fool the
+    judges that count, not to change which judges count.
 
     Args:
         outputs: logits D_n(x), [m, b]; high means that D_n calls x real.

@@ -1,11 +1,11 @@
 """The precision and the memory layout in which models compute.
 
-Code that calls a prepared model need not know which they are.
+Code calls a prepared model like any other.
 
-With bf16 and fp16, weights, losses and optimizers stay in float32 and layers compute in 16 bits,
+With bf16 and fp16, weights, losses and optimizers stay in float32, and layers compute in 16 bits
 except the last one: ParaGAN (sections 3.3 and 4.3) found that the last layers of both networks, the
 gradients and the weights are too sensitive for 16 bits. Its users choose the precision of each
-layer (section 6.5); here they name those that stay exact.
+layer (section 6.5); here users name the layers that stay in float32.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,15 @@ def prepare(
     compiled: bool,
     exact: Sequence[str] = (),
 ) -> nn.Module:
-    """Makes a model compute in a precision and layout, but for `exact` layers; float32 in, out."""
+    """Sets a model's precision and layout, but for layers named `exact`; float32 in and out."""
     if channels_last:
         model.to(memory_format=torch.channels_last)
     dtype = _DTYPES.get(precision)
     if dtype is not None:
         layers = layers_of(model)
         for name, layer in layers.items():
-            if layer is [*layers.values()][-1] or any(fnmatchcase(name, one) for one in exact):
+            is_exact = any(fnmatchcase(name, pattern) for pattern in exact)
+            if is_exact or layer is [*layers.values()][-1]:
                 _keep_exact(layer, device)
     if dtype is not None or channels_last:
         _run_in(model, device, dtype, channels_last=channels_last)
@@ -45,7 +46,7 @@ def prepare(
 
 
 def loss_scale(precision: str) -> float:
-    """The factor that losses are multiplied by so that small gradients do not vanish; a power of 2.
+    """The factor of losses, a power of 2, that keeps small gradients from vanishing in fp16.
 
     fp16 has no numbers between 0 and 6·10⁻⁸; bf16 has float32's range.
     """
@@ -53,7 +54,7 @@ def loss_scale(precision: str) -> float:
 
 
 def finite_or_zero(gradients: Sequence[Tensor], scale: float) -> None:
-    """Divides gradients by a loss scale, in place; if one has overflowed, all become zero."""
+    """Divides gradients by a loss scale, in place; if one has overflowed, sets all to zero."""
     if scale == 1.0:
         return
     torch._foreach_div_(list(gradients), scale)
@@ -62,8 +63,8 @@ def finite_or_zero(gradients: Sequence[Tensor], scale: float) -> None:
 
 
 def layers_of(model: nn.Module) -> Mapping[str, nn.Module]:
-    """What has weights of its own in a model, by name, in order; the model if nothing has any."""
-    # What spectral norm and the like add to a layer belongs to it, and is not called by itself.
+    """The modules with weights of their own, by name, in order; the model if there are none."""
+    # Not the modules that spectral norm adds to a layer: nothing calls them by themselves.
     layers = {
         name: module
         for name, module in model.named_modules()
@@ -92,11 +93,11 @@ def _run_in(
     def run(values: Tensor, *labels: Tensor) -> Tensor | tuple[Tensor, ...]:
         if channels_last and values.dim() == 4:
             values = values.contiguous(memory_format=torch.channels_last)
-        # Without a cache: weights change between two calls, and a cache would keep the old ones.
+        # Without a cache: weights change between calls, and a cache would keep the old weights.
         with torch.autocast(device.type, dtype, enabled=dtype is not None, cache_enabled=False):
             result: Tensor | tuple[Tensor, ...] = forward(values, *labels)
         if isinstance(result, Tensor):
             return result.float()
-        return tuple(part.float() for part in result)  # logits, and those of classes
+        return tuple(part.float() for part in result)  # logits, and logits of classes
 
     model.forward = run

@@ -1,6 +1,6 @@
 """The transformations of DiffAugment (Zhao et al. 2020); shapes are written [b, C, H, W].
 
-Random numbers are torch's default ones on the samples' device, drawn for each sample apart.
+Random numbers come from torch's default generator on the samples' device, for each sample apart.
 """
 
 import torch
@@ -18,12 +18,12 @@ def augment(samples: Tensor, probability: Tensor | float = 1.0) -> Tensor:
     [0.5, 1.5]; the picture moves by up to an eighth of its size, zeros following; and a rectangle
     of half its height and width becomes zero.
 
-    Each happens to a sample with a probability, 1 in DiffAugment. The graph to the samples may be
-    differentiated twice.
+    Each change happens to a sample with the probability, 1 in DiffAugment. Gradients with respect
+    to the samples can be differentiated again.
     """
     for transform in (_recoloured, _translated, _cut_out):
         changed = transform(samples)
-        happens = _uniform(samples) < probability  # drawn always, so that p changes no other number
+        happens = _uniform(samples) < probability  # drawn always, so that p changes no other draw
         samples = torch.where(happens, changed, samples)
     return samples
 
@@ -63,13 +63,13 @@ def _places(samples: Tensor, size: int) -> Tensor:
 
 
 def _cut_out(samples: Tensor) -> Tensor:
-    kept = []
+    outside = []
     for size in samples.shape[-2:]:
         half = int(size * _CUTOUT + 0.5)
         middle = torch.randint(0, size + 1 - half % 2, (len(samples), 1), device=samples.device)
         first = middle - half // 2
         places = _places(samples, size)
-        kept.append((places < first) | (places >= first + half))
-    down, right = kept
+        outside.append((places < first) | (places >= first + half))
+    down, right = outside
     mask = down[:, None, :, None] | right[:, None, None, :]
     return samples * mask

@@ -1,4 +1,4 @@
-"""The mean of a generator over training, which makes better samples than the generator itself.
+"""The average of a generator over training, which makes better samples than the generator.
 
 Yazici et al. 2019, "The Unusual Effectiveness of Averaging in GAN Training"; Karras et al. 2018,
 "Progressive Growing of GANs", appendix A.1.
@@ -19,8 +19,8 @@ class GeneratorAverage:
 
     With w_i after iteration i and a half-life of H iterations, w̄_i = Σ_j c_j w_j / Σ_j c_j over all
     iterations j ≤ i, c_j = 2^(−(i − j)/H): the weights before the first iteration are not in it.
-    Training itself never sees it. A mean of spectral norm's unit vectors would be none, so w̄ has
-    power iteration of its own.
+    Training never uses w̄. A mean of spectral norm's unit vectors is no unit vector, so w̄ does its
+    own power iteration.
 
     Args:
         model: of the same architecture; becomes G with w̄, after the first iteration.
@@ -30,31 +30,31 @@ class GeneratorAverage:
         self.model = model
         self._source = source
         self._halflife = halflife
-        self._normed = [each for each in model.modules() if parametrize.is_parametrized(each)]
-        self._find_theirs, self._find_ours = _averaged(source), _averaged(model)
+        self._normed = [layer for layer in model.modules() if parametrize.is_parametrized(layer)]
+        self._find_present, self._find_means = _averaged(source), _averaged(model)
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Becomes the generator as it is."""
+        """Sets w̄ to the generator's present weights."""
         self.model.load_state_dict(self._source.state_dict())
 
     @torch.no_grad()
     def take_in(self, before: int, iteration: int) -> None:
-        """Takes in the generator after an iteration, or after a round of several.
+        """Adds the generator after an iteration, or after a round of several, to the average.
 
-        It counts for all iterations since the last one that was taken in, `before`, 0 at first.
-        How much that is depends on the two numbers alone, so a checkpoint holds only the weights.
+        The generator counts for all iterations since that of the last call, `before`, 0 at first.
+        Its share depends on the two numbers alone, so a checkpoint holds only the weights.
         """
         share = self._sum(iteration - before) / self._sum(iteration)
-        pairs = list(zip(self._find_ours(), self._find_theirs(), strict=True))
+        pairs = list(zip(self._find_means(), self._find_present(), strict=True))
         floating = [pair for pair in pairs if pair[0].is_floating_point()]
         means, present = map(list, zip(*floating, strict=True)) if floating else ([], [])
         torch._foreach_lerp_(means, present, share)
-        for ours, theirs in pairs:
-            if not ours.is_floating_point():  # such as BatchNorm's count of batches
-                ours.copy_(theirs)
+        for mean, value in pairs:
+            if not mean.is_floating_point():  # such as BatchNorm's count of batches
+                mean.copy_(value)
         for layer in self._normed:
-            _ = layer.weight  # a step of power iteration, as the model is in training mode
+            _ = layer.weight  # does a step of power iteration, as the model is in training mode
 
     def _sum(self, num_iterations: int) -> float:
         """Σ 2^(−k/H) over k = 0, 1, … for some iterations, relative to that over all."""
@@ -70,9 +70,9 @@ class GeneratorAverage:
 
 
 def _averaged(model: nn.Module) -> Callable[[], list[Tensor]]:
-    """Finds what is averaged; in a small model that takes longer by name than the mean itself."""
+    """Finds the averaged tensors once, as looking up a small model takes longer than averaging."""
     normed = [p for p in model.modules() if isinstance(p, parametrize.ParametrizationList)]
-    of_norms = {part for each in normed for part in each.modules()}
+    of_norms = {part for layer in normed for part in layer.modules()}
     places = [place for place in places_of_buffers(model) if place[0] not in of_norms]
     weights: list[Tensor] = list(model.parameters())
     return lambda: [*weights, *(getattr(module, name) for module, name in places)]

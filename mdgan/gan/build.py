@@ -1,4 +1,4 @@
-"""From settings to models, optimizers and learners: the same on every rank."""
+"""Makes models, optimizers and learners from settings; equal settings give equal models."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ from mdgan.gan.settings import TrainingSettings
 
 Learner = TypeVar("Learner", bound=DiscriminatorLearner)
 
-Build = Callable[[], nn.Module]  # makes a model; called without arguments
-Parts = tuple[Build, Build, int]  # what makes G and D, and the length of z
+Build = Callable[[], nn.Module]  # makes a model
+Parts = tuple[Build, Build, int]  # the functions that make G and D, and the length of z
 
 
 @dataclass(frozen=True)
 class Models:
-    """What makes the two models of a run."""
+    """The functions that make the two models of a run, and the shapes of their inputs."""
 
-    source: str  # where they are defined, as messages name it: a file, or an architecture
+    source: str  # where the models are defined, for messages: a file, or an architecture
     shape: tuple[int, ...]
     z_dim: int
     generator: Build  # makes G, from z [b, z_dim] to samples [b, *shape]
@@ -45,7 +45,7 @@ def num_parameters(model: nn.Module) -> int:
 
 
 def num_bytes_of(models: Models) -> int:
-    """What G would take in memory, without making it; 0 if it cannot be made without numbers."""
+    """The bytes of G in memory, without making it; 0 if it cannot be made on device `meta`."""
     with RandomState(0, torch.device("cpu")).in_place(), torch.device("meta"):
         try:
             return sum(tensor.nbytes for tensor in models.generator().state_dict().values())
@@ -54,10 +54,10 @@ def num_bytes_of(models: Models) -> int:
 
 
 def judging_operations(models: Models, batch_size: int) -> float:
-    """Floating-point operations of D's forward pass on b samples, counted without doing them.
+    """Counts the floating-point operations of D's forward pass on b samples, without doing them.
 
     Returns:
-        0 or more; infinite if the model cannot be run without numbers.
+        0 or more; infinite if the model cannot run on device `meta`.
     """
     from torch.utils.flop_counter import FlopCounterMode  # takes half a second to import
 
@@ -75,7 +75,7 @@ def judging_operations(models: Models, batch_size: int) -> float:
 
 
 def build_model(build: Build, seed: int) -> nn.Module:
-    """Builds one model with its initial weights drawn from a seed; other draws do not change."""
+    """Builds one model with initial weights drawn from a seed; leaves torch's generators alone."""
     with RandomState(seed, torch.device("cpu")).in_place():
         return build().train()
 
@@ -83,7 +83,7 @@ def build_model(build: Build, seed: int) -> nn.Module:
 def make_model(
     build: Build, name: str, settings: TrainingSettings, device: torch.device
 ) -> nn.Module:
-    """The `generator` or the `discriminator` of a run on its device, as the settings say."""
+    """Makes the `generator` or the `discriminator` of a run on a device, by its settings."""
     model = build_model(build, derive_seed(settings.seed, name)).to(device)
     return _prepared(model, settings, compiled=settings.arithmetic.compile)
 
@@ -102,11 +102,11 @@ def _prepared(model: nn.Module, settings: TrainingSettings, *, compiled: bool) -
 def make_average(
     build: Build, generator: nn.Module, settings: TrainingSettings
 ) -> GeneratorAverage | None:
-    """What averages a generator in training; None without `--ema`, or with 0."""
+    """Makes the average of a generator in training; None without `--ema`, or with 0."""
     if not settings.ema:
         return None
     model = build_model(build, 0).to(next(generator.parameters()).device)
-    model = _prepared(model, settings, compiled=False)  # it is called too seldom
+    model = _prepared(model, settings, compiled=False)  # too few calls to be worth compiling
     return GeneratorAverage(generator, model, settings.ema)
 
 
@@ -122,10 +122,10 @@ def make_discriminator_learner(
     model: nn.Module | None = None,
     real_half: RealHalf | None = None,
 ) -> Learner:
-    """What one rank trains D with. All begin with the same θ (Hardy et al. 2019, section IV-A).
+    """Makes one rank's learner of D. All begin with the same θ (Hardy et al. 2019, section IV-A).
 
     Args:
-        rank: whose random numbers it draws; of `stream` as well, such as a round.
+        rank, stream: name its random numbers; `stream` is such as a round.
     """
     model = model or make_model(build, "discriminator", settings, device)
     policy = settings.policy("discriminator")
@@ -161,14 +161,14 @@ def make_local_gan(
     made: tuple[nn.Module, nn.Module] | None = None,
     real_half: RealHalf | None = None,
 ) -> LocalGAN:
-    """Both models in one process, and what trains them.
+    """Makes both models, and what trains them, in one process.
 
     Args:
-        rank: whose random numbers D's training draws; of `stream` as well, such as a round.
+        rank, stream: name the random numbers of D's training; `stream` is such as a round.
         noise: draws z, and y if the models are conditional.
-        random_state: of G's dropout and the like; both models live on its device.
+        random_state: for G's dropout and the like; both models are on its device.
         class_counts: of the rank's data, for `label_prior=data`.
-        made: G and D, if they are made already; they keep the weights that they have.
+        made: G and D, if they exist already; they keep their weights.
     """
     device = random_state.device
     generator, discriminator = made or (

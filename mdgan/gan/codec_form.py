@@ -1,4 +1,4 @@
-"""How users name the codecs of `codecs.py`; quickly, since it needs no torch."""
+"""The names of the codecs in `codecs.py`; this module imports fast, as it needs no torch."""
 
 import re
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from mdgan.settings.layers import joined, parts_of
 IMAGE_FORMS = "fp32, bf16, int8"
 CODEC_FORMS = f"{IMAGE_FORMS}, topk:F"
 MOST_TOPK = 0.5
-"""The largest F of topk: beyond it, values and places take more than all values would."""
+"""The largest F of topk: above it, values and places take more bytes than all values would."""
 _FORM = re.compile(r"fp32|bf16|int8|topk:[0-9.eE+-]+")
 
 
 @dataclass(frozen=True)
 class CodecForm:
-    """Which codec; with topk F in ]0, 0.5] as `fraction`, else 1."""
+    """The name of a codec, and its `fraction`: F in ]0, 0.5] of topk, 1 of other codecs."""
 
     name: str = "fp32"
     fraction: float = 1.0
@@ -31,7 +31,7 @@ class CodecForm:
 
 
 def parse_codec(text: str, forms: str) -> CodecForm:
-    """Reads a codec; raises ValueError if it is none of the forms, as `CODEC_FORMS` has them."""
+    """Reads a codec; raises ValueError if it is not among the forms, such as `CODEC_FORMS`."""
     name, _, fraction = text.partition(":")
     if not _FORM.fullmatch(text) or name not in forms.replace(":F", "").split(", "):
         raise ValueError(f"not one of {forms}")
@@ -46,32 +46,32 @@ def parse_codec(text: str, forms: str) -> CodecForm:
 
 @dataclass(frozen=True)
 class WireForm:
-    """How what an algorithm sends travels: images, feedback, models, of those that it has."""
+    """The codecs of an algorithm's images, feedback and models."""
 
     images: CodecForm = CodecForm()
     feedback: CodecForm = CodecForm()
     models: CodecForm = CodecForm()
 
     def __str__(self) -> str:
-        """As the command line has it; `fp32` if every bit arrives."""
+        """The text of `--wire`; `fp32` if all codecs are exact."""
         return joined("", {k: v for k, v in vars(self).items() if not v.is_exact}) or "fp32"
 
 
 def wire_kind(forms: Mapping[str, str]) -> ValueKind:
-    """The kind of `--wire`, by what the algorithm sends: the codecs that each may have."""
+    """The kind of value of `--wire`; `forms`: for what the algorithm sends, the possible codecs."""
 
     def parse(text: str) -> WireForm:
-        head, given = parts_of(text)
+        head, texts = parts_of(text)
         if head not in ("", "fp32"):
-            raise ValueError(f"write {','.join(f'{what}=CODEC' for what in forms)}")
-        found = {}
-        for what, codec in given.items():
-            if what not in forms:
-                raise ValueError(f"must be of {', '.join(forms)}{suggest(what, forms)}")
+            raise ValueError(f"write {','.join(f'{name}=CODEC' for name in forms)}")
+        codecs = {}
+        for name, codec in texts.items():
+            if name not in forms:
+                raise ValueError(f"must be of {', '.join(forms)}{suggest(name, forms)}")
             try:
-                found[what] = parse_codec(codec, forms[what])
+                codecs[name] = parse_codec(codec, forms[name])
             except ValueError as error:
-                raise ValueError(f"{what}: {error}") from error
-        return WireForm(**found)
+                raise ValueError(f"{name}: {error}") from error
+        return WireForm(**codecs)
 
     return parsed(parse, several=True)

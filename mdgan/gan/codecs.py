@@ -1,7 +1,7 @@
-"""How generated images and feedback are encoded for sending: exactly, or in fewer bytes.
+"""Encodes generated images and feedback for sending: exactly, or in fewer bytes.
 
 Hardy et al. name this as future work (section VII.2). A codec encodes every sample by itself, so
-that a sample does not depend on the others in its message.
+that its bytes do not depend on other samples in its message.
 
     codec      bytes a value     what is lost
     fp32       4                 nothing
@@ -22,7 +22,7 @@ _STEPS = 127
 
 
 class Codec(CodecForm):
-    """A way to write samples."""
+    """Encodes and decodes samples in one of these ways."""
 
     @classmethod
     def of(cls, form: CodecForm) -> "Codec":
@@ -34,8 +34,8 @@ class Codec(CodecForm):
 
         Returns:
             `values`. With int8 also `scales`, float32 [n, b]. With topk also `places`, int32
-            [n, b, k]: where in the flattened sample each of the `values`, [n, b, k], stands. Before
-            each name stands `under`.
+            [n, b, k]: the place of each of the `values`, [n, b, k], in the flattened sample. All
+            names have the prefix `under`.
         """
         if self.name == "bf16":
             return {f"{under}values": samples.to(torch.bfloat16)}
@@ -56,7 +56,7 @@ class Codec(CodecForm):
     def decode(
         self, parts: Mapping[str, Tensor], sample_shape: tuple[int, ...], under: str = ""
     ) -> Tensor:
-        """Decodes what `encode` returned, of samples of shape (b, C, H, W).
+        """Decodes the parts that `encode` returned for samples of shape (b, C, H, W).
 
         The sender may be broken or hostile, so every part is checked.
 
@@ -86,7 +86,7 @@ FP32 = Codec()
 
 
 def _for_each_sample(samples: Tensor, values: Tensor) -> Tensor:
-    """One value a sample, [n, b], in a shape that broadcasts over the samples, [n, b, …]."""
+    """Reshapes one value for each sample, [n, b], so that it broadcasts over [n, b, …]."""
     return values.reshape(*values.shape, *(1 for _ in samples.shape[2:]))
 
 

@@ -1,4 +1,4 @@
-"""A discriminator: a model with its optimizer, and what of both moves in a swap."""
+"""A discriminator: a model with its optimizer, and their tensors that move in a swap."""
 
 from collections.abc import Mapping
 
@@ -20,10 +20,10 @@ from mdgan.gan.optimizers import TrainedModel
 
 
 class Discriminator(TrainedModel):
-    """D with its optimizer over θ; `is_conditional` if it takes labels."""
+    """D with its optimizer over θ. `is_conditional`: whether D takes labels."""
 
     moves_moments = True
-    """Whether all that the optimizer keeps moves in a swap; else each worker keeps its own."""
+    """Whether the optimizer's tensors move in a swap; if not, each worker keeps its own."""
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, policy: Policy | None = None
@@ -32,25 +32,25 @@ class Discriminator(TrainedModel):
         self.is_conditional = num_classes_of(model) is not None
 
     def zero_grad(self) -> None:
-        """No gradient is in place any more."""
+        """Removes all gradients."""
         for parameter in self.parameters:
             parameter.grad = None
 
     def gradients(self) -> list[Tensor]:
-        """The gradients that are in place, the tensors themselves."""
+        """The gradients of the parameters; the tensors themselves, not copies."""
         return [p.grad for p in self.parameters if p.grad is not None]
 
     def state(self) -> TensorDict:
-        """A copy of everything, by flat names, on the model's device."""
+        """Copies weights, buffers and the optimizer's tensors, by flat names, on the device."""
         state: TensorDict = TensorDict(self._tensors()).detach().clone()
         return state
 
     def digest(self) -> str:
-        """SHA-256 of everything: names, shapes, types and bits."""
+        """SHA-256 of the state: names, shapes, types and bits."""
         return digest_of(self._tensors())
 
     def moving(self) -> dict[str, Tensor]:
-        """A copy of what moves in a swap: weights and buffers, and moments if `moves_moments`."""
+        """Copies what moves in a swap: weights and buffers, and moments if `moves_moments`."""
         moving = self._tensors() if self.moves_moments else self._weights()
         return {name: tensor.detach().clone() for name, tensor in moving.items()}
 
@@ -62,14 +62,14 @@ class Discriminator(TrainedModel):
         return under("model.", self.model.state_dict())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Copies `state` of a discriminator of the same architecture in, as `load_model` does."""
+        """Loads the `state` of a discriminator of the same architecture; see `load_model`."""
         check_names(state, "model.", "optimizer.")
         load_model(
             self.model, self.optimizer, part_of(state, "model."), part_of(state, "optimizer.")
         )
 
     def load_moving(self, moving: Mapping[str, Tensor]) -> None:
-        """Copies `moving` of another one in; moments that do not move stay. See `load_model`."""
+        """Loads the `moving` tensors of another discriminator; see `load_model`."""
         if self.moves_moments:
             self.load_state(moving)
             return

@@ -1,4 +1,4 @@
-"""How a discriminator learns: L local steps on real and generated batches, [b, C, H, W] each."""
+"""Trains a discriminator: L local steps on real and generated batches, [b, C, H, W] each."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -33,16 +33,16 @@ unobserved: Stage = nullcontext  # runs the stage without measuring it
 
 
 class Batches(Protocol):
-    """Private data."""
+    """Draws batches of a worker's private data."""
 
     def next_batch(self, batch_size: int) -> Samples:
-        """The next real samples, float32 [b, C, H, W] in [−1, 1], with their classes if known."""
+        """Draws real samples, float32 [b, C, H, W] in [−1, 1], with their classes if known."""
 
     def state(self) -> dict[str, Tensor]:
-        """Which samples come next; tensors that are never written to."""
+        """Which samples come next, in tensors that nothing writes to."""
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Continues where `state` was taken; False, and nothing changed, with other data.
+        """Continues from a `state`; False, and nothing changed, if it is of other data.
 
         Raises:
             KeyError, RuntimeError: the state is malformed; nothing changed.
@@ -50,39 +50,39 @@ class Batches(Protocol):
 
 
 class RealHalf(Protocol):
-    """Another way to make the half of a gradient that needs only real data."""
+    """Another way to compute the half of a gradient that needs only real data."""
 
     def learn(
         self, discriminator: Discriminator, rules: "LearningRules", regularizers: Regularizers
     ) -> Tensor:
-        """Puts it in place, and returns Ã as it may be told, a scalar without a graph."""
+        """Puts the gradient in the parameters; returns a publishable Ã, a scalar without graph."""
 
     @property
     def over(self) -> bool:
-        """Whether there may be none any more."""
+        """Whether no further gradient may be computed."""
 
     def taken(self) -> None:
-        """The local step that it was for is over."""
+        """Called when the local step that used the gradient is over."""
 
 
 @dataclass(frozen=True)
 class LearningRules:
-    """How a discriminator learns and judges; the same for all of a run."""
+    """How discriminators learn and judge; the same for all discriminators of a run."""
 
-    batch_size: int  # from how many real samples D learns in a step
+    batch_size: int  # the number of real samples in a local step
     local_steps: int
     discriminator_loss: DiscriminatorLoss
     generator_loss: Term
-    loss_scale: float = 1.0  # what losses are multiplied by; see `arithmetic.loss_scale`
+    loss_scale: float = 1.0  # the factor of losses; see `arithmetic.loss_scale`
     class_weight: float = 1.0  # of `losses.with_class_loss`
     merges_halves: bool = False  # whether D judges the real and the generated batch in one pass
 
     def loss(self, term: Term, output: DiscriminatorOutput, labels: Tensor | None) -> Tensor:
-        """Ã, B̃ or J_gen of a batch, a scalar, with the auxiliary classifier's if D has one."""
+        """Ã, B̃ or J_gen of a batch, a scalar, plus the auxiliary classifier's loss if D has one."""
         return with_class_loss(term(output.logits), output, labels, weight=self.class_weight)
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """A loss of which gradients are taken."""
+        """A loss times the loss scale, for computing gradients."""
         return loss if self.loss_scale == 1.0 else loss * self.loss_scale
 
 
@@ -90,7 +90,7 @@ class LearningRules:
 class DiscriminatorLearner:
     """A discriminator, the private data that it learns from, and its random numbers.
 
-    Without a `real_half` it takes a pass over the next batch.
+    `real_half` computes the gradient on real data; None for a pass over the next batch.
     """
 
     discriminator: Discriminator
@@ -106,9 +106,9 @@ class DiscriminatorLearner:
         self._real_logits = torch.zeros(0)
 
     def judge(self, samples: Samples) -> DiscriminatorOutput:
-        """What D says of samples as regularisers let it see them; draws random numbers in place."""
-        seen = self.regularizers.see(samples.images)
-        return as_output(call(self.discriminator.model, seen, samples.labels))
+        """D's output for samples that regularisers changed; draws from the state in place."""
+        images = self.regularizers.see(samples.images)
+        return as_output(call(self.discriminator.model, images, samples.labels))
 
     def learn(self, fake: Samples, stage: Stage = unobserved) -> Tensor:
         """L local steps of J_disc = Ã(X_r) + B̃(X^(d)) (Algorithm 1, lines 6-8).
@@ -154,7 +154,7 @@ class DiscriminatorLearner:
         return loss.detach(), logits.detach()
 
     def _learn_real_half(self) -> None:
-        """The half of the next gradient that needs only real data."""
+        """Computes the half of the next gradient that needs only real data."""
         if self.real_half is not None:
             loss = self.real_half.learn(self.discriminator, self.rules, self.regularizers)
             self.keep_real_half(loss, torch.zeros(0))
@@ -165,13 +165,13 @@ class DiscriminatorLearner:
             self.keep_real_half(*self._learn(REAL, real, self.rules.discriminator_loss.real))
 
     def _learn_merged(self, fake: Samples) -> Tensor:
-        """The gradient of J_disc from one pass over X_r and X^(d); returns B̃."""
+        """Computes the gradient of J_disc in one pass over X_r and X^(d); returns B̃."""
         self.discriminator.zero_grad()
         real = self.draw_real().to(self.discriminator.device)
         terms = self.rules.discriminator_loss
-        seen = [half.of(self.regularizers.see(half.images)) for half in (real, fake)]
-        both = seen[0].and_then(seen[1])
-        output = as_output(call(self.discriminator.model, both.images, both.labels))
+        halves = [half.of(self.regularizers.see(half.images)) for half in (real, fake)]
+        batch = halves[0].and_then(halves[1])
+        output = as_output(call(self.discriminator.model, batch.images, batch.labels))
         of_real, of_fake = output.split(len(real))
         real_loss = self.rules.loss(terms.real, of_real, real.labels)
         fake_loss = self.rules.loss(terms.fake, of_fake, fake.labels)
@@ -180,27 +180,27 @@ class DiscriminatorLearner:
         return fake_loss.detach()
 
     def _end_gradient(self, fake: Samples) -> None:
-        """Adds penalties between both batches, and takes the loss scale out of the gradient."""
+        """Adds penalties between both batches, and divides the gradient by the loss scale."""
         if self.regularizers.at(BETWEEN):
             self._learn(BETWEEN, self.mixed(fake), None)
         if self.rules.loss_scale != 1.0:
             finite_or_zero(self.discriminator.gradients(), self.rules.loss_scale)
 
-    # What `learn` consists of, for code that computes the gradients of several learners at once.
+    # The parts of `learn`, for code that computes the gradients of several learners at once.
 
     @property
     def has_real_half(self) -> bool:
-        """Whether the half of the next gradient that needs only real data is there."""
+        """Whether the real half of the next gradient has been computed."""
         return self._real_loss is not None
 
     @property
     def real_loss(self) -> Tensor:
-        """Ã of the real half that is there, a scalar."""
+        """Ã of the real half that has been computed, a scalar."""
         assert self._real_loss is not None, "the real half comes first"
         return self._real_loss
 
     def draw_real(self) -> Samples:
-        """The real batch of the gradient that `keep_real_half` is called for, on the CPU."""
+        """Draws the real batch of the next gradient, on the CPU."""
         real = self.batches.next_batch(self.rules.batch_size)
         if not self.discriminator.is_conditional:
             real = real.without_labels()
@@ -211,22 +211,22 @@ class DiscriminatorLearner:
     def mixed(self, fake: Samples) -> Samples:
         """x̂ of `mix`, between as many real samples of this local step as there are generated ones.
 
-        Draws from the random state that is in place. A conditional D judges it with the label of
-        the generated sample: a worker may hold few classes, and D must be kept from growing without
-        bound for all that are generated.
+        Draws from the random state in place. A conditional D judges a mixture with the label of the
+        generated sample: a worker may hold few classes, but the penalty must bound D for all
+        generated ones.
         """
         assert self._real is not None, "the real half comes first"
         real = self._real.images[: len(fake)]
-        as_many = fake[: len(real)]
-        return as_many.of(mix(real.to(as_many.images.device), as_many.images))
+        fake = fake[: len(real)]
+        return fake.of(mix(real.to(fake.images.device), fake.images))
 
     def keep_real_half(self, loss: Tensor, logits: Tensor) -> None:
-        """The gradient of the real half is in place; its loss is Ã. Neither has a graph."""
+        """Notes that the parameters hold the real half's gradient; `loss` is Ã, without graph."""
         self._real_logits = logits
         self._real_loss = loss
 
     def end_local_step(self, fake_loss: Tensor) -> Tensor:
-        """The gradient of both halves is in place; returns J_disc, from B̃ without a graph."""
+        """Ends a local step, given B̃ without a graph; returns J_disc."""
         loss = self.real_loss + fake_loss
         self.regularizers.note_real(self._real_logits)
         self._real_loss, self._real = None, None
@@ -235,32 +235,32 @@ class DiscriminatorLearner:
         return loss
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next local step depends on, at any time between two."""
-        now = {**under("discriminator.", self.discriminator.state()), **self._beside_model()}
-        return {name: tensor.clone() for name, tensor in now.items()}
+        """Copies everything that the next local step depends on; call it between two steps."""
+        model = under("discriminator.", self.discriminator.state())
+        return {name: tensor.clone() for name, tensor in {**model, **self._beside_model()}.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Continues where `state` of a learner of the same architecture was taken.
+        """Continues from the `state` of a learner of the same architecture.
 
         Returns:
-            Whether the shard is the same size; if not, it and its regularisers stay as they are.
+            Whether the shard is the same size; if not, shard and regularisers stay as they are.
 
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.
         """
         check_names(state, *_PREFIXES)
-        before = self._beside_model()
+        present = self._beside_model()
         try:
             same_shard = self._load_beside_model(state)
             self.discriminator.load_state(part_of(state, "discriminator."))
         except (KeyError, RuntimeError):
-            self._load_beside_model(before)
+            self._load_beside_model(present)
             raise
         self.drop_real_half()
         return same_shard
 
     def _beside_model(self) -> dict[str, Tensor]:
-        """The state without the discriminator's; it is small."""
+        """The state without the discriminator's tensors; it is small."""
         return {
             **under("random.", self.random_state.tensors()),
             **under("shard.", self.batches.state()),
@@ -275,6 +275,6 @@ class DiscriminatorLearner:
         return same_shard
 
     def drop_real_half(self) -> None:
-        """Forgets the half of a gradient that is already there."""
+        """Forgets the real half of the next gradient."""
         self.discriminator.zero_grad()
         self._real_loss, self._real = None, None

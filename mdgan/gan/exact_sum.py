@@ -1,17 +1,17 @@
-"""Sums that do not depend on which process adds up what, and in which order.
+"""Sums that depend neither on which process adds what up, nor on the order.
 
 A host that carries many workers adds up their answers before it sends them. Rounded sums would then
-depend on which workers share a host, and so would the result of a run. Therefore every addend is
-first rounded to a whole number of small steps, as float64: sums are then exact, in any order and
-any grouping. With steps of 2^-50, feedback costs below 5·10⁻¹⁶ a worker, where float32 itself
-rounds a feedback of 10⁻⁴ to 7·10⁻¹².
+depend on which workers share a host, and so would the result of a run. Therefore this module first
+rounds every addend to a whole number of small steps, as float64: then sums are exact, in any order
+and any grouping. With steps of 2^-50, feedback is rounded by less than 5·10⁻¹⁶ a worker, while
+float32 itself rounds a feedback of 10⁻⁴ to 7·10⁻¹².
 
-Weighted means (`WEIGHTED`) round to multiples of 2⁻⁴⁴: sums below 512 in absolute value are then
-exact. Weights that add up to 1 keep sums below the largest value of any addend. What rounding costs
-is below 3·10⁻¹⁴, where float32 itself rounds a value of 10⁻⁶ to 6·10⁻¹⁴. Beyond 512 the order of
+Weighted means (`WEIGHTED`) round to multiples of 2⁻⁴⁴: then sums below 512 in absolute value are
+exact. Weights that add up to 1 keep sums below the largest value of any addend. The rounding error
+is below 3·10⁻¹⁴, while float32 itself rounds a value of 10⁻⁶ to 6·10⁻¹⁴. Above 512 the order of
 addition shows in the last bits of float64.
 
-A single answer needs no sum: it is taken as it is, bit for bit, whatever its weight.
+A single answer needs no sum: its mean is the answer itself, bit for bit, whatever its weight.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,11 +24,11 @@ from torch import Tensor
 
 STEPS_PER_UNIT = 2.0**50
 _PART = 1 << 15
-"""On a CPU so many values are computed at a time, which its cache holds until they are done."""
+"""The number of values that a CPU computes at a time, so that its cache can hold them."""
 
 
 class PartialSum(NamedTuple):
-    """Σ F_n over two or more workers of one host; float32 if a codec that loses sent it."""
+    """Σ F_n over two or more workers of one host; float32 if a lossy codec encoded it."""
 
     workers: tuple[int, ...]
     total: Tensor
@@ -37,8 +37,8 @@ class PartialSum(NamedTuple):
 class FixedPoint(NamedTuple):
     """Counts answers in whole numbers of steps, so that sums are exact in any order."""
 
-    scale: float  # steps of a unit, a power of 2
-    largest: float  # sums below this one are exact
+    scale: float  # the number of steps in 1, a power of 2
+    largest: float  # sums below this value are exact
 
     def steps(self, answer: Tensor, weight: float = 1.0) -> Tensor:
         """w_n · F_n as a whole number of steps, float64, a new tensor."""
@@ -46,11 +46,11 @@ class FixedPoint(NamedTuple):
         return answer.to(torch.float64, copy=True).mul_(weight * self.scale).round_()
 
     def add_up(self, answers: Mapping[int, Tensor], weights: Mapping[int, float]) -> Tensor:
-        """Σ w_n · F_n by worker, float64; at least one, each weighs 1 unless weights say more."""
+        """Σ w_n · F_n over at least one worker, float64; w_n is 1 for workers without a weight."""
         return self._summed(torch.float64, answers, weights, self.scale)
 
     def in_steps(self, answers: Mapping[int, Tensor], weights: Mapping[int, float]) -> Tensor:
-        """As `add_up`, int64: the number of steps; Σ |w_n · F_n| must be below `largest`."""
+        """The sum of `add_up` in steps, int64; Σ |w_n · F_n| must be below `largest`."""
         return self._summed(torch.int64, answers, weights, 1.0)
 
     def _summed(
@@ -74,7 +74,7 @@ weighted_sum = WEIGHTED.add_up
 
 
 def put_together(singles: Iterable[Tensor], sums: Iterable[Tensor]) -> Tensor | None:
-    """Σ F_n of single answers, float32, and of `FEEDBACK`'s sums: float64; None of nothing."""
+    """Adds single answers, float32, and sums of `FEEDBACK`; float64, None if there are none."""
     singles, sums = list(singles), list(sums)
     if len(singles) == 1 and not sums:
         return singles[0].double()
@@ -84,10 +84,10 @@ def put_together(singles: Iterable[Tensor], sums: Iterable[Tensor]) -> Tensor | 
 
 
 def in_place_sum(addends: Iterable[Tensor]) -> Tensor:
-    """The sum, which the first one becomes; one is there at a time."""
-    rest = iter(addends)
-    total = next(rest)
-    for addend in rest:
+    """Adds all addends to the first one, in place; needs memory for one addend at a time."""
+    remaining = iter(addends)
+    total = next(remaining)
+    for addend in remaining:
         total += addend
     return total
 
@@ -95,7 +95,7 @@ def in_place_sum(addends: Iterable[Tensor]) -> Tensor:
 def part_by_part(
     dtype: torch.dtype, tensors: Sequence[Tensor], compute: Callable[..., Tensor]
 ) -> Tensor:
-    """Computes a new tensor from some of one shape, value by value."""
+    """Computes a new tensor from tensors of one shape, value by value, in parts."""
     first = tensors[0]
     result = torch.empty(first.shape, dtype=dtype, device=first.device)
     size = _PART if first.is_cpu else max(1, first.numel())
@@ -111,8 +111,8 @@ def average(
     """Σ w_k · x_k / Σ w_k over all workers that answered, float64.
 
     Args:
-        tensors: x_k of the workers that answered for themselves, float32.
-        sums: of the tensors of the others, from `weighted_sum`.
+        tensors: x_k of the workers whose answers came one by one, float32.
+        sums: of the tensors of the other workers, from `weighted_sum`.
         weights: w_k of all; those of the workers that answered add up to more than 0.
     """
     if len(tensors) == 1 and not sums:
@@ -127,7 +127,7 @@ def average(
 class MeanOfRows:
     """Means of tensors on the CPU, as `average` computes them, in place and part by part.
 
-    Numpy calls a kernel sooner than torch does, and it rounds in the same way.
+    Numpy's calls have less overhead than torch's, and numpy rounds in the same way.
     """
 
     def __init__(self) -> None:
@@ -178,8 +178,8 @@ def total(
         added = (part.double() * WEIGHTED.scale for part in parts[len(workers) :])
         return in_place_sum(chain(addends, added)).div_(WEIGHTED.scale).div_(divisor)
 
-    given = [*(tensors[worker] for worker in workers), *(part.total for part in sums)]
-    return part_by_part(torch.float64, given, add_up)
+    addends = [*(tensors[worker] for worker in workers), *(part.total for part in sums)]
+    return part_by_part(torch.float64, addends, add_up)
 
 
 def total_weight(weights: Mapping[int, float]) -> float:

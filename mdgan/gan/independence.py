@@ -1,6 +1,7 @@
-"""Whether a network judges each sample by itself, whichever others are in its batch.
+"""Checks whether a network judges each sample by itself, whatever else is in its batch.
 
-Noise hides what a sample adds. It does not hide what one changes of what all others add.
+Differential privacy needs that: noise hides the gradient of one sample, but not what this sample
+changes in the gradients of all others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,99 +16,99 @@ from torch import Tensor, nn
 from mdgan.gan.randomness import RandomState
 
 Judge = Callable[[Tensor], Sequence[Tensor]]
-"""From samples [b, *shape] to what a network says of each, tensors [b, …]."""
-_CLOSE = 1e-3  # of the largest value: rounding differs with the size of a batch
-_STRANGE = (nan, inf, -1e30, 100.0)  # what other samples may be full of
+"""From samples [b, *shape] to a network's outputs for each, tensors [b, …]."""
+_CLOSE = 1e-3  # of the largest value; rounding differs with the size of a batch
+_STRANGE = (nan, inf, -1e30, 100.0)  # values that fill the strange samples
 
 
 def near_samples(number: int, shape: Sequence[int]) -> Tensor:
-    """Samples near each other: mini-batch discrimination does not see those that are far apart."""
+    """Samples near each other, since mini-batch discrimination ignores those that are far apart."""
     return torch.rand(1, *shape) + 1e-2 * torch.rand(number, *shape)
 
 
 def compares_samples(judge: Judge, samples: Tensor, which: Iterable[int]) -> bool:
-    """Whether the gradient of what is said of a sample depends on another one.
+    """Whether the outputs for a sample have a gradient with respect to other samples.
 
-    So it does with BatchNorm and mini-batch discrimination. Dropout and spectral norm keep samples
-    apart.
+    They have with BatchNorm and mini-batch discrimination, not with dropout and spectral norm.
     """
     parts = judge(samples.requires_grad_())
     for sample in which:
-        said = torch.stack([part[sample].sum() for part in parts]).sum()
-        if not said.requires_grad:
+        total = torch.stack([part[sample].sum() for part in parts]).sum()
+        if not total.requires_grad:
             return False
-        (gradient,) = torch.autograd.grad(said, samples, retain_graph=True, allow_unused=True)
+        (gradient,) = torch.autograd.grad(total, samples, retain_graph=True, allow_unused=True)
         if gradient is not None and gradient.count_nonzero() > gradient[sample].count_nonzero():
             return True
     return False
 
 
 def why_dependent(network: nn.Module, judge: Judge, shape: Sequence[int]) -> str:
-    """How what a network says of a sample depends on more than that; empty if it does not.
+    """Says on what else than a sample the network's outputs for it depend; empty if on nothing.
 
-    The network is in evaluation mode. Batches of several sizes are tried, in other orders, with
-    strange samples beside one, and after each other.
+    The network is in evaluation mode. The check tries batches of several sizes, in other orders,
+    with strange samples, and one after the other.
     """
     with RandomState(0, torch.device("cpu")).in_place(), _recorded(network) as layers:
         near, far = near_samples(3, shape), torch.rand(4, *shape) * 2 - 1
         five = torch.cat([near, far[:2]])
         strange = torch.stack([torch.full(tuple(shape), value) for value in _STRANGE])
-        kept = {name: value.clone() for name, value in network.state_dict().items()}
-        before = _said(judge, five), dict(layers)
-        others = [([2], torch.cat([five[2:3], far[2:]])), ([4, 3, 2, 1, 0], five.flip(0))]
-        others += [([1], torch.cat([five[1:2], strange])), ([0], five[:1]), ([4], five[4:])]
-        others += [([0, 1, 2, 3, 4], torch.cat([five, strange[:1]])), ([0, 1, 2, 3, 4], five)]
-        for places, batch in others:
+        weights = {name: value.clone() for name, value in network.state_dict().items()}
+        outputs, layer_outputs = _outputs(judge, five), dict(layers)
+        # The places in `five` of the first samples of each batch, and the batch.
+        trials = [([2], torch.cat([five[2:3], far[2:]])), ([4, 3, 2, 1, 0], five.flip(0))]
+        trials += [([1], torch.cat([five[1:2], strange])), ([0], five[:1]), ([4], five[4:])]
+        trials += [([0, 1, 2, 3, 4], torch.cat([five, strange[:1]])), ([0, 1, 2, 3, 4], five)]
+        for places, batch in trials:
             layers.clear()
-            if not _is_same(_said(judge, batch), before[0], places):
-                return "on the others of its batch, or on earlier ones" + _where(
-                    layers, before[1], places
-                )
+            if not _is_same(_outputs(judge, batch), outputs, places):
+                where = _where(layers, layer_outputs, places)
+                return f"on the others of its batch, or on earlier ones{where}"
         for name, value in network.state_dict().items():
-            if not torch.equal(value, kept[name]):
+            if not torch.equal(value, weights[name]):
                 return f"on earlier ones (buffer {name} changes)"
-        with suppress(RuntimeError), torch.enable_grad():  # not all that is computed has a gradient
+        with suppress(RuntimeError), torch.enable_grad():  # some outputs have no gradient
             if compares_samples(judge, near.clone(), (0, len(near) - 1)):
                 return "on the others of its batch"
     return ""
 
 
-def _said(judge: Judge, batch: Tensor) -> list[Tensor]:
+def _outputs(judge: Judge, batch: Tensor) -> list[Tensor]:
     return [part.detach().double() for part in judge(batch.clone())]
 
 
-def _is_same(found: Sequence[Tensor], before: Sequence[Tensor], places: Sequence[int]) -> bool:
-    """Whether the first rows are those that samples of other places had before."""
+def _is_same(outputs: Sequence[Tensor], first: Sequence[Tensor], places: Sequence[int]) -> bool:
+    """Whether the first rows of outputs equal those at some places of the first outputs."""
     return all(
         torch.allclose(
-            now[: len(places)],
-            then[places],
+            output[: len(places)],
+            expected[places],
             rtol=_CLOSE,
-            atol=_CLOSE * float(then.nan_to_num(0, 0, 0).abs().max()),
+            atol=_CLOSE * float(expected.nan_to_num(0, 0, 0).abs().max()),
             equal_nan=True,
         )
-        for now, then in zip(found, before, strict=True)
+        for output, expected in zip(outputs, first, strict=True)
     )
 
 
-def _where(layers: dict[str, Tensor], before: dict[str, Tensor], places: Sequence[int]) -> str:
-    """The first layer that says something else of a sample than before, if any can be seen."""
-    for name, now in layers.items():
-        then = before.get(name)
-        is_comparable = then is not None and now.shape[1:] == then.shape[1:] and len(then) == 5
-        if is_comparable and then is not None and not _is_same([now], [then], places):
+def _where(layers: dict[str, Tensor], first: dict[str, Tensor], places: Sequence[int]) -> str:
+    """Names the first layer whose output for a sample has changed, if one can be compared."""
+    for name, output in layers.items():
+        expected = first.get(name)
+        if expected is None or output.shape[1:] != expected.shape[1:] or len(expected) != 5:
+            continue
+        if not _is_same([output], [expected], places):
             return f" (layer {name})"
     return ""
 
 
 @contextmanager
 def _recorded(network: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """What layers without layers of their own have made last, by name and type."""
-    made: dict[str, Tensor] = {}
+    """Records the last output of each innermost layer, by the layer's name and type."""
+    outputs: dict[str, Tensor] = {}
 
-    def keep(name: str, _layer: nn.Module, _given: Any, found: Any) -> None:
-        if isinstance(found, Tensor) and found.is_floating_point() and found.dim():
-            made[name] = found.detach().double()
+    def keep(name: str, _layer: nn.Module, _inputs: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.is_floating_point() and output.dim():
+            outputs[name] = output.detach().double()
 
     handles = []
     with suppress(RuntimeError):  # layers of TorchScript have no hooks
@@ -116,7 +117,7 @@ def _recorded(network: nn.Module) -> Iterator[dict[str, Tensor]]:
                 kind = getattr(layer, "original_name", type(layer).__name__)
                 handles.append(layer.register_forward_hook(partial(keep, f"{name}, {kind}")))
     try:
-        yield made
+        yield outputs
     finally:
         for handle in handles:
             handle.remove()

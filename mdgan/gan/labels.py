@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 
 class Known(NamedTuple):
-    """By what an account of privacy knows one sample."""
+    """The bytes by which an account of privacy recognises one sample."""
 
-    # What tells its unit from others, whatever a sample is called and wherever it is: samples of
-    # equal content are one unit, such as the rows of a person.
+    # Identifies the sample's unit, whatever its name or place: samples of equal content are one
+    # unit, such as the rows of a person.
     content: bytes
-    row: bytes = b""  # where units are persons, the sample itself, by which other runs may know it
-    alias: bytes = b""  # the same without what says whose it is, which other samples may equal
-    before: bytes = b""  # how ledgers of version 2 knew it; empty if that was by its content
-    source: bytes = b""  # the file that it lies in, if others may lie there later
-    given: bytes = b""  # what its file says, if another map of the site would make another of it
+    row: bytes = b""  # the sample itself, where units are persons; other runs may use it as a unit
+    alias: bytes = b""  # the row without its person, so that rows of several persons may be equal
+    before: bytes = b""  # the content as ledgers of version 2 have it; empty if it is the same
+    source: bytes = b""  # the file of the sample, if the file may hold other samples later
+    given: bytes = b""  # what the file says, if another map of the site would read it otherwise
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Samples:
         return len(self.images)
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Samples":
-        """What a function makes of the images, and of the labels if there are any."""
+        """Applies a function to the images, and to the labels if there are any."""
         return Samples(change(self.images), None if self.labels is None else change(self.labels))
 
     def __getitem__(self, places: "int | slice | list[int]") -> "Samples":
-        """Some of them, chosen by the first dimension of both."""
+        """The samples at some places of the first dimension."""
         return self.each(lambda part: part[places])
 
     def of(self, images: Tensor) -> "Samples":
@@ -49,11 +49,11 @@ class Samples:
         return Samples(images, self.labels)
 
     def to(self, device: torch.device) -> "Samples":
-        """The same on a device."""
+        """The same samples on a device."""
         return self.each(lambda part: part.to(device))
 
     def and_then(self, others: "Samples") -> "Samples":
-        """These and others in one batch; both have labels, or neither has."""
+        """Appends other samples; both have labels, or neither has."""
         images = torch.cat([self.images, others.images])
         if self.labels is None or others.labels is None:
             return Samples(images)
@@ -61,19 +61,19 @@ class Samples:
 
     @classmethod
     def stacked(cls, batches: Sequence["Samples"]) -> "Samples":
-        """Batches of the same size in one tensor, [R, b, C, H, W]; all have labels, or none has."""
+        """Stacks batches of the same size, [R, b, C, H, W]; all have labels, or none has."""
         labels = [batch.labels for batch in batches if batch.labels is not None]
         images = torch.stack([batch.images for batch in batches])
         return cls(images, torch.stack(labels) if labels else None)
 
     def padded(self, size: int) -> "Samples":
-        """These, and behind them images of zeros of class 0, `size` in all."""
+        """Appends images of zeros of class 0, up to `size` samples."""
         missing = size - len(self)
         nothing = self.each(lambda part: part.new_zeros(missing, *part.shape[1:]))
         return self.and_then(nothing) if missing else self
 
     def flattened(self) -> "Samples":
-        """The samples of several batches, [n, b, C, H, W], in one: [n b, C, H, W]."""
+        """Makes several batches, [n, b, C, H, W], one: [n b, C, H, W]."""
         return self.each(lambda part: part.flatten(0, 1))
 
     def detach(self) -> "Samples":
@@ -86,33 +86,33 @@ class Samples:
 
 
 def num_classes_of(model: nn.Module) -> int | None:
-    """K of a conditional model; None for a model that is not."""
+    """K of a conditional model; None if the model is not conditional."""
     return getattr(model, "num_classes", None)
 
 
 def inputs(first: Tensor, labels: Tensor | None) -> tuple[Tensor, ...]:
-    """What a model is called with: z or x, and y if it is conditional."""
+    """The arguments of a model: z or x, and y if it is conditional."""
     return (first,) if labels is None else (first, labels)
 
 
 def call(model: nn.Module, first: Tensor, labels: Tensor | None) -> Any:
-    """What a model makes of z or x, and of y if it is conditional."""
+    """Calls a model with z or x, and with y if it is conditional."""
     return model(*inputs(first, labels))
 
 
-# How often each class is drawn is given by counts, int64 [K]: of samples, or 1 for each class.
+# Classes are drawn in proportion to counts, int64 [K]: of samples, or 1 for each class.
 
 
-def label_counts(num_classes: int, held: Iterable[Sequence[int]]) -> Tensor:
-    """How many samples of each class workers hold together, int64 [K]; 1 each if they say nothing.
+def label_counts(num_classes: int, counts_of_workers: Iterable[Sequence[int]]) -> Tensor:
+    """Adds up how many samples of each class workers hold, int64 [K]; 1 each if there are none.
 
     Args:
-        held: what each says of class 0, 1, …; what it says of classes from K on does not count.
+        counts_of_workers: each worker's counts of class 0, 1, …; those from class K on are ignored.
     """
     total = torch.zeros(num_classes, dtype=torch.int64)
-    for counts in held:
-        known = torch.tensor(counts[:num_classes], dtype=torch.int64)
-        total[: len(known)] += known
+    for counts in counts_of_workers:
+        of_classes = torch.tensor(counts[:num_classes], dtype=torch.int64)
+        total[: len(of_classes)] += of_classes
     return total if total.any() else uniform_counts(num_classes)
 
 
@@ -129,10 +129,10 @@ def draw_labels(counts: Tensor, num_samples: int, random: torch.Generator) -> Te
 
 
 def even_labels(counts: Tensor, num_samples: int) -> Tensor:
-    """Classes in proportion to counts, int64 [K], as evenly as can be; nothing is drawn.
+    """Spreads classes as evenly as possible in proportion to counts, int64 [K], without drawing.
 
     The j-th sample of a class with share p comes at (j + ½)/p, as in the divisor method of Webster;
-    with equal counts 0, 1, …, K − 1, 0, 1, …. The first labels are the same whatever n is.
+    equal counts give 0, 1, …, K − 1, 0, 1, …. The first labels are the same whatever n is.
     """
     shares = counts.double() / counts.sum()
     enough = (shares * (num_samples + len(counts) / 2)).ceil().long() + (counts > 0)
@@ -142,10 +142,10 @@ def even_labels(counts: Tensor, num_samples: int) -> Tensor:
 
 
 def shares_of(counts: Tensor, variance: float) -> Tensor:
-    """Each class's part of all samples, by counts with noise, float64 [K] of 0 or more.
+    """Estimates each class's share of all samples from noisy counts, float64 [K], at least 0.
 
-    As far as counts differ no more than noise makes them, classes count as equally frequent (James
-    and Stein 1961).
+    Shrinks the counts towards their mean, wholly if they differ no more than noise makes them
+    (James and Stein 1961).
 
     Args:
         variance: of the noise in each count.

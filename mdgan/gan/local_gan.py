@@ -1,7 +1,7 @@
-"""One generator and one discriminator in one process.
+"""One generator and one discriminator that train in one process.
 
-Deliberately the textbook form, with the generator's gradient taken end to end through D(G(z))
-instead of through feedback: MD-GAN with one worker must equal it bit for bit.
+Deliberately the textbook form: the generator's gradient goes end to end through D(G(z)), not
+through feedback. MD-GAN with one worker must equal it bit for bit.
 """
 
 from collections.abc import Mapping
@@ -38,17 +38,17 @@ class LocalGAN:
         self._judged_size: int | None = None
 
     def at(self, iteration: int) -> None:
-        """Learning rates become those of an iteration; the first is 1."""
+        """Sets the learning rates of an iteration; the first is 1."""
         self.trained.at(iteration)
         self.learner.discriminator.at(iteration)
 
     def weights_replaced(self) -> None:
-        """Both models have got other weights; optimizers keep their moments."""
+        """Tells both optimizers that the weights were replaced; they keep their moments."""
         weights_replaced(self.trained.optimizer)
         weights_replaced(self.learner.discriminator.optimizer)
 
     def step(self, stage: Stage = unobserved) -> tuple[Tensor, Tensor]:
-        """One iteration: L discriminator steps, then a generator step: J_disc, J_gen."""
+        """One iteration: L discriminator steps, then a generator step; returns J_disc and J_gen."""
         generated = self.generate(stage)
         discriminator_loss = self.learner.learn(generated.fake, stage)
         generator_loss = self.learn_generator(generated.judged, stage)
@@ -56,10 +56,10 @@ class LocalGAN:
             self.trained.step()
         return discriminator_loss, generator_loss
 
-    # What `step` consists of, for algorithms that do more between its parts.
+    # The parts of `step`, for algorithms that do more between them.
 
     def generate(self, stage: Stage = unobserved) -> Generated:
-        """The batches of one iteration, from one forward pass; with κ = 1 they are the same one."""
+        """Generates both batches in one forward pass; with κ = 1 they are the same batch."""
         with stage("generate"):
             return self.divided(self.trained.draw(self.num_generated))
 
@@ -73,14 +73,14 @@ class LocalGAN:
         return for_judging + (self._kappa - 1) * for_learning
 
     def divided(self, samples: Samples) -> Generated:
-        """The two batches in the `num_generated` samples of one iteration."""
+        """Cuts the `num_generated` samples of one iteration into the two batches."""
         for_learning = self.learner.rules.batch_size
         for_judging = self._judged_size or for_learning
         first = 0 if self._kappa == 1 else for_judging
         return Generated(samples[:for_judging], samples[first : first + for_learning].detach())
 
     def learn_generator(self, judged: Samples, stage: Stage = unobserved) -> Tensor:
-        """Puts the gradient of J_gen for G in place, and returns J_gen; the graph is used up."""
+        """Computes the gradient of J_gen for G's next step; returns J_gen, and frees the graph."""
         rules = self.learner.rules
         with stage("aggregate"), self.learner.random_state.in_place():
             verdict = self.learner.judge(judged)
@@ -91,15 +91,15 @@ class LocalGAN:
         return loss.detach()
 
     def use_batch_size(self, batch_size: int, judged_size: int | None = None) -> None:
-        """Goes on with batches of b samples; of others if G learns from another number."""
+        """Sets b from the next iteration on; `judged_size`: G's batch size if it is not b."""
         self.learner.rules = replace(self.learner.rules, batch_size=batch_size)
         self._judged_size = judged_size
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next iteration depends on; the learner's is `worker.…`."""
+        """Copies everything that the next iteration depends on; the learner's is `worker.…`."""
         return {**self.trained.state(), **under("worker.", self.learner.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Continues where `state` was taken; with data of another size, False, and draws anew."""
+        """Continues from a `state`; False if the data have another size: they are drawn anew."""
         self.trained.load_state({n: t for n, t in state.items() if not n.startswith("worker.")})
         return self.learner.load_state(part_of(state, "worker."))

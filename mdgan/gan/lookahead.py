@@ -1,4 +1,4 @@
-"""Lookahead (Zhang et al. 2019, Algorithm 1), whose slow weights live as long as a window."""
+"""Lookahead (Zhang et al. 2019, Algorithm 1), which keeps slow weights only within a window."""
 
 from typing import Any
 
@@ -9,9 +9,8 @@ import torch
 class Lookahead(pytorch_optimizer.Lookahead):
     """Every k = 5 steps φ ← φ + ½ (θ − φ) and θ ← φ.
 
-    At the end of a window the slow weights φ are the weights θ. So they are kept, and travel, only
-    within windows, and a window begins with the weights as they are then: those of the seed, or
-    others that were loaded since.
+    At the end of a window the slow weights φ equal the weights θ. So the state holds φ only within
+    a window. A window begins with the present weights: those of the seed, or loaded ones.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -19,14 +18,14 @@ class Lookahead(pytorch_optimizer.Lookahead):
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """A new window begins; for weights that others have replaced."""
+        """Begins a new window, because other code has replaced the weights."""
         self.state.clear()
         for group in self.param_groups:
             group["counter"] = 0
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """One step of the optimizer within; the last of a window goes back to the slow weights."""
+        """Takes a step of the inner optimizer; the last of a window moves to the slow weights."""
         if not self.state:
             for group in self.param_groups:
                 for parameter in group["params"]:

@@ -24,21 +24,21 @@ Term = Callable[[Tensor], Tensor]
 
 
 class DiscriminatorOutput(NamedTuple):
-    """What a discriminator says of b samples."""
+    """A discriminator's output for b samples."""
 
-    logits: Tensor  # of each sample, [b] or [b, 1] and the like; high means real
+    logits: Tensor  # one for each sample, [b] or [b, 1] and the like; high means real
     classes: Tensor | None = None
-    """The logits of its classes, [b, K]; None if the discriminator tells none."""
+    """Logits of classes, [b, K]; None if the discriminator has no classifier."""
 
     def split(self, first: int) -> "tuple[DiscriminatorOutput, DiscriminatorOutput]":
-        """What it says of the first samples, and of the others."""
+        """The outputs for the first samples, and for the others."""
         parts = [part for part in self if part is not None]
-        both = (part[:first] for part in parts), (part[first:] for part in parts)
-        return DiscriminatorOutput(*both[0]), DiscriminatorOutput(*both[1])
+        heads, tails = (part[:first] for part in parts), (part[first:] for part in parts)
+        return DiscriminatorOutput(*heads), DiscriminatorOutput(*tails)
 
 
 def as_output(returned: Tensor | tuple[Tensor, Tensor]) -> DiscriminatorOutput:
-    """What a discriminator has returned: logits, or logits and those of classes."""
+    """Wraps what a discriminator has returned: logits, or logits and logits of classes."""
     if isinstance(returned, Tensor):
         return DiscriminatorOutput(returned)
     return DiscriminatorOutput(*returned)
@@ -102,13 +102,13 @@ GENERATOR_LOSSES: dict[str, Term] = {
 
 def check_losses(settings: Any) -> None:
     """Tries the terms that settings name on two logits; refuses what cannot be minimised."""
-    both = DISCRIMINATOR_LOSSES[settings.discriminator_loss]
+    terms = DISCRIMINATOR_LOSSES[settings.discriminator_loss]
     of_discriminator = flag("discriminator_loss", settings.discriminator_loss)
     of_generator = flag("generator_loss", settings.generator_loss)
     named = (
         (f"{of_generator}", GENERATOR_LOSSES[settings.generator_loss]),
-        (f"{of_discriminator}: real", both.real),
-        (f"{of_discriminator}: fake", both.fake),
+        (f"{of_discriminator}: real", terms.real),
+        (f"{of_discriminator}: fake", terms.fake),
     )
     for name, term in named:
         logits = torch.zeros(2, requires_grad=True)

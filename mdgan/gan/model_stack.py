@@ -1,6 +1,6 @@
-"""Several equal models, computed at once: `torch.func` over stacked weights.
+"""Computes several equal models at once: `torch.func` over stacked weights.
 
-Shapes are written [R, …]: something for each of R of the models.
+Shapes begin with R, the number of models that take part: [R, …].
 """
 
 from collections.abc import Callable, Sequence
@@ -16,14 +16,14 @@ from mdgan.gan.arithmetic import finite_or_zero
 from mdgan.gan.optimizers import TrainedModel
 
 _STACKABLE = (torch.optim.Adam, torch.optim.RAdam, torch.optim.SGD)
-"""Optimizers that keep all their state by parameter, so that one can step with the state of many.
+"""Optimizers that keep all their state by parameter, so that one of them can step for many models.
 
-Others count steps for all their parameters together, and models may have taken different numbers.
+Others have one count of steps for all parameters, but models may have taken different numbers.
 """
 
 
 class CannotStack(ValueError):
-    """These models must be computed one by one; the text says why."""
+    """These models cannot be stacked and must be computed one by one; the text says why."""
 
 
 class Weights(NamedTuple):
@@ -34,20 +34,20 @@ class Weights(NamedTuple):
 
 
 class ModelStack:
-    """Equal models, one row each of stacked weights.
+    """Equal models, each of which is one row of stacked weights.
 
     After `adopt` every model's parameters and buffers are views of its row. Code that reads them or
     writes to them in place, such as `Discriminator.load_state`, works as before.
 
     Raises:
-        CannotStack: the models differ, or their optimizer is none that `_STACKABLE` lists.
+        CannotStack: the models differ, or `_STACKABLE` does not list their optimizer.
     """
 
     def __init__(self, owners: Sequence[TrainedModel]) -> None:
         models = [owner.model for owner in owners]
         _check_alike(models)
         self._owners = list(owners)
-        # Kept, because looking parameters up in a model takes as long as computing a small one.
+        # Kept, because looking parameters up takes as long as computing a small model.
         self._named = {owner: dict(owner.model.named_parameters()) for owner in owners}
         # Not a copy: the copy of a model from `arithmetic.prepare` would call the original.
         self._template = models[0]
@@ -58,21 +58,21 @@ class ModelStack:
 
     @property
     def device(self) -> torch.device:
-        """Where the models live."""
+        """The device of the models."""
         return self._owners[0].device
 
-    def rehearse(self, compute: Callable[[Weights], Tensor], *others: Tensor) -> None:
-        """Computes gradients with copies of all weights, else raises CannotStack.
+    def rehearse(self, compute: Callable[[Weights], Tensor], *more_inputs: Tensor) -> None:
+        """Tries to compute gradients with copies of all weights; raises CannotStack if that fails.
 
-        Those of a scalar, which `compute` makes of weights, for these weights and some `others`.
+        The gradients are those of `compute(weights)`, a scalar, for weights and `more_inputs`.
         """
         copies = Weights(_tensors(self._parameters.clone()), _tensors(self._buffers.clone()))
         learnt = self.learnt(copies)
         try:
-            torch.autograd.backward(compute(copies), inputs=[*learnt, *others])
+            torch.autograd.backward(compute(copies), inputs=[*learnt, *more_inputs])
         except CannotStack:
             raise
-        except Exception as error:  # torch may refuse a model with any error
+        except Exception as error:  # torch may raise any error for a model
             raise CannotStack(f"{type(error).__name__}: {one_line(error)}") from error
 
     def adopt(self) -> None:
@@ -84,11 +84,11 @@ class ModelStack:
                 buffer.data = self._buffers[name][row]
 
     def step(self, rows: Sequence[int], scale: float) -> None:
-        """One step of these models' own optimizers, computed at once.
+        """Takes one step of these models' own optimizers, all at once.
 
         Args:
-            scale: of the losses; gradients are divided by it first. A model with a gradient that
-                is not finite steps with zeros.
+            scale: the loss scale, by which gradients are divided first. A model with a gradient
+                that is not finite steps with zeros.
         """
         chosen = []
         for row in rows:
@@ -98,40 +98,38 @@ class ModelStack:
             owner.clip()
             for parameter in parameters:
                 chosen.append(parameter)
-                # The state stays in its own optimizer, which may have loaded another one since.
+                # The model's own optimizer keeps the state; it may have loaded another since.
                 self._optimizer.state[parameter] = optimizer.state[parameter]
         self._optimizer.param_groups[0]["params"] = chosen
-        self._optimizer.param_groups[0]["lr"] = optimizer.param_groups[0]["lr"]  # of now
+        self._optimizer.param_groups[0]["lr"] = optimizer.param_groups[0]["lr"]
         self._optimizer.step()
 
     def outputs(self, weights: Weights, read: Callable[..., Any], *inputs: Tensor) -> Any:
-        """What R models make of inputs of their own, [R, …] each; buffers change in place.
+        """Computes R models on their own inputs, [R, …] each; buffers change in place.
 
-        `read` takes what one model gives, and its inputs; it gives a tensor or a tuple of them.
+        Args:
+            read: from one model's output and its inputs, makes a tensor or a tuple of tensors.
 
         Raises:
             CannotStack: the model puts another tensor in a buffer's place.
         """
 
-        def one(
-            parameters: dict[str, Tensor], buffers: dict[str, Tensor], *given: Tensor
+        def compute(
+            parameters: dict[str, Tensor], buffers: dict[str, Tensor], *inputs: Tensor
         ) -> tuple[Any, dict[str, Tensor]]:
             state = {**parameters, **buffers}
-            made = torch.func.functional_call(self._template, state, given)
-            return read(made, *given), {name: state[name] for name in buffers}
+            output = torch.func.functional_call(self._template, state, inputs)
+            return read(output, *inputs), {name: state[name] for name in buffers}
 
-        vectorized: Any = torch.vmap(one, randomness="different")
-        results, after = vectorized(*weights, *inputs)
+        vectorized: Any = torch.vmap(compute, randomness="different")
+        results, new_buffers = vectorized(*weights, *inputs)
         for name, buffer in weights.buffers.items():
-            if after[name].data_ptr() != buffer.data_ptr():
+            if new_buffers[name].data_ptr() != buffer.data_ptr():
                 raise CannotStack(f"{name} is replaced, not written to")
         return results
 
     def chosen(self, rows: Sequence[int]) -> Weights:
-        """The weights of some models; the stack's own if it is all of them, else copies.
-
-        Parameters have no graph.
-        """
+        """The weights of some models, without graph: copies, or for all models the stack's own."""
         parameters, buffers = self._parameters, self._buffers
         if len(rows) < len(self._owners):
             chosen = torch.tensor(rows, device=self.device)
@@ -139,11 +137,11 @@ class ModelStack:
         return Weights(_tensors(parameters.detach()), _tensors(buffers))
 
     def learnt(self, weights: Weights) -> list[Tensor]:
-        """The tensors among some weights that models learn; from now on they want gradients."""
+        """The trainable tensors among some weights; makes them require gradients."""
         return [weights.parameters[name].requires_grad_() for name in self._learnt]
 
     def put_back(self, rows: Sequence[int], weights: Weights) -> None:
-        """Writes changed buffers back if they are copies; the stack's own are changed in place."""
+        """Writes changed buffers back if they are copies; the stack's own changed in place."""
         if len(rows) < len(self._owners):
             chosen = torch.tensor(rows, device=self.device)
             for name, buffer in weights.buffers.items():
@@ -152,7 +150,7 @@ class ModelStack:
     def learn(
         self, rows: Sequence[int], weights: Weights, loss: Tensor, *, begin: bool = True
     ) -> None:
-        """Adds the gradient of a loss, a scalar, to the present one, unless it `begin`s anew."""
+        """Adds the gradient of a loss, a scalar, to the present one; with `begin`, replaces it."""
         learnt = [weights.parameters[name] for name in self._learnt]
         # backward(), unlike grad(), gives gradients the memory layout of the weights.
         torch.autograd.backward(loss, inputs=learnt)
@@ -162,7 +160,7 @@ class ModelStack:
     @torch.no_grad()
     def _put_gradients(self, rows: Sequence[int], weights: Weights, *, begin: bool) -> None:
         present: list[Tensor] = []
-        more: list[Tensor] = []
+        new: list[Tensor] = []
         stacks = {name: weights.parameters[name].grad for name in self._learnt}
         by_row = {name: g.unbind(0) for name, g in stacks.items() if g is not None}
         for place, row in enumerate(rows):
@@ -172,23 +170,23 @@ class ModelStack:
                     parameter.grad = gradient
                 elif gradient is not None:
                     present.append(parameter.grad)
-                    more.append(gradient)
+                    new.append(gradient)
         if present:
-            torch._foreach_add_(present, more)
+            torch._foreach_add_(present, new)
 
 
 class FreshStack(ModelStack):
     """A stack in which all rows always learn together, with moments that begin at zero.
 
-    So gradients and moments are stacks, too, and one optimizer steps with all. The models' own
-    optimizers, which must not clip, say only how.
+    Gradients and moments are stacks, too, and one optimizer steps for all models. The models' own
+    optimizers give only its kind and settings; they must not clip.
     """
 
     def __init__(self, owners: Sequence[TrainedModel]) -> None:
         super().__init__(owners)
         for name, stack in _tensors(self._parameters).items():
             if stack.dim() == len(("row", "outputs", "inputs")):
-                # Gradients of stacked linear layers come so; then they need not be copied.
+                # The layout of gradients of stacked linear layers; so they need not be copied.
                 self._parameters[name] = stack.mT.contiguous().mT
         stacks = _tensors(self._parameters)
         self._leaves = {name: nn.Parameter(stacks[name]) for name in self._learnt}
@@ -197,32 +195,32 @@ class FreshStack(ModelStack):
 
     @override
     def learnt(self, weights: Weights) -> list[Tensor]:
-        # The weights become those that the optimizer steps with.
+        # Replaces the weights by the parameters of the optimizer.
         weights.parameters.update(self._leaves)
         return [*self._leaves.values()]
 
     def learn(
         self, rows: Sequence[int], weights: Weights, loss: Tensor, *, begin: bool = True
     ) -> None:
-        del rows, weights  # all of them
+        del rows, weights  # all rows, and the leaves
         leaves = [*self._leaves.values()]
         if begin:
             for leaf in leaves:
                 leaf.grad = None
-        # Not grad(): the fused optimizer takes gradients for laid out as the weights are.
+        # Not grad(): the fused optimizer assumes that gradients are laid out as the weights are.
         torch.autograd.backward(loss, inputs=leaves)
 
     def step(self, rows: Sequence[int], scale: float) -> None:
         del rows
         assert scale == 1.0, "an overflow concerns one model alone"
-        rate = self._owners[0].optimizer.param_groups[0]["lr"]  # that of the iteration
+        rate = self._owners[0].optimizer.param_groups[0]["lr"]  # the rate of this iteration
         self._optimizer.param_groups[0]["lr"] = rate
         self._optimizer.step()
 
 
 def _stacked(tensors: Sequence[dict[str, Tensor]]) -> TensorDict:
     names = tensors[0].keys()
-    stacks = {name: torch.stack([one[name].detach() for one in tensors]) for name in names}
+    stacks = {name: torch.stack([model[name].detach() for model in tensors]) for name in names}
     return TensorDict(stacks, batch_size=[len(tensors)])
 
 
@@ -236,7 +234,7 @@ def _group_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def _check_alike(models: Sequence[nn.Module]) -> None:
-    """All must have in common layers, their settings, names, shapes and types."""
+    """Refuses models that differ in layers, their settings, names, shapes or types."""
 
     def described(model: nn.Module) -> tuple[str, list[tuple[Any, ...]]]:
         named = [*model.named_parameters(), *model.named_buffers()]
@@ -250,7 +248,7 @@ def _check_alike(models: Sequence[nn.Module]) -> None:
 
 
 def _one_for_all(owners: Sequence[TrainedModel]) -> torch.optim.Optimizer:
-    """An optimizer of the same kind and settings as each one's own, for all parameters."""
+    """Makes one optimizer for all parameters, of the kind and settings that all models have."""
     first, *others = [owner.optimizer for owner in owners]
     make: Callable[..., torch.optim.Optimizer] = type(first)
     if any(type(other) is not make for other in others):

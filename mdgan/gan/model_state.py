@@ -1,9 +1,9 @@
-"""A model and its optimizer as named tensors: one format for swaps, checkpoints and joining.
+"""A model and its optimizer as named tensors: one format for swaps, checkpoints and newcomers.
 
-Settings such as the learning rate are not part of the state: they come with the run.
+Settings such as the learning rate are not part of the state: the run's settings have them.
 
-Most optimizers keep everything by parameter. Those of pytorch-optimizer count steps beside that, in
-`param_groups`, and Lookahead holds the optimizer within as another object. All of it is here.
+Most optimizers keep everything by parameter. Those of pytorch-optimizer also count steps in
+`param_groups`, and Lookahead holds the inner optimizer as another object. The state has all of it.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ State = Mapping[str, Tensor]  # the tensors by name
 
 
 def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin with a prefix; the prefix is cut off."""
+    """The tensors whose names begin with a prefix, under their names without it."""
     return {
         name.removeprefix(prefix): state[name]
         for name in state.keys()  # noqa: SIM118 - a TensorDict iterates over rows
@@ -46,9 +46,9 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 def is_finite(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether no tensor holds NaN or Inf, or would bring them at the next step.
+    """Whether no tensor holds NaN or Inf, or would cause them at the next step.
 
-    Models and optimizers take roots of what is never below 0.
+    A negative value causes them where models and optimizers take a root (`_NEVER_NEGATIVE`).
     """
     for name, tensor in tensors.items():
         if tensor.numel():
@@ -62,7 +62,7 @@ def is_finite(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def check_names(state: Mapping[str, Tensor], *prefixes: str) -> None:
-    """Refuses, by KeyError, a state that has parts besides those with the given prefixes."""
+    """Refuses, by KeyError, a state with tensors whose names have none of the prefixes."""
     foreign = sorted(name for name in state.keys() if not name.startswith(prefixes))  # noqa: SIM118 - a TensorDict iterates over rows
     if foreign:
         raise KeyError(f"tensors that do not fit: {foreign}")
@@ -71,9 +71,9 @@ def check_names(state: Mapping[str, Tensor], *prefixes: str) -> None:
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """An optimizer's state: `<parameter>.<key>`, the tensors themselves, and counts as `.<key>`.
 
-    No parameter's name is empty. Counts of 0 are left out.
+    Counts of 0 are left out. (No parameter's name is empty.)
     """
-    states = [each.state for each in dict.fromkeys((within(optimizer), optimizer))]
+    states = [one.state for one in dict.fromkeys((within(optimizer), optimizer))]
     (group,) = optimizer.param_groups
     return {
         **{
@@ -93,11 +93,11 @@ def load_model(
     weights: Mapping[str, Tensor],
     moments: Mapping[str, Tensor] | None,
 ) -> None:
-    """Copies weights and moments in; keeps no reference to the given tensors.
+    """Copies weights and moments into a model and its optimizer.
 
-    With None moments stay, and a Lookahead window begins anew. A run may go on with another
-    optimizer. Its state then begins anew, unless both keep the same things, as with and without
-    Lookahead.
+    Without moments (None) the optimizer keeps its own, and a Lookahead window begins anew. If the
+    moments are of another kind of optimizer, the optimizer begins anew, unless both keep the same
+    tensors, as with and without Lookahead.
 
     Raises:
         KeyError, RuntimeError: a tensor is missing or has another shape or type; nothing changed.
@@ -119,19 +119,19 @@ def load_model(
 def load_moments(
     model: nn.Module, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]
 ) -> None:
-    """As `load_model`, but weights stay."""
-    _put(model, optimizer, _of_this_kind(optimizer, _sorted_out(model, moments)))
+    """Copies moments as `load_model` does; weights stay."""
+    _store(model, optimizer, _of_this_kind(optimizer, _sorted_out(model, moments)))
 
 
 class _OptimizerState(NamedTuple):
-    """What an optimizer keeps by parameter and key, and its counts by key."""
+    """An optimizer's tensors by parameter and key, and its counts by key."""
 
     by_parameter: Mapping[str, Mapping[str, Tensor]]
     counts: Mapping[str, int]
 
 
 def _sorted_out(model: nn.Module, moments: Mapping[str, Tensor]) -> _OptimizerState:
-    """The moments of every parameter, checked to fit it, and the counts."""
+    """Sorts moments by parameter, checks that they fit the model, and reads the counts."""
     by_parameter = {name: part_of(moments, f"{name}.") for name, _ in model.named_parameters()}
     counts = {key: moments[f".{key}"] for key in COUNTS if f".{key}" in moments}
     if sum(map(len, by_parameter.values())) + len(counts) != len(moments):
@@ -148,31 +148,31 @@ def _sorted_out(model: nn.Module, moments: Mapping[str, Tensor]) -> _OptimizerSt
 
 
 def _of_this_kind(optimizer: torch.optim.Optimizer, state: _OptimizerState) -> _OptimizerState:
-    """The state if it is of such an optimizer; a fresh one if it is of another."""
+    """Returns the state if the optimizer keeps such tensors; otherwise an empty one."""
     by_parameter, counts = state
-    have_slow = {SLOW in own for own in by_parameter.values()}
-    kinds = {frozenset(own) - {SLOW} for own in by_parameter.values()} - {frozenset()}
+    have_slow = {SLOW in tensors for tensors in by_parameter.values()}
+    kinds = {frozenset(tensors) - {SLOW} for tensors in by_parameter.values()} - {frozenset()}
     if len(kinds) > 1 or have_slow != {"counter" in counts}:
         raise KeyError(_MISFIT)
-    kept = kept_of(within(optimizer))
-    if kept is None:
+    expected = kept_of(within(optimizer))
+    if expected is None:
         return state
-    if not kinds:  # fresh, or of an optimizer without momentum that has counted its steps
-        kept_counts = {k: n for k, n in counts.items() if k != "step" or kept.counts_steps}
+    if not kinds:  # before the first step, or of an optimizer without momentum
+        kept_counts = {k: n for k, n in counts.items() if k != "step" or expected.counts_steps}
         return state._replace(counts=kept_counts)
-    fits = (kinds.pop(), "step" in counts) == (kept.names, kept.counts_steps)
+    fits = (kinds.pop(), "step" in counts) == (expected.names, expected.counts_steps)
     return state if fits else _OptimizerState({}, {})
 
 
-def _put(model: nn.Module, optimizer: torch.optim.Optimizer, state: _OptimizerState) -> None:
+def _store(model: nn.Module, optimizer: torch.optim.Optimizer, state: _OptimizerState) -> None:
     inner, (group,) = within(optimizer), optimizer.param_groups
     for name, parameter in model.named_parameters():
-        own = {
+        tensors = {
             key: _laid_out_like(parameter, value)
             for key, value in state.by_parameter.get(name, {}).items()
         }
-        slow = own.pop(SLOW, None)
-        inner.state[parameter] = own
+        slow = tensors.pop(SLOW, None)
+        inner.state[parameter] = tensors
         if inner is not optimizer:
             optimizer.state.pop(parameter, None)
             if slow is not None:

@@ -1,8 +1,8 @@
-"""Models and gradients as one tensor: how algorithms send and average them.
+"""Models and gradients as one tensor, as algorithms send and average them.
 
-They are cut into blocks as if they were a batch of samples, so that the codecs for feedback
-(`codecs.py`) can encode them and scale each block by its own largest value. Weights, buffers and
-whole numbers never share a block: they differ by orders of magnitude.
+The tensor has blocks as if it were a batch of samples, so that the codecs for feedback
+(`codecs.py`) can encode it, each block by its own largest value. Weights, buffers and whole numbers
+never share a block, since they differ by orders of magnitude.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-BLOCK = 1024  # the number of values in a block; zeros fill up the last block of each kind
+BLOCK = 1024  # the number of values in a block; zeros fill up the last block of each group
 
 HALF = 1 << 24
-"""float32 holds every whole number up to this one; a larger one is sent as two values."""
+"""float32 holds every whole number up to this one; so whole numbers are sent as two values."""
 
 
 Find = Callable[[], Iterable[list[Tensor]]]
-"""Gives groups of tensors as they are now, themselves and not copies.
+"""Returns groups of the present tensors, not copies.
 
 Groups share no block. All tensors of a group are of floating point, or none is.
 """
 
 
 class TensorVector:
-    """Some tensors as one.
+    """Several tensors as one.
 
     Floating-point tensors are float32. Whole numbers n, such as BatchNorm's count of batches,
     become two values, ⌊n / 2²⁴⌋ and n mod 2²⁴, which survive averaging in float64.
@@ -39,27 +39,27 @@ class TensorVector:
 
     @torch.no_grad()
     def read(self) -> Tensor:
-        """The present values of all tensors, float32 `shape`, a copy, on their device."""
+        """Copies the present values of all tensors into one, float32 `shape`, on their device."""
         parts = [flat for tensors in self._groups() for flat in _filled_up(tensors)]
         return torch.cat(parts).view(self.shape) if parts else torch.empty(self.shape)
 
     @torch.no_grad()
     def write(self, *vectors: Tensor) -> None:
         """Copies a vector, in one piece or cut between groups, into the tensors, rounded."""
-        left, *others = vectors
+        rest, *pieces = vectors
         for tensors in self._groups():
             count = _num_blocks(tensors)
-            while count and not len(left):
-                left, *others = others
-            _write(tensors, left[:count].reshape(-1))
-            left = left[count:]
+            while count and not len(rest):
+                rest, *pieces = pieces
+            _write(tensors, rest[:count].reshape(-1))
+            rest = rest[count:]
 
 
 class ModelVector(TensorVector):
     """The parameters and buffers of some models: weights, then floating-point buffers, then others.
 
     Attributes:
-        num_weight_blocks: how many of the first blocks hold weights; the others hold buffers.
+        num_weight_blocks: this many blocks at the beginning hold weights; the others hold buffers.
     """
 
     def __init__(self, *models: nn.Module) -> None:
@@ -68,7 +68,7 @@ class ModelVector(TensorVector):
         self.num_weight_blocks, _ = TensorVector(weights).shape
 
 
-# What is looked for by name is looked for once: in small models that takes longer than to copy it.
+# Each function looks tensors up by name once: in small models that takes longer than copying them.
 
 
 def weights_of(*models: nn.Module) -> Find:
@@ -78,7 +78,7 @@ def weights_of(*models: nn.Module) -> Find:
 
 
 def gradients_of(*models: nn.Module) -> Find:
-    """Finds the gradients of what models train; those not there become zeros."""
+    """Finds the gradients of trainable parameters; makes missing ones zeros."""
     trained = [p for model in models for p in model.parameters() if p.requires_grad]
 
     def find() -> Iterable[list[Tensor]]:
@@ -91,9 +91,9 @@ def gradients_of(*models: nn.Module) -> Find:
 
 
 def buffers_of(*models: nn.Module) -> Find:
-    """Finds the floating-point buffers of some models, then the others.
+    """Finds the saved buffers of some models: those of floating point, then the others.
 
-    Only those that models are saved with. A model may replace a buffer by another tensor later.
+    The result finds them anew at each call, since a model may replace a buffer by another tensor.
     """
     places = [place for model in models for place in places_of_buffers(model)]
 
@@ -106,7 +106,7 @@ def buffers_of(*models: nn.Module) -> Find:
 
 
 def places_of_buffers(model: nn.Module) -> Iterable[tuple[nn.Module, str]]:
-    """The modules that have lasting buffers, and their names there."""
+    """Yields each saved buffer of a model as its module, and its name in the module."""
     weights = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     for path in model.state_dict():
         if path not in weights:

@@ -1,6 +1,6 @@
-"""How each of the two networks is optimized: its own optimizer, schedule and clipping.
+"""The optimization policy of each of the two networks: optimizer, schedule and clipping.
 
-Learning rates are pure functions of the iteration: nothing of a schedule travels or is saved.
+Learning rates are pure functions of the iteration, so schedules need neither messages nor saving.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from mdgan.spelling import flag
 
 OPTIMIZERS = ("adam", "radam", "adabelief", "lars", "lamb", "sgd")
 LOOKAHEAD = "lookahead:"
-"""Before the name of another optimizer, which then takes the steps within a window."""
+"""Stands before the name of the optimizer that takes the steps within a window."""
 
 OPTIMIZER_NAMES = Names("optimizer", *OPTIMIZERS, prefix=LOOKAHEAD)
 _WITH_MOMENTUM_ALONE = ("lars", "sgd")
@@ -26,18 +26,18 @@ SCHEDULES = ("constant", "linear", "cosine")
 
 @dataclass(frozen=True)
 class RateSchedule:
-    """What part of a learning rate an iteration has."""
+    """How the learning rate changes over iterations, as a part of the policy's rate."""
 
     shape: str = "constant"  # how the rate falls after the warmup; one of `SCHEDULES`
     warmup: int = 0
-    """W, the first iterations, in which the rate rises from 1/W of itself to all of it."""
-    num_iterations: int = 1  # I; after it a rate that falls would be 0
+    """W, the first iterations, in which the rate rises from 1/W to the whole rate."""
+    num_iterations: int = 1  # I; a falling rate reaches 0 after it
 
     def factor(self, iteration: int) -> float:
-        """The part of the learning rate, in [0, 1]; the first iteration is 1.
+        """The part of the learning rate in an iteration, in [0, 1]; the first iteration is 1.
 
-        With t = (i − W − 1) / (I − W), the part of the iterations after the warmup that are done
-        before iteration i, it is 1 − t (linear) or (1 + cos πt) / 2 (cosine, without restarts:
+        t = (i − W − 1) / (I − W) is the part of the iterations after the warmup that precede
+        iteration i. The result is 1 − t (linear) or (1 + cos πt) / 2 (cosine, without restarts:
         Loshchilov and Hutter 2017, equation 5).
         """
         i = max(iteration, 1)
@@ -57,11 +57,10 @@ class Policy:
     learning_rate: float = 2e-4  # before the schedule
     # β1, which is the momentum of `lars` and `sgd`, and β2.
     betas: tuple[float, float] = (0.5, 0.999)
-    epsilon: float | None = None  # ε; None for the optimizer's own
+    epsilon: float | None = None  # ε; None for the optimizer's default
     weight_decay: float = 0.0  # λ, as the optimizer's paper uses it
     # The largest L2 norm of the gradient of all weights; None for any.
     clip_norm: float | None = None
-    # What part of the learning rate an iteration has.
     schedule: RateSchedule = field(default_factory=RateSchedule)
 
     @property
@@ -71,7 +70,7 @@ class Policy:
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether the steps are those of a Lookahead window."""
+        """Whether Lookahead is around the optimizer."""
         return self.optimizer.startswith(LOOKAHEAD)
 
 
@@ -98,13 +97,13 @@ OPTIMIZER_KEYS = (
 
 @dataclass(frozen=True)
 class OptimizerForm:
-    """One optimizer, as users write it: `adam:lr=2e-4,beta1=0`; the values of `_KEYS` given."""
+    """One optimizer as users write it, `adam:lr=2e-4,beta1=0`: its name and values of `_KEYS`."""
 
     name: str
     values: tuple[tuple[str, float | int | str], ...]
 
     def __str__(self) -> str:
-        """As the command line has it, complete enough to mean the same beside any defaults."""
+        """The text of a flag, complete enough to mean the same whatever the defaults are."""
         return joined(
             self.name, {key: shortest(v) if isinstance(v, float) else v for key, v in self.values}
         )
@@ -112,11 +111,11 @@ class OptimizerForm:
     @classmethod
     def parse(cls, text: str) -> "OptimizerForm":
         """Reads `NAME:KEY=VALUE,…`, in which the name or the keys may be missing; or ValueError."""
-        name, given = parts_of(text)
+        name, texts = parts_of(text)
         name = str(OPTIMIZER_NAMES.setting().convert(name or OPTIMIZERS[0]))
-        inner, has_beta2 = name.removeprefix(LOOKAHEAD), "beta2" in given
+        inner, has_beta2 = name.removeprefix(LOOKAHEAD), "beta2" in texts
         values: dict[str, Any] = {**_DEFAULTS}
-        for key, value in given.items():
+        for key, value in texts.items():
             kind = _KEYS.get(key)
             if kind is None:
                 raise ValueError(f"{key}: must be one of {', '.join(_KEYS)}{suggest(key, _KEYS)}")
@@ -141,7 +140,7 @@ class OptimizerForm:
         return cls(name, tuple((key, values[key]) for key in _KEYS if key in values))
 
     def policy(self, num_iterations: int) -> Policy:
-        """How a network is optimized in a run of so many iterations."""
+        """The policy of a network in a run of this many iterations."""
         values: dict[str, Any] = {"beta2": _DEFAULTS["beta2"], **dict(self.values)}
         schedule = RateSchedule(
             values.get("schedule", SCHEDULES[0]), values.get("warmup", 0), num_iterations
@@ -170,7 +169,7 @@ OPTIMIZER = ValueKind(
 )
 
 ScalingRule = Callable[[float], float]
-"""From k, for k times the samples that rates are given for, to what rates are multiplied by."""
+"""From k, when a step has k times the samples that rates are meant for, to a factor of rates."""
 
 _SCALING_RULES: dict[str, ScalingRule] = {
     "none": lambda _ratio: 1.0,
@@ -181,7 +180,7 @@ SCALING_RULE_NAMES = Names("scaling rule", *_SCALING_RULES)
 
 
 def rate_factor(rule: str, ratio: float) -> float:
-    """What a rule of `SCALING_RULE_NAMES` multiplies rates by: 1, k, √k, or as the user's says."""
+    """The factor of rates by a rule of `SCALING_RULE_NAMES`: 1, k, √k, or the user's function."""
     if rule in _SCALING_RULES:
         return _SCALING_RULES[rule](ratio)
     asked = f"{flag('lr_scaling', rule)}: for {ratio:.4g} times the samples it"

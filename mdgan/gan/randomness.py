@@ -1,8 +1,8 @@
-"""Where random numbers come from: every stream has a name, and no two users share one.
+"""Named streams of random numbers, one for each use, and private states of torch's generators.
 
-torch has one default generator a process, and dropout draws from it. What a worker draws must not
-depend on which others share its process, so the server and every worker own a `RandomState` each
-and put it in place around their work.
+torch has one default generator a process, and dropout draws from it. A worker's numbers must not
+depend on the other workers in its process. So the server and every worker have a `RandomState`
+each, and put it in place around their work.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ def generator_for(seed: int, *stream: str | int) -> torch.Generator:
 
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> None:
-    """Puts a generator into another's state; RuntimeError, and no change, if it is none."""
+    """Sets a generator's state; RuntimeError, and no change, if the tensor is malformed."""
     generator.set_state(_checked(state, generator.device))
 
 
@@ -40,11 +40,11 @@ def _checked(state: Tensor, device: torch.device) -> Tensor:
 
 
 def default_generator(device: torch.device) -> torch.Generator:
-    """What torch draws from on a device unless it is told otherwise."""
+    """The generator from which torch draws on a device by default."""
     if device.type == "cuda":
         torch.cuda.init()  # type: ignore[no-untyped-call] # torch leaves it unannotated
-        own = torch.cuda.current_device() if device.index is None else device.index
-        return torch.cuda.default_generators[own]
+        number = torch.cuda.current_device() if device.index is None else device.index
+        return torch.cuda.default_generators[number]
     if device.type == "mps":
         return torch.mps._get_default_mps_generator()
     return torch.default_generator
@@ -53,13 +53,13 @@ def default_generator(device: torch.device) -> torch.Generator:
 class RandomState:
     """A private state of torch's default generators: the CPU's, and that of another device."""
 
-    # The default generator belongs to the process: one `RandomState` at a time is in place.
+    # The default generator belongs to the process, so only one `RandomState` can be in place.
     _in_place = threading.RLock()
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self.device = device
-        devices = {each.type: each for each in (torch.device("cpu"), device)}
-        self._generators = {name: default_generator(each) for name, each in devices.items()}
+        devices = {one.type: one for one in (torch.device("cpu"), device)}
+        self._generators = {name: default_generator(one) for name, one in devices.items()}
         with self._in_place:
             outside = self._read()
             for generator in self._generators.values():
@@ -86,10 +86,10 @@ class RandomState:
         }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Puts this into the state of another `RandomState`.
+        """Copies the state of another `RandomState` into this one.
 
-        If the other's device is of another kind, only the CPU's state is copied: a GPU keeps its
-        own, and does not draw what the other would have drawn.
+        If the other's device is of another kind, this copies only the CPU's state: then the GPU
+        does not draw what the other would have drawn.
 
         Raises:
             KeyError, RuntimeError: the tensors are not such states; nothing changed.
@@ -97,8 +97,8 @@ class RandomState:
         if "cpu" not in tensors or not tensors.keys() <= {"cpu", "cuda", "mps"}:
             raise KeyError(f"no states of random numbers: {sorted(tensors)}")
         self._state = [
-            _checked(tensors[name], generator.device).clone() if name in tensors else own
-            for (name, generator), own in zip(self._generators.items(), self._state, strict=True)
+            _checked(tensors[name], generator.device).clone() if name in tensors else state
+            for (name, generator), state in zip(self._generators.items(), self._state, strict=True)
         ]
 
     def _read(self) -> list[Tensor]:

@@ -1,6 +1,6 @@
-"""What models make of noise alone, between two steps of training: samples, and buffers anew.
+"""Draws samples from a generator between training steps, and computes buffers anew from noise.
 
-Buffers of both models are found anew where those of workers must not travel.
+Buffers of both models are computed anew where those of workers must not leave their hosts.
 """
 
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ def sample_pieces(
 ) -> Iterator[Tensor]:
     """Yields samples by 256, on the CPU; leaves the generator and random states as they were.
 
-    Sample i follows from the seed alone: G is in evaluation mode meanwhile. Labels
-    of a conditional G are int64 [n], by default each class in turn.
+    Sample i depends on the seed alone, since G is in evaluation mode meanwhile. Labels of a
+    conditional G are int64 [n], by default each class in turn.
     """
     device = next(generator.parameters()).device
     num_classes = num_classes_of(generator)
@@ -37,8 +37,8 @@ def sample_pieces(
         generator.eval()
         try:
             with state.in_place():
-                own_labels = None if labels is None else labels[begin : begin + count].to(device)
-                piece = call(generator, z.to(device), own_labels).float().cpu()
+                piece_labels = None if labels is None else labels[begin : begin + count].to(device)
+                piece = call(generator, z.to(device), piece_labels).float().cpu()
         finally:
             for module, training in was_training.items():
                 module.training = training
@@ -62,20 +62,20 @@ def refresh_buffers(
     batch_size: int,
     seed: int,
 ) -> None:
-    """Passes some batches of noise through both models in training mode.
+    """Passes some batches of noise through both models in training mode, without real samples.
 
-    So means and variances of BatchNorm become those of generated samples, and vectors of spectral
-    norm those of the present weights. Weights stay as they are, and no real sample is needed.
+    So BatchNorm's means and variances become those of generated samples, and spectral norm's
+    vectors those of the present weights. Weights do not change.
     """
     if not [*generator.buffers(), *discriminator.buffers()]:
         return
     device = next(generator.parameters()).device
     noise = generator_for(seed, "statistics", iteration)
     made_for, judged_for = num_classes_of(generator), num_classes_of(discriminator)
-    known = made_for or judged_for
+    num_classes = made_for or judged_for
     labels = None
-    if known is not None:
-        labels = even_labels(uniform_counts(known), batch_size).to(device)
+    if num_classes is not None:
+        labels = even_labels(uniform_counts(num_classes), batch_size).to(device)
     with RandomState(derive_seed(seed, "statistics", iteration), device).in_place():
         for _ in range(_NUM_PASSES):
             z = torch.randn(batch_size, z_dim, generator=noise).to(device)

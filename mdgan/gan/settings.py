@@ -17,12 +17,12 @@ DISCRIMINATOR_LOSS_NAMES = Names(
 
 
 def resolve_kappa(kappa: int | str, num_workers: int) -> int:
-    """κ for N live workers: as given, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, section 5.2)."""
+    """κ for N live workers: the set number, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, 5.2)."""
     return kappa if isinstance(kappa, int) else max(2, floor(log2(num_workers)))
 
 
 class ArithmeticSettings(declare.Settings, group="speed"):
-    """How models compute."""
+    """Precision, layout and compilation of models."""
 
     precision: str = declare.setting(
         "fp32",
@@ -59,9 +59,9 @@ class ArithmeticSettings(declare.Settings, group="speed"):
     )
 
     def exact_patterns(self) -> list[str]:
-        """What names of layers are compared with, as `fnmatch` does, that stay in fp32."""
-        given = (self.exact_layers or "").split(",")
-        return [pattern.strip() for pattern in given if pattern.strip()]
+        """The `fnmatch` patterns of names of layers that stay in fp32."""
+        patterns = (self.exact_layers or "").split(",")
+        return [pattern.strip() for pattern in patterns if pattern.strip()]
 
 
 class TrainingSettings(declare.Settings, group="models"):
@@ -173,10 +173,10 @@ class TrainingSettings(declare.Settings, group="models"):
     ) + tuple(row for kind in REGULARIZERS for row in kind.excludes)
 
     def policy(self, network: str) -> optimizer_settings.Policy:
-        """How the `generator` or the `discriminator` is optimized."""
+        """The optimization policy of the `generator` or the `discriminator`."""
         form: optimizer_settings.OptimizerForm = getattr(self, f"{network}_optimizer")
         return form.policy(self.iterations)
 
     def iterations_of(self, epochs: float, mean_shard_size: float) -> int:
-        """mE/b iterations of E epochs, at least 1 (Hardy et al. 2019, Algorithm 1, line 11)."""
+        """E epochs in iterations: mE/b, at least 1 (Hardy et al. 2019, Algorithm 1, line 11)."""
         return max(1, round(min(mean_shard_size * epochs / self.batch_size, 2.0**63)))

@@ -1,6 +1,6 @@
-"""Several discriminators that learn and judge at once, and several GANs.
+"""Several discriminators that learn and judge at once, and several GANs that train at once.
 
-Shapes are written [R, b, C, H, W]: a batch of b samples for each of R of them.
+Shapes are written [R, b, C, H, W]: a batch of b samples for each of R discriminators or GANs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,8 @@ class StackedLearners:
     """Computes for all learners at once what `DiscriminatorLearner` computes for one.
 
     Results are the same up to rounding, since sums are grouped in another way. Dropout draws all
-    masks from the first learner's random state: they are as independent as those that learners draw
-    one by one, but not the same.
+    masks from the first learner's random state: they are as independent as masks that each learner
+    draws, but not the same.
 
     Raises:
         CannotStack: these learners must be computed one by one; they are unchanged.
@@ -45,8 +45,8 @@ class StackedLearners:
         self._models = kind([learner.discriminator for learner in learners])
 
     def rehearse(self, sample_shape: Sequence[int]) -> None:
-        """Sees with copies, of samples (C, H, W), whether they can be stacked; else CannotStack."""
-        before = self._random_state.tensors()
+        """Tries with copies, on samples (C, H, W), whether they can stack; else CannotStack."""
+        random_tensors = self._random_state.tensors()
         shape = (len(self._learners), self._rules.batch_size, *sample_shape)
         images = torch.zeros(shape, device=self._models.device, requires_grad=True)
         labels = torch.zeros(shape[:2], dtype=torch.int64, device=self._models.device)
@@ -62,7 +62,7 @@ class StackedLearners:
             with self._random_state.in_place():
                 self._models.rehearse(compute, images)
         finally:
-            self._random_state.restore(before)
+            self._random_state.restore(random_tensors)
 
     def adopt(self) -> None:
         """Makes every discriminator's weights views of the stack."""
@@ -100,10 +100,10 @@ class StackedLearners:
 
     def judge(self, rows: Sequence[int], judged: Samples) -> tuple[Tensor, Tensor]:
         """J_gen, [R], and logits, [R, b], of X^(g), with a graph to the images, not the weights."""
-        seen = self._seen(rows, judged)
+        augmented = self._augmented(rows, judged)
         weights = self._models.chosen(rows)
         with self._random_state.in_place():
-            judgement = self._losses(weights, seen, self._rules.generator_loss)
+            judgement = self._losses(weights, augmented, self._rules.generator_loss)
         self._models.put_back(rows, weights)
         return judgement
 
@@ -121,17 +121,17 @@ class StackedLearners:
         """As `DiscriminatorLearner._learn`: losses, [R], and logits, [R, b]; without graphs."""
         if self._regularizers.at(place):
             batch = batch.of(batch.images.detach().requires_grad_())
-        seen = self._seen(rows, batch)
+        augmented = self._augmented(rows, batch)
         weights = self._models.chosen(rows)
         self._models.learnt(weights)
         with self._random_state.in_place():
-            losses, logits = self._losses(weights, seen, term)
+            losses, logits = self._losses(weights, augmented, term)
             whole = self._regularizers.penalized(place, losses, logits, batch.images)
             loss = (whole * self._rules.loss_scale).sum()
             self._models.learn(rows, weights, loss, begin=place == REAL)
         return losses.detach(), logits.detach()
 
-    def _losses(self, weights: Weights, seen: Samples, term: Term | None) -> tuple[Tensor, Tensor]:
+    def _losses(self, weights: Weights, batch: Samples, term: Term | None) -> tuple[Tensor, Tensor]:
         """Losses, [R], and logits, [R, b], with their graph; losses are 0 without a term."""
 
         def read(
@@ -143,11 +143,11 @@ class StackedLearners:
                 loss = self._rules.loss(term, output, labels)
             return loss, output.logits.flatten()
 
-        losses, logits = self._models.outputs(weights, read, *inputs(seen.images, seen.labels))
+        losses, logits = self._models.outputs(weights, read, *inputs(batch.images, batch.labels))
         return losses, logits
 
     def _mixed(self, rows: Sequence[int], fake: Samples) -> Samples:
-        """What `DiscriminatorLearner.mixed` gives; each draws its own numbers."""
+        """As `DiscriminatorLearner.mixed` for each learner, with the learner's random numbers."""
         mixed = []
         for place, row in enumerate(rows):
             learner = self._learners[row]
@@ -155,26 +155,26 @@ class StackedLearners:
                 mixed.append(learner.mixed(fake[place]))
         return Samples.stacked(mixed)
 
-    def _seen(self, rows: Sequence[int], batch: Samples) -> Samples:
-        """What regularisers let each see of its batch; each draws its own numbers."""
+    def _augmented(self, rows: Sequence[int], batch: Samples) -> Samples:
+        """The batches as regularisers change them, with each learner's random numbers."""
         if not self._regularizers.change_images:
             return batch
-        seen = []
+        augmented = []
         for row, images in zip(rows, batch.images, strict=True):
             learner = self._learners[row]
             with learner.random_state.in_place():
-                seen.append(learner.regularizers.see(images))
-        return batch.of(torch.stack(seen))
+                augmented.append(learner.regularizers.see(images))
+        return batch.of(torch.stack(augmented))
 
 
 class StackedGANs:
-    """Computes for all GANs at once what `LocalGAN` computes for one, as `StackedLearners` does.
+    """Computes for all GANs at once what `LocalGAN` computes for one; see `StackedLearners`.
 
-    Each draws its own noise and its own samples, but all masks of dropout are drawn as there.
+    Each GAN draws its own noise and samples; dropout draws all masks from the first one's state.
 
     Args:
-        gans: at least one, with moments at zero, which stay there; their weights become views of
-            the stack, and stay so.
+        gans: at least one, with moments at zero, which this leaves at zero; their weights become
+            views of the stack, and stay so.
     """
 
     def __init__(self, gans: Sequence[LocalGAN]) -> None:
@@ -189,7 +189,7 @@ class StackedGANs:
         self._learners = StackedLearners(learners, [unobserved] * len(gans), FreshStack)
 
     def rehearse(self) -> None:
-        """Sees with copies whether they can be computed at once; else raises CannotStack."""
+        """Tries with copies whether the GANs can be computed at once; else CannotStack."""
         generator, num_samples = self._gans[0].trained, self._gans[0].num_generated
         z = torch.zeros(len(self._gans), num_samples, generator.z_dim, device=generator.device)
         labels = None
@@ -202,16 +202,16 @@ class StackedGANs:
             shapes.append(images.shape[2:])
             return images.sum()
 
-        before = generator.random_state.tensors()
+        random_tensors = generator.random_state.tensors()
         try:
             with generator.random_state.in_place():
                 self._generators.rehearse(compute)
         finally:
-            generator.random_state.restore(before)
+            generator.random_state.restore(random_tensors)
         self._learners.rehearse(shapes[0])
 
     def adopt(self) -> None:
-        """Makes all weights views of the stack: `step` needs it."""
+        """Makes all weights views of the stack; call it before `step`."""
         self._generators.adopt()
         self._learners.adopt()
 
@@ -234,8 +234,8 @@ class StackedGANs:
         return torch.stack([discriminator_losses, generator_losses.detach()], dim=1)
 
     def _images(self, weights: Weights, z: Tensor, labels: Tensor | None) -> Tensor:
-        given = inputs(z, labels)
-        images: Tensor = self._generators.outputs(weights, lambda made, *_: made, *given)
+        arguments = inputs(z, labels)
+        images: Tensor = self._generators.outputs(weights, lambda output, *_: output, *arguments)
         return images
 
 

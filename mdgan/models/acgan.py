@@ -17,7 +17,7 @@ from mdgan.models.blocks import NUM_KERNELS, MinibatchDiscrimination, growth_of
 
 NOISE_SIZE = 100
 _MOST = 8
-_TIMES_WIDTH = 6  # how much wider than D's first layer G's last one is
+_TIMES_WIDTH = 6  # G's last map has this many times the channels of D's first layer
 _NUM_CONVOLUTIONS, _MOST_HALVINGS = 6, 3
 _SLOPE = 0.2
 _DROPPED = 0.5
@@ -25,11 +25,11 @@ _DEVIATION = 0.02
 
 
 def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
-    """The models for pictures of a shape; see `Architecture.parts`.
+    """Returns the models for pictures of a shape; see `Architecture.parts`.
 
     Args:
-        width: channels of D's first layer; each of its five others has twice as many as the one
-            before. G's last map has six times as many.
+        width: channels of D's first layer; each of the five others has twice as many as the last
+            one. G's last map has six times as many.
     """
     side, doublings = growth_of(shape)
     channels = [_TIMES_WIDTH * width * min(_MOST, 1 << level) for level in range(doublings)]
@@ -38,7 +38,7 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
 
 
 class ToldGenerator(nn.Module):
-    """Layers from z [b, n], beside which stands the class y [b] as K numbers, to samples."""
+    """Layers from z [b, n], joined with the class y [b] as one-hot [b, K], to samples."""
 
     def __init__(self, num_classes: int, *layers: nn.Module) -> None:
         super().__init__()
@@ -46,8 +46,8 @@ class ToldGenerator(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, z: Tensor, labels: Tensor) -> Tensor:
-        told = F.one_hot(labels, self.num_classes).to(z.dtype)
-        samples: Tensor = self.layers(torch.cat([z, told], 1))
+        one_hot = F.one_hot(labels, self.num_classes).to(z.dtype)
+        samples: Tensor = self.layers(torch.cat([z, one_hot], 1))
         return samples
 
 
@@ -74,8 +74,8 @@ def make_generator(
         nn.ReLU(),
         nn.Unflatten(1, (channels[0], side, side)),
     ]
-    for before, after in pairwise(channels):
-        layers += [_doubling(before, after), nn.BatchNorm2d(after), nn.ReLU()]
+    for inputs, outputs in pairwise(channels):
+        layers += [_doubling(inputs, outputs), nn.BatchNorm2d(outputs), nn.ReLU()]
     layers += [_doubling(channels[-1], image_channels), nn.Tanh()]
     return _with_weights(ToldGenerator(num_classes, *layers))
 
@@ -85,22 +85,22 @@ def make_discriminator(
 ) -> nn.Module:
     """From samples [b, C, H, W] to logits [b], and logits of classes [b, K].
 
-    Every second layer halves the side, but pictures of less than three doublings are halved to the
-    square that they grow from: then the last map of 28·28 pixels has 7·7, as MD-GAN's counts say.
+    Every second layer halves the side, three times at most, down to the square from which G grows
+    the picture: so the last map for 28·28 pixels has 7·7, as MD-GAN's numbers of parameters say.
     """
-    before, *sides = shape
+    inputs, *sides = shape
     layers: list[nn.Module] = []
     num_halvings = min(_MOST_HALVINGS, growth_of(shape).doublings)
     for number in range(_NUM_CONVOLUTIONS):
-        after, stride = width << number, 2 if number in range(0, 2 * num_halvings, 2) else 1
+        outputs, stride = width << number, 2 if number in range(0, 2 * num_halvings, 2) else 1
         layers += [
-            nn.Conv2d(before, after, 3, stride, 1),
-            *([nn.BatchNorm2d(after)] if number else []),
+            nn.Conv2d(inputs, outputs, 3, stride, 1),
+            *([nn.BatchNorm2d(outputs)] if number else []),
             nn.LeakyReLU(_SLOPE),
             nn.Dropout(_DROPPED),
         ]
-        before, sides = after, [side // stride for side in sides]
-    num_features = before * prod(sides)
+        inputs, sides = outputs, [side // stride for side in sides]
+    num_features = inputs * prod(sides)
     layers.append(nn.Flatten())
     if sees_batch:
         layers.append(MinibatchDiscrimination(num_features))
@@ -109,12 +109,12 @@ def make_discriminator(
     return _with_weights(NamingDiscriminator(num_classes, *layers))
 
 
-def _doubling(before: int, after: int) -> nn.Module:
-    return nn.ConvTranspose2d(before, after, 5, 2, padding=2, output_padding=1)
+def _doubling(inputs: int, outputs: int) -> nn.Module:
+    return nn.ConvTranspose2d(inputs, outputs, 5, 2, padding=2, output_padding=1)
 
 
 def _with_weights(model: nn.Module) -> nn.Module:
-    """Draws them with a deviation of 0.02 (table 2)."""
+    """Draws all weights with a standard deviation of 0.02 (table 2)."""
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
             nn.init.normal_(layer.weight, 0.0, _DEVIATION)

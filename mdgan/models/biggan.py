@@ -1,7 +1,7 @@
 """BigGAN (Brock, Donahue and Simonyan 2019, section 3 and appendix B).
 
-At 128×128 and more the channels are those of the paper's tables 4 to 6; at 64×64 and less those of
-its authors' code, where small pictures have layers that are equally wide.
+From 128×128 pixels on the channels are those of the paper's tables 4 to 6; up to 64×64 those of its
+authors' code, in which small pictures have layers of equal width.
 """
 
 from functools import partial
@@ -15,10 +15,10 @@ from mdgan.gan.build import Parts
 from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
 from mdgan.models.blocks import ConditionalBatchNorm, SelfAttention, UpBlock, down_blocks, growth_of
 
-_CHUNK = 20  # how many numbers of z go to the first layer, and how many to each block
-_CLASS_NUMBERS = 128  # of the embedding of a class, which all blocks of G share
+_CHUNK = 20  # this many numbers of z go to the first layer, and as many to each block
+_CLASS_NUMBERS = 128  # the length of a class's embedding, which all blocks of G share
 _ATTENTION_SIDE = 64
-"""Of the maps that attend to themselves; half of the picture's side if that is smaller."""
+"""The side of the maps with self-attention; half of the picture's side if that is smaller."""
 _SMALL, _SMALL_HALVING = (4, 4, 4, 4), 2
 _UP = {
     4: (16, 16, 8, 4, 2),
@@ -32,11 +32,11 @@ _DOWN = {
     6: (1, 2, 4, 8, 8, 16, 16),
     7: (1, 1, 2, 4, 8, 8, 16, 16),
 }
-"""Times the width, by the number of doublings; G's first and D's last keep the side."""
+"""By the number of doublings, the blocks' channels in widths. G's first, D's last keep the side."""
 
 
 def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
-    """The models for pictures of a shape; see `Architecture.parts`.
+    """Returns the models for pictures of a shape; see `Architecture.parts`.
 
     Args:
         width: channels of the layers nearest to a large picture; a small one has four times as
@@ -48,7 +48,7 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
     up = [width * times for times in _UP.get(doublings, _SMALL[: doublings + 1])]
     down = [width * times for times in _DOWN.get(doublings, _SMALL)]
     num_halving = doublings if doublings in _DOWN else _SMALL_HALVING
-    # In blocks from the small square to the maps with attention; the others are from the picture.
+    # The number of G's blocks before the attention; D counts from the picture.
     from_square = min(doublings - 1, (_ATTENTION_SIDE // side).bit_length() - 1)
     halving, flat = down[:num_halving], down[num_halving:]
     return (
@@ -96,8 +96,8 @@ class BigGANGenerator(nn.Module):
 class BigGANDiscriminator(nn.Module):
     """From samples [b, C, H, W] and their classes to logits [b, 1], by projection.
 
-    The logit is that of the features alone plus their inner product with the embedding of the class
-    (Miyato and Koyama 2018).
+    The logit is a linear function of the features, plus their inner product with the embedding of
+    the class (Miyato and Koyama 2018).
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class BigGANDiscriminator(nn.Module):
 
 
 def _draw_weights(model: nn.Module) -> None:
-    """Orthogonal matrices (Saxe et al. 2014)."""
+    """Draws all weights as orthogonal matrices (Saxe et al. 2014)."""
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear | nn.Embedding):
             nn.init.orthogonal_(layer.weight)

@@ -1,4 +1,4 @@
-"""Blocks that several architectures are made of, and how a small square grows to a picture."""
+"""Blocks that several architectures share, and the doublings from a small square to a picture."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -11,22 +11,22 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 NUM_KERNELS, KERNEL_SIZE = 100, 5
-"""B and C of mini-batch discrimination, of the authors' code; the paper leaves them open."""
-_KEY_SHARE, _VALUE_SHARE = 8, 2  # of the channels of self-attention
+"""B and C of mini-batch discrimination, from the authors' code; the paper leaves them open."""
+_KEY_SHARE, _VALUE_SHARE = 8, 2  # self-attention divides its channels by these
 _MOST_GROUPS, _LEAST_IN_A_GROUP = 32, 4
 _DEVIATION = 0.02
 SMALLEST = (4, 7)  # sides of the squares that pictures grow from
 
 
 class Growth(NamedTuple):
-    """From a small square to a picture, whose sides have `side`·2ᵏ pixels with k doublings."""
+    """How a picture grows from a square of `side` pixels: after k doublings it has `side`·2ᵏ."""
 
     side: int
     doublings: int
 
 
 def growth_of(shape: tuple[int, int, int]) -> Growth:
-    """How pictures of a shape grow."""
+    """The growth of pictures of a shape; ValueError if their sides do not fit."""
     _, height, width = shape
     for side in SMALLEST:
         doublings = (height // side).bit_length() - 1
@@ -42,13 +42,13 @@ class UpBlock(nn.Module):
     """From [b, c, h, w] to [b, c', 2h, 2w]: norm, ReLU, twice the side, conv, norm, ReLU, conv."""
 
     def __init__(
-        self, before: int, after: int, norm: Callable[[int], nn.Module] = nn.BatchNorm2d
+        self, inputs: int, outputs: int, norm: Callable[[int], nn.Module] = nn.BatchNorm2d
     ) -> None:
         super().__init__()
-        self.norm_1, self.norm_2 = norm(before), norm(after)
-        self.conv_1 = nn.Conv2d(before, after, 3, padding=1)
-        self.conv_2 = nn.Conv2d(after, after, 3, padding=1)
-        self.shortcut = nn.Conv2d(before, after, 1)
+        self.norm_1, self.norm_2 = norm(inputs), norm(outputs)
+        self.conv_1 = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.conv_2 = nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1)
 
     def forward(self, maps: Tensor, *condition: Tensor) -> Tensor:
         inner = F.interpolate(F.relu(self.norm_1(maps, *condition)), scale_factor=2)
@@ -60,38 +60,38 @@ class DownBlock(nn.Module):
     """From [b, c, h, w] to [b, c', h/2, w/2]: ReLU, conv, ReLU, conv, mean of four.
 
     Args:
-        first: whether it sees the picture itself, which no ReLU may cut.
-        halves: whether the side becomes half; else it stays.
+        first: whether its input is the picture itself, which no ReLU may cut.
+        halves: whether it halves the side.
     """
 
     def __init__(
-        self, before: int, after: int, *, first: bool = False, halves: bool = True
+        self, inputs: int, outputs: int, *, first: bool = False, halves: bool = True
     ) -> None:
         super().__init__()
         self._first, self._halves = first, halves
-        self.conv_1 = nn.Conv2d(before, after, 3, padding=1)
-        self.conv_2 = nn.Conv2d(after, after, 3, padding=1)
-        changes = before != after or halves
-        self.shortcut = nn.Conv2d(before, after, 1) if changes else nn.Identity()
+        self.conv_1 = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.conv_2 = nn.Conv2d(outputs, outputs, 3, padding=1)
+        changes = inputs != outputs or halves
+        self.shortcut = nn.Conv2d(inputs, outputs, 1) if changes else nn.Identity()
 
     def forward(self, maps: Tensor) -> Tensor:
         inner = self.conv_1(maps if self._first else F.relu(maps))
         inner = self.conv_2(F.relu(inner))
         if not self._halves:
             return torch.add(inner, self.shortcut(maps))
-        # On the picture a mean before the 1×1 convolution gives the same for less work.
+        # On the picture, a mean before the 1×1 convolution has the same result for less work.
         halved = F.avg_pool2d(maps if self._first else self.shortcut(maps), 2)
         short = self.shortcut(halved) if self._first else halved
         return torch.add(F.avg_pool2d(inner, 2), short)
 
 
 def down_blocks(image_channels: int, down: Sequence[int], flat: Sequence[int]) -> nn.Sequential:
-    """The blocks of a discriminator, the first of which sees the picture."""
+    """The blocks of a discriminator; the first takes the picture, those of `flat` halve nothing."""
     pairs = pairwise([image_channels, *down, *flat])
     return nn.Sequential(
         *(
-            DownBlock(before, after, first=place == 0, halves=place < len(down))
-            for place, (before, after) in enumerate(pairs)
+            DownBlock(inputs, outputs, first=place == 0, halves=place < len(down))
+            for place, (inputs, outputs) in enumerate(pairs)
         )
     )
 
@@ -112,7 +112,7 @@ class ConditionalBatchNorm(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Adds to every pixel what it attends to in the whole map; at first nothing (γ = 0).
+    """Adds to every pixel a weighted sum over the whole map; at first nothing (γ = 0).
 
     Keys and values are pooled to half the side, as in the code of Zhang et al.
     """
@@ -149,14 +149,14 @@ class MinibatchDiscrimination(nn.Module):
         self.tensor = nn.Linear(num_features, num_kernels * KERNEL_SIZE, bias=False)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Appends the closeness."""
+        """Appends the closeness to the features."""
         rows = self.tensor(features).float().unflatten(1, (self._num_kernels, KERNEL_SIZE))
         distances = (rows[:, None] - rows[None]).abs().sum(3)
         return torch.cat([features, distances.neg().exp().sum(1).to(features.dtype)], 1)
 
 
 def with_normal_weights(model: nn.Sequential) -> nn.Sequential:
-    """Draws convolutions and scales with a deviation of 0.02 (Radford et al. 2016, section 4)."""
+    """Draws convolutions and norms with a deviation of 0.02 (Radford et al. 2016, section 4)."""
     for layer in model:
         if isinstance(layer, _ConvNd):
             nn.init.normal_(layer.weight, 0.0, _DEVIATION)
@@ -166,7 +166,7 @@ def with_normal_weights(model: nn.Sequential) -> nn.Sequential:
 
 
 def with_group_norm(build: Callable[[], nn.Module]) -> nn.Module:
-    """Builds a model with GroupNorm for BatchNorm (Wu and He 2018): each sample by itself."""
+    """Builds a model with GroupNorm (Wu and He 2018), not BatchNorm: it judges samples apart."""
     model = build()
     for module in list(model.modules()):
         for name, layer in list(module.named_children()):
@@ -176,7 +176,7 @@ def with_group_norm(build: Callable[[], nn.Module]) -> nn.Module:
 
 
 def num_groups(channels: int) -> int:
-    """As many as divide the channels: 32 at most, of 4 channels at least where that goes."""
+    """The most groups that divide the channels: at most 32, of at least 4 channels if possible."""
     most = max(1, min(_MOST_GROUPS, channels // _LEAST_IN_A_GROUP))
     return max(groups for groups in range(1, most + 1) if channels % groups == 0)
 

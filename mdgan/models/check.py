@@ -1,4 +1,4 @@
-"""Tries the models of a run before anything is started."""
+"""Tries the models of a run before its processes start, and refuses models that cannot train."""
 
 from typing import Any
 
@@ -52,34 +52,35 @@ def check_models(models: Models, num_classes: int | None = None) -> None:
 def _labels_for(
     models: Models, generator: nn.Module, discriminator: nn.Module, num_classes: int | None
 ) -> Tensor | None:
-    wanted, other = num_classes_of(generator), num_classes_of(discriminator)
-    if wanted is None and other is None:
+    """Two labels, if the models are conditional; refuses models that differ in that."""
+    k_of_g, k_of_d = num_classes_of(generator), num_classes_of(discriminator)
+    if k_of_g is None and k_of_d is None:
         return None
-    said = " and ".join(
+    numbers = " and ".join(
         f"{name} has {'no num_classes' if k is None else f'num_classes = {k!r:.80}'}"
-        for name, k in (("Generator", wanted), ("Discriminator", other))
+        for name, k in (("Generator", k_of_g), ("Discriminator", k_of_d))
     )
-    if type(wanted) is not int or type(other) is not int or wanted < 1:
-        raise BadInput(models.source, said, "both must be the same whole number, or neither")
-    if wanted != other:
-        raise BadInput(models.source, said, "both must have the same")
-    if wanted != num_classes:
-        known = "says none" if num_classes is None else f"says NUM_CLASSES = {num_classes}"
-        why = f"both models have num_classes = {wanted}, but the dataset file {known}"
-        way_out = f"it must say NUM_CLASSES = {wanted}, and its labels must be 0-{wanted - 1}"
+    if type(k_of_g) is not int or type(k_of_d) is not int or k_of_g < 1:
+        raise BadInput(models.source, numbers, "both must be the same whole number, or neither")
+    if k_of_g != k_of_d:
+        raise BadInput(models.source, numbers, "both must have the same")
+    if k_of_g != num_classes:
+        says = "says none" if num_classes is None else f"says NUM_CLASSES = {num_classes}"
+        why = f"both models have num_classes = {k_of_g}, but the dataset file {says}"
+        way_out = f"it must say NUM_CLASSES = {k_of_g}, and its labels must be 0-{k_of_g - 1}"
         raise BadInput(models.source, why, way_out)
     return torch.zeros(2, dtype=torch.int64)
 
 
 def _logits(models: Models, output: object, num_classes: int | None) -> Tensor:
-    """D's logits; those of classes beside them are checked."""
+    """D's logits; checks the logits of classes if D returns them, too."""
     if num_classes is not None and isinstance(output, tuple) and len(output) == 2:
         output, classes = output
         if not isinstance(classes, Tensor) or tuple(classes.shape) != (2, num_classes):
-            found = list(classes.shape) if isinstance(classes, Tensor) else type(classes).__name__
+            shape = list(classes.shape) if isinstance(classes, Tensor) else type(classes).__name__
             raise BadInput(
                 models.source,
-                f"Discriminator gives {found} for the classes of 2 samples, must give "
+                f"Discriminator gives {shape} for the classes of 2 samples, must give "
                 f"{[2, num_classes]}",
             )
     if not isinstance(output, Tensor):
@@ -90,7 +91,7 @@ def _logits(models: Models, output: object, num_classes: int | None) -> Tensor:
 
 @torch.no_grad()
 def tells_classes(models: Models) -> bool:
-    """Whether D gives logits of classes beside its own."""
+    """Whether D also returns logits of classes."""
     discriminator = build_model(models.discriminator, 0)
     labels = None if num_classes_of(discriminator) is None else torch.zeros(2, dtype=torch.int64)
     output = call(discriminator, torch.zeros(2, *models.shape), labels)
@@ -98,7 +99,7 @@ def tells_classes(models: Models) -> bool:
 
 
 def compares_samples(models: Models) -> bool:
-    """Whether D's verdict on a sample depends on the others of its batch, as it trains."""
+    """Whether D's verdict on a sample depends on other samples of its batch in training mode."""
     discriminator, num_samples = build_model(models.discriminator, 0), 4
     num_classes = num_classes_of(discriminator)
     labels = None if num_classes is None else torch.arange(num_samples) % num_classes
@@ -144,8 +145,8 @@ def _build(models: Models, name: str, kind: Build) -> nn.Module:
 
 
 def _try(
-    models: Models, name: str, model: nn.Module, given: Tensor, labels: Tensor | None, shape: str
+    models: Models, name: str, model: nn.Module, z_or_x: Tensor, labels: Tensor | None, shape: str
 ) -> Any:
     beside = "" if labels is None else " with labels [b]"
     with users_code(f"{models.source}: {name} fails on a batch {shape}{beside}"):
-        return call(model, given, labels)
+        return call(model, z_or_x, labels)

@@ -1,7 +1,6 @@
 """DCGAN (Radford, Metz and Chintala 2016, section 3 and figure 1).
 
-Widths that the paper does not give, those of D, are of its authors' code, which has as many
-channels in D as in G.
+The paper does not give the widths of D. Its authors' code has as many channels in D as in G.
 """
 
 from collections.abc import Callable
@@ -24,26 +23,26 @@ SUITED = {
 }
 """Settings with which DCGANs of small pictures learn well, with one discriminator or several.
 
-They are measured in `docs/quality.md`; the paper's are those of `--architecture dcgan`.
+`docs/quality.md` measures them. `--architecture dcgan` has the paper's settings instead.
 """
-_MOST = 8  # times the width: no layer has more channels
+_MOST = 8  # no layer has more channels than this many times the width
 _SLOPE = 0.2
 _SIDE, _SIZES, _GROUPS = 4, 4, 8
-"""Of volumes: the smallest one's side, sizes of a sample, and groups of channels in D."""
+"""For volumes: the side of G's first map, dimensions of a sample, and groups of channels in D."""
 
 
 def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
-    """The models for pictures of a shape; see `Architecture.parts`."""
+    """Returns the models for pictures of a shape; see `Architecture.parts`."""
     del num_classes
     layers_of_d = nn.Conv2d, nn.BatchNorm2d
     return _parts(*growth_of(shape), shape[0], width, nn.ConvTranspose2d, *layers_of_d)
 
 
 def make_volumes(shape: Shape, num_classes: int, width: int) -> Parts:
-    """The models for volumes of a shape, with GroupNorm in D; see `Architecture.parts`.
+    """Returns the models for volumes of a shape, with GroupNorm in D; see `Architecture.parts`.
 
-    Wu et al. 2016 ("Learning a Probabilistic Latent Space of Object Shapes via 3D Generative-
-    Adversarial Modeling", section 3.1) make volumes so.
+    As in Wu et al. 2016 ("Learning a Probabilistic Latent Space of Object Shapes via 3D Generative-
+    Adversarial Modeling", section 3.1).
     """
     del num_classes
     sides = shape[1:]
@@ -56,7 +55,7 @@ def make_volumes(shape: Shape, num_classes: int, width: int) -> Parts:
 
 
 def _group_norm(channels: int) -> nn.Module:
-    """Lets D judge each sample by itself."""
+    """The norm of D for volumes, with which D judges each sample by itself."""
     return nn.GroupNorm(gcd(_GROUPS, channels), channels)
 
 
@@ -85,8 +84,8 @@ def _generator(
         nn.Unflatten(1, (Z_DIM, *ones)),
         *(convolution(Z_DIM, channels[0], side, bias=False), norm(channels[0]), nn.ReLU()),
     ]
-    for before, after in pairwise(channels):
-        layers += [convolution(before, after, 4, 2, 1, bias=False), norm(after), nn.ReLU()]
+    for wide, narrow in pairwise(channels):
+        layers += [convolution(wide, narrow, 4, 2, 1, bias=False), norm(narrow), nn.ReLU()]
     last = convolution(channels[-1], sample_channels, 4, 2, 1, bias=False)
     return with_normal_weights(nn.Sequential(*layers, last, nn.Tanh()))
 
@@ -100,8 +99,8 @@ def _discriminator(
 ) -> nn.Module:
     """From samples [b, C, H, W], or volumes, to logits [b, 1]."""
     layers = [convolution(sample_channels, channels[0], 4, 2, 1, bias=False), nn.LeakyReLU(_SLOPE)]
-    for before, after in pairwise(channels):
-        inner = convolution(before, after, 4, 2, 1, bias=False)
-        layers += [inner, norm(after), nn.LeakyReLU(_SLOPE)]
+    for narrow, wide in pairwise(channels):
+        inner = convolution(narrow, wide, 4, 2, 1, bias=False)
+        layers += [inner, norm(wide), nn.LeakyReLU(_SLOPE)]
     last = convolution(channels[-1], 1, side, bias=False)
     return with_normal_weights(nn.Sequential(*layers, last, nn.Flatten()))

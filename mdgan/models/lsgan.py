@@ -1,7 +1,7 @@
-"""LSGAN (Mao et al. 2017) as FeGAN has it for MNIST and Fashion-MNIST (its section 4).
+"""LSGAN (Mao et al. 2017) as FeGAN uses it for MNIST and Fashion-MNIST (its section 4).
 
-The paper counts the layers; their channels are those of the code that it names as its source. The
-sigmoid that it has at D's end is left out: here discriminators return logits, and so does LSGAN's.
+FeGAN's paper counts the layers; the code that the paper names as its source gives the channels.
+FeGAN's sigmoid at D's end is left out here: discriminators return logits, as LSGAN's does.
 """
 
 from functools import partial
@@ -13,15 +13,15 @@ from mdgan.models.blocks import growth_of, with_normal_weights
 
 Z_DIM = 100
 _TIMES_WIDTH = 8, 4
-"""Channels of G's first maps, and of its last ones; D has 1, 2, 4 and 8 times its width."""
+"""Channels of G's first and last maps in widths; D's layers have 1, 2, 4 and 8 times the width."""
 _HALVINGS = 4
 _SLOPE, _DROPPED = 0.2, 0.25
 
 
 def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
-    """The models for pictures of a shape; see `Architecture.parts`."""
+    """Returns the models for pictures of a shape; see `Architecture.parts`."""
     del num_classes
-    growth_of(shape)  # refuses the shapes that the others refuse
+    growth_of(shape)  # refuses the shapes that other architectures refuse
     return partial(_generator, shape, width), partial(_discriminator, shape, width), Z_DIM
 
 
@@ -47,27 +47,27 @@ def _half(side: int) -> int:
     return (side + 1) // 2
 
 
-def _growing(before: int, after: int, side: int) -> list[nn.Module]:
+def _growing(inputs: int, outputs: int, side: int) -> list[nn.Module]:
     return [
         nn.Upsample(side),
-        nn.Conv2d(before, after, 3, padding=1),
-        nn.BatchNorm2d(after),
+        nn.Conv2d(inputs, outputs, 3, padding=1),
+        nn.BatchNorm2d(outputs),
         nn.LeakyReLU(_SLOPE),
     ]
 
 
 def _discriminator(shape: tuple[int, int, int], width: int) -> nn.Module:
     """From samples [b, C, H, W] to logits [b, 1]: four convolutions and a linear layer."""
-    before, side = shape[0], shape[1]
+    inputs, side = shape[0], shape[1]
     layers: list[nn.Module] = []
     for number in range(_HALVINGS):
-        after, side = width << number, _half(side)
+        outputs, side = width << number, _half(side)
         layers += [
-            nn.Conv2d(before, after, 3, 2, 1),
+            nn.Conv2d(inputs, outputs, 3, 2, 1),
             nn.LeakyReLU(_SLOPE),
             nn.Dropout2d(_DROPPED),
-            *([nn.BatchNorm2d(after)] if number in (1, 2) else []),
+            *([nn.BatchNorm2d(outputs)] if number in (1, 2) else []),
         ]
-        before = after
-    last = nn.Linear(before * side * side, 1)
+        inputs = outputs
+    last = nn.Linear(inputs * side * side, 1)
     return with_normal_weights(nn.Sequential(*layers, nn.Flatten(), last))

@@ -1,7 +1,7 @@
 """The models of MD-GAN's experiments (Hardy et al. 2019, section V-A.b): an MLP, and CNNs.
 
-The numbers of the MLP's parameters that the paper gives follow from its text; those of the CNNs do
-not. What the text leaves open is as in ACGAN, which these models are called there.
+The MLP as the paper describes it has the number of parameters that the paper gives; the CNNs have
+not. What the paper leaves open is as in ACGAN, since the paper calls its models so.
 """
 
 from functools import partial
@@ -15,29 +15,29 @@ from mdgan.models.acgan import NamingDiscriminator, ToldGenerator
 from mdgan.models.blocks import growth_of
 
 _INPUT_SIZE = 100
-"""Of G, noise and class together: the MLP's 716,560 parameters leave no other number."""
+"""The number of G's inputs, noise and class, which follows from the MLP's 716,560 parameters."""
 _SLOPE = 0.2
 _TIMES_WIDTH = {4: 6, 7: 2}
 _GROWTH = {4: 2, 7: 4}
-"""By the side of G's first map: its last map's channels in those of D's first layer, and how many
-times as many the maps before have. 32·32 pixels come from 384, 192 and 96 channels, 28·28 from 128
-and 32."""
+"""By the side of G's first map: channels of G's last map in those of D's first layer, and channels
+of each other map in those of the next. 32·32 pixels come from 384, 192 and 96 channels, 28·28 from
+128 and 32."""
 _MOST = 4
 
 
 def make_mlp(shape: tuple[int, ...], num_classes: int, width: int) -> Parts:
-    """The MLPs for samples of a shape; see `Architecture.parts`."""
+    """Returns the MLPs for samples of a shape; see `Architecture.parts`."""
     noise_size = _noise_size(num_classes)
     generator = partial(_mlp_generator, noise_size, num_classes, width, shape)
     return generator, partial(_mlp_discriminator, shape, num_classes, width), noise_size
 
 
 def make_cnn(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
-    """The CNNs for pictures of a shape; see `Architecture.parts`.
+    """Returns the CNNs for pictures of a shape; see `Architecture.parts`.
 
     Args:
-        width: channels of D's first layer; each of its five others has twice as many as the one
-            before. G's last map has six times as many, or twice as many for sides of 7·2ᵏ pixels.
+        width: channels of D's first layer; each of the five others has twice as many as the last
+            one. G's last map has six times as many, or twice as many for sides of 7·2ᵏ pixels.
     """
     side, doublings = growth_of(shape)
     last, noise_size = _TIMES_WIDTH[side] * width, _noise_size(num_classes)
@@ -50,7 +50,7 @@ def make_cnn(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts
 
 
 def _noise_size(num_classes: int) -> int:
-    """Half of G's 100 inputs at least; with more than 50 classes all of them, beside the class."""
+    """The length of z: 100 less the classes, or 100 if there are more than 50 classes."""
     return _INPUT_SIZE - (num_classes if 2 * num_classes <= _INPUT_SIZE else 0)
 
 

@@ -1,4 +1,4 @@
-"""All architectures: files beside this one with an entry here, and those of installed packages."""
+"""All architectures: one entry here for each file beside this one, and those of packages."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,25 +19,24 @@ _PICTURE_SIZES = 3
 
 @dataclass(frozen=True)
 class Architecture:
-    """Models for samples of many shapes."""
+    """A pair of models that can be made for samples of many shapes."""
 
     name: str
     parts: Callable[[Any, int, int], Parts]
-    """Makes what makes G, what makes D, and the length of z: for a shape, a number of classes K (0
-    if they are not conditional) and a width; raises ValueError with the reason where it cannot. The
-    shape is one of pictures, (C, H, W), unless `fits` says otherwise."""
+    """From a shape, a number of classes K (0 if the models are not conditional) and a width, gives
+    the functions that make G and D, and the length of z. Raises ValueError with the reason if the
+    architecture does not fit. The shape is (C, H, W), unless `fits` says otherwise."""
     width: int  # without `--width`
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    conditional: bool = False  # whether the models must be told classes
+    conditional: bool = False  # whether the models need classes
     fits: Literal["pictures", "shapes", "kinds"] = "pictures"
-    """For what the models are made: pictures, any shape, or a kind of sample that says more than a
-    shape, which `parts` is then given instead; such models are conditional where there are classes.
-    """
+    """What `parts` takes first: the shape of pictures, any shape, or a kind of sample, which says
+    more than a shape. Models for kinds are conditional if there are classes."""
 
     def make(
         self, shape: Shape, num_classes: int, width: int, kind: SampleKind | None = None
     ) -> Models:
-        """The models for samples of a shape and a kind, by default the shape's; see `parts`."""
+        """Makes the models for samples of a shape and a kind, by default the shape's."""
         kind = kind or kind_of(shape)
         if self.fits == "pictures" and len(shape) != _PICTURE_SIZES:
             raise ValueError(f"makes pictures, not {kind.name} of the shape {shape}")
@@ -89,20 +88,20 @@ _ARCHITECTURES = {
 
 
 def register(entry: Architecture) -> None:
-    """Adds one of the user's; a later one of the same name replaces it.
+    """Adds an architecture of the user, or replaces an earlier one of the same name.
 
-    A name of mdgan's own is refused where names are registered; see `settings.names`.
+    `settings.names` refuses the names of mdgan's own architectures.
     """
     _ARCHITECTURES[entry.name] = entry
 
 
 def architectures() -> tuple[Architecture, ...]:
-    """All of them."""
+    """All architectures that have an entry here, or were registered."""
     return tuple(_ARCHITECTURES.values())
 
 
 def architecture(name: object) -> Architecture:
-    """One architecture by its name."""
+    """Finds an architecture by its name, also in installed packages."""
     asked = flag("architecture", str(name))
     if isinstance(name, str) and name in installed(ARCHITECTURES).keys() - _ARCHITECTURES.keys():
         try:
@@ -110,6 +109,6 @@ def architecture(name: object) -> Architecture:
         except BadInput as error:
             raise BadInput(asked, error.why, error.way_out) from error
     if not isinstance(name, str) or name not in _ARCHITECTURES:
-        known = dict.fromkeys((FILE, *_ARCHITECTURES, *installed(ARCHITECTURES)))
-        raise BadInput(asked, f"must be one of {', '.join(known)}{suggest(str(name), known)}")
+        names = dict.fromkeys((FILE, *_ARCHITECTURES, *installed(ARCHITECTURES)))
+        raise BadInput(asked, f"must be one of {', '.join(names)}{suggest(str(name), names)}")
     return _ARCHITECTURES[name]

@@ -1,16 +1,16 @@
-"""The settings that say which models are trained; quickly, since it needs no torch."""
+"""The settings that name the models; this module imports fast, as it needs no torch."""
 
 from mdgan.settings.declare import Settings, one_of, setting, text, whole
 from mdgan.settings.names import Names
 from mdgan.settings.plugins import ARCHITECTURES as OF_PACKAGES
 from mdgan.settings.plugins import installed
 
-FILE = "file"  # stands for the dataset file's own models
+FILE = "file"  # the value for the dataset file's own models
 ARCHITECTURES = (
     *("dcgan", "lsgan", "sngan", "biggan", "acgan", "md-gan-mlp", "md-gan-cnn"),
     *("dcgan3d", "table"),
 )
-"""Those that come with mdgan; a dataset file may register others."""
+"""The architectures that come with mdgan; a dataset file may register others."""
 ARCHITECTURE_NAMES = Names("architecture", FILE, *ARCHITECTURES)
 
 

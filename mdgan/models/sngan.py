@@ -1,7 +1,7 @@
 """SNGAN's residual networks (Miyato et al. 2018, appendix B.4, tables 3 and 5).
 
-Pictures of up to three doublings have the networks of CIFAR-10's table, all of whose layers are
-equally wide; larger ones those of ImageNet's.
+Pictures of up to three doublings have the networks of the table for CIFAR-10, in which all layers
+are equally wide; larger pictures have those of the table for ImageNet.
 """
 
 from functools import partial
@@ -18,11 +18,11 @@ from mdgan.models.blocks import UpBlock, down_blocks, growth_of
 
 Z_DIM = 128
 _FEW_DOUBLINGS = 3
-_MOST = 16  # times the width: no layer has more channels
+_MOST = 16  # no layer has more channels than this many times the width
 
 
 def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
-    """The models for pictures of a shape; see `Architecture.parts`.
+    """Returns the models for pictures of a shape; see `Architecture.parts`.
 
     Args:
         width: channels of the layers nearest to a large picture; a small one has four times as many
@@ -74,7 +74,7 @@ class SNGANDiscriminator(nn.Module):
 
 
 def _draw_weights(model: nn.Module) -> None:
-    """As Glorot and Bengio 2010; with √2 times the deviation where a ReLU has cut half."""
+    """Draws weights as Glorot and Bengio 2010; with √2 times the deviation for 3×3 convolutions."""
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             is_3x3 = isinstance(layer, nn.Conv2d) and layer.kernel_size == (3, 3)

@@ -1,9 +1,9 @@
-"""Models of rows of a table.
+"""Models for rows of a table.
 
-G is the generator of CTGAN (Xu et al. 2019, section 4.4): layers whose outputs stand beside their
-inputs. Its last layer makes each column as what it is: tanh for a score, Gumbel-softmax (Jang et
-al. 2017) for a choice. D is a perceptron that is told the class by projection (Miyato and Koyama
-2018), and judges each row by itself.
+G is the generator of CTGAN (Xu et al. 2019, section 4.4): each layer's output is joined to its
+input. The last layer makes numbers by tanh, and choices by Gumbel-softmax (Jang et al. 2017). D is
+a perceptron that learns the class by projection (Miyato and Koyama 2018), and judges each row by
+itself.
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ _TEMPERATURE = 0.5
 _SLOPE = 0.2
 _NUM_TRIED, _MOST_TRIED_VALUES = 1 << 14, 1 << 22
 _MOST_ROUNDS, _CLOSE, _MOST_SHIFT, _LEAST_MADE, _STEPS = 50, 0.01, 30.0, 1e-200, 256
-_LEAST_SHARE = 1e-6  # of a uniform number, away from 0 and 1, where Gumbel noise is infinite
+_LEAST_SHARE = 1e-6  # keeps uniform numbers away from 0 and 1, where Gumbel noise is infinite
 
 
 def make(kind: SampleKind, num_classes: int, width: int) -> Parts:
-    """The models for a table; see `Architecture.parts`."""
+    """Returns the models for a table; see `Architecture.parts`."""
     if not isinstance(kind, TableKind):
         raise ValueError(f"makes rows of tables, not {kind.name}")
     layout = kind.layout
@@ -43,14 +43,13 @@ def make(kind: SampleKind, num_classes: int, width: int) -> Parts:
 class TableGenerator(nn.Module):
     """From z [b, 128 + number of options], and maybe classes y [b], to rows [b, layout's width].
 
-    What of z stands behind the first 128 numbers is the noise by which choices are drawn, so that a
-    row follows from z alone.
+    The numbers of z after the first 128 are the noise that draws choices: z alone decides a row.
 
     Args:
         width: of each block.
 
     Attributes:
-        shift: float32 [layout's width], added to what choices are drawn by; see `meet`.
+        shift: float32 [layout's width], added to the logits of choices; see `meet`.
     """
 
     shift: Tensor | None
@@ -73,33 +72,33 @@ class TableGenerator(nn.Module):
             raw = raw + self.shift
         shares = torch.special.ndtr(noise).clamp(_LEAST_SHARE, 1 - _LEAST_SHARE)
         gumbel = -(-shares.log()).log()
-        made, begin = torch.tanh(raw), 0
-        parts, done = [], 0
+        scores, begin = torch.tanh(raw), 0
+        parts, end = [], 0
         for choice in self._layout.choices:
             drawn = raw[:, choice.start : choice.stop] + gumbel[:, begin : begin + len(choice)]
-            parts += [made[:, done : choice.start], F.softmax(drawn / _TEMPERATURE, dim=1)]
-            begin, done = begin + len(choice), choice.stop
-        return torch.cat([*parts, made[:, done:]], dim=1)
+            parts += [scores[:, end : choice.start], F.softmax(drawn / _TEMPERATURE, dim=1)]
+            begin, end = begin + len(choice), choice.stop
+        return torch.cat([*parts, scores[:, end:]], dim=1)
 
     def _features(self, features: Tensor, labels: Tensor | None) -> Tensor:
-        """What the last layer is given, from the first 128 numbers of z."""
+        """The inputs of the last layer, from the first 128 numbers of z."""
         if labels is not None and self.num_classes is not None:
-            told = F.one_hot(labels, self.num_classes).to(features.dtype)
-            features = torch.cat([features, told], dim=1)
+            one_hot = F.one_hot(labels, self.num_classes).to(features.dtype)
+            features = torch.cat([features, one_hot], dim=1)
         for block in self.blocks:
             features = torch.cat([block(features), features], dim=1)
         return features
 
     @torch.no_grad()
     def meet(self, shares: Tensor, class_counts: Sequence[int]) -> None:
-        """Shifts what some options are drawn by until they have the shares that are told.
+        """Shifts the logits of some options until generated rows have them at given shares.
 
-        Each shift is the same for all rows: in which rows an option comes rather than in others
-        stays as it was learnt. Shifts are no weights. Without any, samples keep all bits.
+        Each shift is the same for all rows: which rows have an option rather than others stays as
+        G learnt it. Shifts are no weights. Without shifts, samples keep all bits.
 
         Args:
-            shares: float64 [layout's width], of all rows; 0 for what stays as it is.
-            class_counts: how often each class comes in these rows.
+            shares: float64 [layout's width], of all rows; 0 for options without a shift.
+            class_counts: how often each class occurs in these rows.
         """
         self.shift = None
         if not shares.any():
@@ -111,26 +110,26 @@ class TableGenerator(nn.Module):
         noise = torch.randn(_NUM_TRIED, _NOISE_SIZE, generator=generator_for(0, "shares"))
         features, shift = self._features(noise.to(device), labels), torch.zeros(len(shares))
         for choice in self._layout.choices:
-            told, own = shares[choice.start : choice.stop], slice(choice.start, choice.stop)
-            rare = told > 0
-            if not rare.any():
+            options = slice(choice.start, choice.stop)
+            targets = shares[options]
+            if not (targets > 0).any():
                 continue
-            some = features[: max(1024, _MOST_TRIED_VALUES // len(choice))]
-            raw = F.linear(some, self.last.weight[own], self.last.bias[own])
-            shift[own] = _shift_to(raw.double().cpu(), told).float()
+            inputs = features[: max(1024, _MOST_TRIED_VALUES // len(choice))]
+            raw = F.linear(inputs, self.last.weight[options], self.last.bias[options])
+            shift[options] = _shift_to(raw.double().cpu(), targets).float()
         self.shift = shift.to(device)
 
 
-def _shift_to(raw: Tensor, told: Tensor) -> Tensor:
-    """What to add to logits [n, options] until the mean of their softmax is as told, where > 0."""
-    rare, shift = told > 0, torch.zeros_like(told)
+def _shift_to(raw: Tensor, targets: Tensor) -> Tensor:
+    """Finds a shift of logits [n, options] so that the mean softmax meets all targets above 0."""
+    rare, shift = targets > 0, torch.zeros_like(targets)
     for _ in range(_MOST_ROUNDS):
-        made = F.softmax(raw + shift, dim=1).mean(0)[rare]
-        lacks = (told[rare] / made.clamp(min=_LEAST_MADE)).log()
-        if lacks.abs().max() < _CLOSE:
+        present = F.softmax(raw + shift, dim=1).mean(0)[rare]
+        missing = (targets[rare] / present.clamp(min=_LEAST_MADE)).log()
+        if missing.abs().max() < _CLOSE:
             break
-        shift[rare] = (shift[rare] + lacks).clamp(-_MOST_SHIFT, _MOST_SHIFT)
-    return (shift * _STEPS).round() / _STEPS  # so that other processors find the same
+        shift[rare] = (shift[rare] + missing).clamp(-_MOST_SHIFT, _MOST_SHIFT)
+    return (shift * _STEPS).round() / _STEPS  # so that all processors find the same
 
 
 class TableDiscriminator(nn.Module):

@@ -1,4 +1,4 @@
-"""A host's side of checkpoints: it writes its workers' files, and finds them again."""
+"""A host's side of checkpoints: writes the files of its workers, and loads them again."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -18,12 +18,12 @@ _CLOSE_SECONDS = 10.0
 
 
 class HostCheckpoints:
-    """Keeps the states of one host's workers.
+    """Writes and loads the states of one host's workers.
 
     Args:
-        folder: from what the server tells to the folder of the run's checkpoints on this machine.
-        keep: K; besides, those stay that are on their way, see `Checkpoints.prune_worker`.
-        to_server: whether states may go to the server, by this host's own settings.
+        folder: from the server's welcome, gives the folder of the run's checkpoints here.
+        keep: how many checkpoints stay, beside unfinished ones; see `Checkpoints.prune_worker`.
+        to_server: whether this host's own settings let states go to the server.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class HostCheckpoints:
         self._path: Path | None = None
 
     def attend(self, welcome: Mapping[str, Any]) -> Path:
-        """A server has let this host in; returns the run's folder here, always the same."""
+        """Notes that a server let this host in; returns the run's folder here, always the same."""
         if self._path is None:
             self._path = self._folder(welcome)
             self._checkpoints = Checkpoints(self._path, self._keep)
@@ -44,7 +44,7 @@ class HostCheckpoints:
     def save(
         self, order: Message, workers: Mapping[int, Learner], send: Callable[[Message], Any]
     ) -> None:
-        """Snapshots all workers now; writes them, and reports, in the background."""
+        """Copies the states of all workers; writes them, and reports, in the background."""
         kept = [*map(int, order.fields["kept"])]
         wants_states = order.fields["to_server"]
         if wants_states and not self.to_server:
@@ -66,7 +66,7 @@ class HostCheckpoints:
             send(messages.checkpointed(order.iteration, files))
 
         def failed(error: OSError) -> None:
-            reason = error.strerror or type(error).__name__  # the text may name a file
+            reason = error.strerror or type(error).__name__  # str(error) may name a file
             send(messages.checkpointed(order.iteration, {}, reason))
 
         self._writer.submit_newest(write, failed)

@@ -1,8 +1,8 @@
-"""What a host tells of its real data: sums over features, a piece at a time, never a sample.
+"""Computes a host's statistics of real data: sums over features, in pieces; no sample leaves.
 
-The server's owner may be another one than that of the data, and the server sends the classifier. So
-a host tells sums only where they hide each sample among others, and by few networks. Why it tells
-nothing, the server learns in words that name no file; the host's own log has the whole line.
+The server may belong to another owner than the data, and it sends the network that makes features.
+So a host sends sums only if they hide each sample among others, and for few networks. If it sends
+none, it tells the server why in words that name no file; the host's own log has the whole reason.
 """
 
 import logging
@@ -27,13 +27,13 @@ from mdgan.spelling import flag
 _log = logging.getLogger(__name__)
 
 _MOST_NETWORKS = 2
-"""The server's, and that of a server that takes over on a machine of another kind."""
-_LEAST = 64  # sums over few samples are almost samples
+"""One of the server, and one of a server that takes over on another kind of machine."""
+_LEAST = 64  # sums over fewer samples would reveal much of each
 _SEE_LOG = "its own log says why"
 
 
 class Withheld(BadInput):
-    """This host keeps to itself what it was asked for; the text names no file."""
+    """This host does not send its statistics; the text names no file."""
 
 
 @dataclass
@@ -42,9 +42,10 @@ class Describer:
 
     Attributes:
         own_file: this machine's extractor file; None if it agreed to the data set's classifier.
+        why_not: why the user lets this host send none; empty if it may.
         shape: of a sample; None if it is not known.
         server_is_here: whether the server runs on this machine, for the same user. It could read
-            the data itself, so that sums over any number of samples tell it nothing.
+            the data itself, so sums over any number of samples reveal nothing new to it.
     """
 
     shards: Mapping[int, Shard]
@@ -58,7 +59,7 @@ class Describer:
 
     @property
     def busy(self) -> bool:
-        """Whether there is something left to do."""
+        """Whether statistics are still to be computed."""
         return self._steps is not None
 
     def begin(self, message: Message) -> None:
@@ -66,13 +67,13 @@ class Describer:
         self._steps = self._work(message)
 
     def step(self, iteration: int) -> Message | None:
-        """Does one piece of the work; REAL once all is done, or clearly cannot be done."""
+        """Does one piece of the work; returns a REAL message once it is done, or has failed."""
         assert self._steps is not None
         reason = ""
         try:
             sums = next(self._steps)
         except BadInput as error:
-            if str(error) != self.why_not:  # that is what the user asked for
+            if str(error) != self.why_not:  # else the user knows, having asked for it
                 told = "warning: the server is told nothing of the data here: %s"
                 _log.warning(told, error.marked)
             sums, reason = {}, str(error) if isinstance(error, Withheld) else _SEE_LOG
@@ -104,10 +105,10 @@ class Describer:
 def _check_enough(total: RealStatistics, extractor: Extractor) -> None:
     """Checks that sums over a host's samples hide each of them among others.
 
-    From Σffᵀ of no more samples than features, all features can be computed up to a rotation, and
-    of any picture it can be told whether it is among the samples. Where the server has made the
-    network, features may be pixels, so twice as many samples are asked for. (Of a network that this
-    machine agreed to, the user knows what it tells.) No samples tell nothing.
+    With no more samples than features, Σffᵀ gives all features up to a rotation, and shows of any
+    picture whether it is among the samples. Where the server has made the network, features may be
+    pixels, so there must be twice as many samples. (The user knows the features of a network that
+    this machine agreed to.) No samples are enough, too.
 
     Raises:
         Withheld: there are too few samples.

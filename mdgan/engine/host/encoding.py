@@ -1,4 +1,4 @@
-"""What a host tells before training so that all sites can encode samples alike, and learns."""
+"""A host's counts before training, and the sum over all sites by which it encodes samples."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -16,12 +16,12 @@ from mdgan.samples.contract import SampleKind
 
 
 class HostEncoding:
-    """Counts once, and lets the algorithm begin when the counts of all sites are there.
+    """Counts once, and lets the algorithm begin when the counts of all sites have come.
 
     Args:
-        counts: from parts of noise by worker, the counts of each; called once.
-        noisy: whether they have noise, and are of `SampleKind.noisy_form`.
-        noises: σ of each worker's account.
+        counts: computes each worker's counts from its part of the noise; called once.
+        noisy: whether the counts have noise, and the form of `SampleKind.noisy_form`.
+        noises: by worker, σ of its account.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class HostEncoding:
         self._kind = kind
         self._counts = counts
         self._noisy, self._noises = noisy, noises
-        self.learnt = ""  # the digest of what was learnt, for `Statement`
+        self.learnt = ""  # the digest of the counts of all sites, for `Statement`
         self._waiting: list[Callable[[], None]] = []
         self.is_known = not kind.num_counts  # whether samples can be encoded
 
@@ -47,11 +47,11 @@ class HostEncoding:
             self._waiting.append(then)
 
     def tell(self) -> dict[str, Any]:
-        """What the server must know of the noise."""
+        """The noise of each worker's counts, for the READY message."""
         return {OF_COUNTS: {str(n): own for n, own in self._noises.items()}} if self._noises else {}
 
     def answer(self, question: Message, path: HostPath) -> Message:
-        """Host → server: the counts of all workers here; the server sees sums alone if it must."""
+        """The message with this host's counts; masked where the server may see only a sum."""
         if not self._kind.num_counts:
             raise OutOfTurn("it asks for counts, and there is nothing to count")
         if not path.hides_answers:
@@ -64,9 +64,9 @@ class HostEncoding:
         return path.pack(Leaving.in_one_sum(question, told, about, form=form))
 
     def learn(self, message: Message) -> None:
-        """Takes in the counts of all sites, from the server; raises as `read_learnt`.
+        """Takes in the counts of all sites from the server; raises as `read_learnt`.
 
-        They do not change: encoded otherwise, the same samples would tell more.
+        Other counts later are refused: samples encoded in two ways would reveal more.
         """
         counts = read_learnt(message, self._kind.num_counts)
         learnt = published_digest(self._kind, counts, noisy=self._noisy)

@@ -1,4 +1,4 @@
-"""What workers on this machine hold, as the ledger and the server are told of it."""
+"""The samples of this machine's workers: their numbers, counts and privacy budgets."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from mdgan.privacy.planning import StepSchedule, ledger_folder, plan_of
 
 @dataclass(frozen=True)
 class HeldSamples:
-    """The samples of workers, by rank, and what has to be known of them before training."""
+    """The samples of workers, by rank, and what must be computed from them before training."""
 
     settings: RunSettings
     shards: Mapping[int, Shard]
-    # What the samples are, by rank; empty where nothing is remembered. Rank 0 has what all placed
-    # clients hold.
+    # Digests of the samples by rank, for the ledger; empty without a ledger. Rank 0 stands for the
+    # samples of all placed clients.
     contents: Mapping[int, Contents]
     dataset: DatasetFile
 
@@ -39,7 +39,7 @@ class HeldSamples:
         clients: ClientShards | None,
         dataset: DatasetFile,
     ) -> "HeldSamples":
-        """Reads what the samples are; `clients`: those that are placed, if the server is here."""
+        """Computes digests of the samples; `clients`: the placed ones, if the server is here."""
         contents = dict[int, Contents]()
         if settings.privacy.keeps_ledger and settings.num_placed is None:
             contents = {rank: Contents.of(shard) for rank, shard in shards.items()}
@@ -49,7 +49,7 @@ class HeldSamples:
 
     @cached_property
     def units(self) -> dict[int, Shard]:
-        """The samples by which workers say how many they hold: of each unit under noise one."""
+        """The samples that count: under noise, the first sample of each unit (such as a person)."""
         return {rank: self._units(rank, self.contents.get(rank)) for rank in self.shards}
 
     def _units(self, rank: int, held: Contents | None) -> Shard:
@@ -60,11 +60,11 @@ class HeldSamples:
         return shard.of(units.first_samples) if units.num_repeats else shard
 
     def _contents_of(self, rank: int) -> Contents:
-        """What a shard holds; it is read if the process that launched this one has not read it."""
+        """The digests of a shard, computed here unless the launching process has done so."""
         return self.contents.get(rank) or Contents.of(self.shards[rank])
 
     def schedule(self, rank: int) -> StepSchedule:
-        """The steps of a worker's training."""
+        """The steps of a worker's training, as its budget counts them."""
         return self._schedule(rank, self.units[rank])
 
     def _schedule(self, rank: int, units: Shard) -> StepSchedule:
@@ -72,11 +72,11 @@ class HeldSamples:
 
     @property
     def _counts_first(self) -> bool:
-        """Whether counts of a table are a step of the same plan as what workers tell once."""
+        """Whether the counts of a table are planned together with the one sum workers send."""
         return self.settings.tells_once and self.dataset.kind.num_counts > 0
 
     def open_account(self) -> ClientsAccount | None:
-        """The account of the samples of this host's own clients; None where they have none."""
+        """The account of the samples of this host's clients; None if they have no account."""
         privacy = self.settings.privacy
         if not (privacy.hides_clients and privacy.keeps_ledger) or (
             self.settings.num_placed is not None
@@ -87,7 +87,7 @@ class HeldSamples:
         return ClientsAccount(privacy, schedule, ledger_folder(privacy), held)
 
     def open_budgets(self) -> dict[int, Budget]:
-        """The budgets of workers, by rank; empty without noise."""
+        """Opens the budgets of workers, by rank; none without noise."""
         if not self.settings.privacy.hides_samples:
             return {}
         folder, budgets = ledger_folder(self.settings.privacy), dict[int, Budget]()
@@ -104,14 +104,14 @@ class HeldSamples:
         return budgets
 
     def count_samples(self, parts: Mapping[int, float] = {}) -> dict[int, Tensor]:
-        """The counts of each worker, int64; with noise, or parts of it, as `PaidCounts.tell`."""
+        """The counts of each worker, int64; with noise, or a part of it, by `PaidCounts.tell`."""
         if not self.settings.privacy.covers_samples:
             return {rank: shard.counts() for rank, shard in self.shards.items()}
         return {rank: own.tell(parts.get(rank, 1.0)) for rank, own in self.paid_counts.items()}
 
     @cached_property
     def paid_counts(self) -> dict[int, counts.PaidCounts]:
-        """The counts of a table, charged for; none without noise."""
+        """The counts of a table, which the budget has paid; none without noise."""
         kind, is_shared = self.dataset.kind, self.settings.shares_counts
         if not (self.settings.privacy.covers_samples and kind.num_counts):
             return {}
@@ -128,17 +128,16 @@ class HeldSamples:
         return f"{meaning} shared" if meaning and self.settings.shares_counts else meaning
 
     def noisy_classes(self) -> dict[int, list[int]]:
-        """About how many samples of each class workers hold: all that may follow their classes.
+        """About how many samples of each class workers hold; all that uses classes uses these.
 
-        A worker's weight follows from its own counts, so noise in the sum of all would not cover
-        it: each worker adds noise to its own, and only then are they told or added up. A sample
-        stands in one count of one worker, which makes them one Gaussian mechanism of sensitivity 1,
-        charged beside the worker's steps. What follows from counts and steps costs no more: the
-        weight, weight × models, who is drawn, and sums of all that.
+        A worker's weight follows from its own counts, so noise in the sum of all workers would not
+        cover it. Each worker adds noise to its own counts before it sends them or adds them up. A
+        sample is in one count of one worker: they are one Gaussian mechanism of sensitivity 1,
+        charged beside the worker's steps. What is computed from counts and steps costs no more: the
+        weight, weight × models, the drawn clients, and sums of all that.
 
         Noisy counts are cut at 0, drawn together where they differ no more than noise makes them
-        (`shares_of`), and scaled to the number of samples that the worker tells anyway, so that
-        they add up as counts do.
+        (`shares_of`), and scaled to the number of samples that the worker tells anyway.
         """
         found, variance = dict[int, list[int]](), counts.noise_of(self.settings) ** 2
         for rank, size, paid in self._paid(self._count_classes):
@@ -156,7 +155,7 @@ class HeldSamples:
     def _paid(
         self, count: Callable[[Shard], counts.SampleCounts]
     ) -> Iterator[tuple[int, int, counts.PaidCounts]]:
-        """Each worker, its number of units, and what is counted of them, which is charged."""
+        """Yields each worker, its number of units, and their counts, which the budget pays."""
         for rank in self.shards:
             held = self._contents_of(rank)
             each = self._units(rank, held)
@@ -165,7 +164,7 @@ class HeldSamples:
             yield rank, len(each), paid
 
     def are_paid(self, rank: int, meaning: str) -> bool:
-        """Whether counts of that meaning would cost no more; errors as `planned_counts`."""
+        """Whether the budget has paid such counts already; errors as `planned_counts`."""
         if (held := self.contents.get(rank)) is None:
             return False
         own, of = counts.SampleCounts(torch.empty(0), 0, meaning), self.schedule(rank)
@@ -173,9 +172,9 @@ class HeldSamples:
         return planned.kept() is not None
 
     def asked_before(self, rank: int, *, goes_on: bool = False) -> dict[str, str]:
-        """By what samples are counted before training: `SampleCounts.meaning`, in words.
+        """The counts made before training: what they count by, in words → `SampleCounts.meaning`.
 
-        A run that goes on counts no table again.
+        A resumed run does not count a table again.
         """
         asked = {} if goes_on else {"this schema and target": self._meaning_of_rows}
         if self.settings.hides_classes:
@@ -185,7 +184,7 @@ class HeldSamples:
     def known_at_training(
         self, rank: int, schedule: StepSchedule, meanings: Iterable[str]
     ) -> LedgerView:
-        """What the ledger will know of samples when they train, after counts; spends nothing."""
+        """What the ledger will hold of a worker's samples after counts; spends nothing."""
         folder, held = ledger_folder(self.settings.privacy), self.contents.get(rank)
         known = LedgerView() if held is None else look_up(folder, held)
         for meaning in meanings:
@@ -194,7 +193,7 @@ class HeldSamples:
         return known
 
     def planned_noise(self) -> tuple[int, Plan] | None:
-        """The worker with the fewest samples, and the noise of its steps; spends nothing."""
+        """The worker with the fewest samples, and the plan of its noise; spends nothing."""
         privacy = self.settings.privacy
         if not (self.shards and privacy.covers_samples):
             return None
@@ -205,11 +204,11 @@ class HeldSamples:
 
 
 def schedule_of_clients(settings: RunSettings) -> StepSchedule:
-    """How many rounds there will be is not known yet."""
+    """The schedule of clients for one round, as the number of rounds is not known yet."""
     return StepSchedule.of_clients(settings.data.dataset, settings.participation, 1)
 
 
 def classes_of(shard: Shard, num_classes: int) -> counts.SampleCounts:
-    """How many samples of each of K classes a worker holds; by other labels they are others."""
+    """How many samples of each of K classes a worker holds; other labels give another meaning."""
     held = torch.tensor(shard.class_counts(num_classes))[:num_classes]
     return counts.SampleCounts(held, 1, f"classes {sha256(held.numpy().tobytes()).hexdigest()}")

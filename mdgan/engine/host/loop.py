@@ -30,9 +30,9 @@ _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 
 Connect = Callable[[Mapping[str, Any], float], HostTransport]
-"""Takes a hello and the seconds to try for; returns a link with the server.
+"""Tries for some seconds to join with a hello; returns the link with the server.
 
-It raises BadInput if no server lets this host in, and Interrupted if it was asked to stop.
+It raises BadInput if no server lets this host in, and Interrupted if the user asked to stop.
 """
 
 
@@ -41,7 +41,7 @@ class ServerLost(RuntimeError):
 
 
 class HostFailed(RuntimeError):
-    """A host cannot go on, for a reason of its own; the others can."""
+    """This host cannot go on, for a reason that does not concern other hosts."""
 
 
 class _LinkLost(Exception):
@@ -50,7 +50,7 @@ class _LinkLost(Exception):
 
 @dataclass
 class Host:
-    """What a host does, whatever the algorithm: it joins, answers, saves, comes back, leaves."""
+    """Runs a host with any algorithm: it joins, answers, saves, comes back, leaves."""
 
     part: HostPart
     hello: Mapping[str, Any]
@@ -84,13 +84,13 @@ class Host:
         self._transport: HostTransport | None = None
 
     def run(self) -> None:
-        """Answers the server until it says stop; looks for it when it is gone.
+        """Answers the server until it sends STOP; looks for a server when the link is lost.
 
         Raises:
             BadInput: no server let this host in.
-            Interrupted: this process, or the server, was asked to stop before the last iteration.
+            Interrupted: the user asked this process, or the server, to stop early.
             ServerLost: the server is gone, and no other server has taken over.
-            HostFailed: a sample could not be read, or the server shuts this host out, or lies.
+            HostFailed: a sample could not be read, or the server shut this host out, or lies.
         """
         try:
             self._run()
@@ -120,7 +120,7 @@ class Host:
             transport.close()
 
     def interrupt(self) -> None:
-        """Makes `run` leave; may be called from a signal handler."""
+        """Makes `run` leave the training; may be called from a signal handler."""
         self._stopping.set()
         if self._transport is not None:
             self._transport.interrupt()
@@ -142,8 +142,8 @@ class Host:
         return transport
 
     def _attend(self, transport: HostTransport) -> None:
-        """Arrives at a server and answers it until it says stop."""
-        if self._stopping.is_set():  # the link that was told of it is gone
+        """Tells a server which workers have states, and answers it until it sends STOP."""
+        if self._stopping.is_set():  # `interrupt` reached only an earlier link
             transport.interrupt()
         welcome = transport.welcome
         self._protocol.attend(welcome)
@@ -177,7 +177,7 @@ class Host:
         kind = message.kind
         is_of_algorithm = kind in self._of_algorithm
         self._has_trained |= is_of_algorithm
-        # An answer takes code of the user's, which may raise anything: that is told in full.
+        # An answer runs the user's code, which may raise anything; the user needs the whole error.
         with contextlib.nullcontext() if kind == self.part.begins else protocol.sensible(kind):
             self._handlers[kind](message, transport)
         if is_of_algorithm and self._tracer.due():
@@ -191,7 +191,7 @@ class Host:
             self.checkpoints.save(order, self._learners, transport.send)
 
     def _what_holds(self, welcome: Mapping[str, Any]) -> list[int]:
-        """The workers that can go on as they are; the server finds states for the others."""
+        """The workers that have states; the server finds states for the others."""
         newest = welcome.get("checkpoint")
         as_drawn = welcome["iteration"] == 0 and not welcome.get("brings_states")
         if self._has_trained or as_drawn:
@@ -200,7 +200,7 @@ class Host:
             return [] if newest is None else self.checkpoints.restore(newest, self._learners)
 
     def _next_message(self, transport: HostTransport) -> Message:
-        """Waits for the next message, and meanwhile describes the real data if asked to."""
+        """Waits for the next message; meanwhile computes statistics of real data if asked to."""
         while True:
             with self._tracer.span("receive") as span:
                 event = transport.receive(0.0 if self.describer.busy else _LOOK_SECONDS)
@@ -216,7 +216,7 @@ class Host:
                 raise _LinkLost(event.reason)
             if isinstance(event, Asked):
                 self._leave(transport)
-            if self._tracer.due():  # in a stall, too: it shows the user which process waits
+            if self._tracer.due():  # also while nothing comes: the user sees which process waits
                 self._tell_spans(transport)
             if self.describer.busy:
                 with self._tracer.span("evaluate"):
@@ -225,7 +225,7 @@ class Host:
                     transport.send(answer)
 
     def _leave(self, transport: HostTransport) -> None:
-        """Leaves, after all answers; first sends its workers' states if the server wants them."""
+        """Leaves after all answers; sends its workers' states before if the server wants them."""
         iteration = self._tracer.iteration
         if transport.welcome.get("wants_states") and self.checkpoints.to_server:
             states = {rank: worker.state() for rank, worker in self._learners.items()}
@@ -247,7 +247,7 @@ class Host:
             self._teller.done(self._tracer.iteration)
 
     def _adopt(self, message: Message, transport: HostTransport) -> None:
-        """Takes over what the server found for those workers that had nothing to go on with."""
+        """Loads the states that the server found for workers without one."""
         holds, brought = list(self._learners), self._path.adopted(message)
         if not brought.keys() <= self._lacks:
             raise protocol.OutOfTurn(protocol.NONE_LACKS)

@@ -1,8 +1,8 @@
-"""What the server may send to a host, when and how often: a table, and the check against it.
+"""Which messages a server may send to a host, when and how often: a table, and its check.
 
-A server that lies could have one batch of real samples answered for many discriminators, if hosts
-did whatever it asks. So what an honest server would not send now ends the link. A host never goes
-back: once it has trained it takes no state, whatever a server says of iterations.
+If hosts did whatever a server asks, a lying server could have one batch of real samples judged by
+many discriminators. So a message that no honest server would send now ends the link. A host never
+goes back: once it has trained, it takes no state, whatever the server says of iterations.
 """
 
 import time
@@ -18,11 +18,11 @@ from mdgan.messages import Kind, Message
 
 
 class OutOfTurn(RuntimeError):
-    """The server sends what no honest server would send now."""
+    """The server has sent a message that no honest server would send now."""
 
 
 class State(Enum):
-    """How far a host has come, in words for its user."""
+    """The states of a host in order, in words for its user."""
 
     LACKS = "a worker here lacks a state"
     WAITS = "it has not told what all sites have counted"
@@ -35,7 +35,7 @@ LACKS, TRAINS = frozenset({State.LACKS}), frozenset({State.TRAINS})
 
 
 class Per(Enum):
-    """For what the messages of one kind are counted."""
+    """Over what period messages of one kind are counted."""
 
     ITERATION = "of that iteration"
     LINK = "on this link"
@@ -48,11 +48,11 @@ class Turn:
     """When messages of one kind may come.
 
     Attributes:
-        states: of the host.
-        most, per: how many.
-        above: by kind, how far the iteration must be above that of the last message of that kind on
-            this link: 1 is later, 0 not earlier.
-        otherwise: what the server does in another state, in words for the host's user.
+        states: the states in which a host accepts them.
+        most, per: how many messages, and over what period.
+        above: by kind, how much higher the iteration must be than that of the last message of that
+            kind on this link: 1 means later, 0 not earlier.
+        otherwise: why a host in another state refuses, in words for its user.
     """
 
     states: frozenset[State] = TRAINS
@@ -71,17 +71,13 @@ ENGINE: Mapping[str, Turn] = {
     Kind.CHECKPOINT: Turn(TRAINS, 2, Per.ITERATION, above={Kind.CHECKPOINT: 0}),
     Kind.STOP: Turn(ALWAYS),
 }
-"""What every server sends; families and paths have `rules` of their own, which count before these.
-A kind of a family without a rule may come while the host trains, and not for earlier iterations."""
+"""The rules for messages of every server. `rules` of families and paths override them. A family's
+kind without a rule may come while the host trains, and not for earlier iterations."""
 
 
 @contextmanager
 def sensible(what: str) -> Iterator[None]:
-    """Reads what the server has sent.
-
-    Raises:
-        OutOfTurn: it makes no sense.
-    """
+    """Turns errors of the block, which reads the server's message `what`, into `OutOfTurn`."""
     try:
         yield
     except BadInput:
@@ -92,12 +88,12 @@ def sensible(what: str) -> Iterator[None]:
 
 
 class Protocol:
-    """Holds one server after the other to the rules.
+    """Checks the messages of each server that a host is linked with, one after the other.
 
     Args:
         question: the kind of message that an iteration begins with.
-        iterations: of the run. A server that takes over begins again after its last checkpoint; yet
-            five times as many questions, and a hundred, are more than that explains.
+        iterations: of the run. A server that takes over repeats those since its last checkpoint,
+            but it has no reason for over five times as many questions and a hundred more.
     """
 
     def __init__(self, rules: Mapping[str, Turn], question: str, iterations: float = inf) -> None:
@@ -106,15 +102,15 @@ class Protocol:
         self._run: str | None = None
         self._generation = self._floor = self._asked = 0
         self._newest: dict[str, int] = {}  # by kind, the highest iteration on this link
-        self._counts: dict[str, dict[int, int]] = {}  # by kind, and what is counted for
+        self._counts: dict[str, dict[int, int]] = {}  # kind → period → number of messages
 
     def attend(self, welcome: Mapping[str, Any]) -> None:
-        """A server has let this host in: one of the same run, and not further back.
+        """Checks that a server that let this host in is of the same run, and not further back.
 
-        One of a higher generation may begin at an earlier iteration. Workers stay as they are.
+        A server of a higher generation may begin at an earlier iteration; workers stay as they are.
 
         Raises:
-            OutOfTurn: it is another one.
+            OutOfTurn: it is of another run, or goes back.
         """
         with sensible(Kind.WELCOME):
             run, generation = str(welcome.get("run_id", "")), int(welcome["generation"])
@@ -133,11 +129,7 @@ class Protocol:
                 self._counts.pop(kind, None)
 
     def check(self, message: Message, state: State) -> None:
-        """Checks one message, and remembers it.
-
-        Raises:
-            OutOfTurn: no honest server would send it now.
-        """
+        """Checks and counts one message; `OutOfTurn` if no honest server would send it now."""
         kind, iteration, newest = message.kind, message.iteration, self._newest
         said = f"it sends {one_line(kind)} of iteration {iteration}"
         rule = self._rules.get(kind)

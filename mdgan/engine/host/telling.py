@@ -1,4 +1,4 @@
-"""What a host tells while it works: the server what it does when, and the user how far it is."""
+"""The reports of a host: timelines and spending for the server, progress for the user."""
 
 import logging
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HostReports:
-    """What a host tells of its work; the user, if the server does not do so on this machine."""
+    """Sends the server reports of a host's work; a `teller`, if there is one, tells the user."""
 
     tracer: Tracer
     fetcher: Fetcher
@@ -31,13 +31,14 @@ class HostReports:
     has_counted: bool = False  # whether the account has paid for counts as this host started
 
     def send(self, transport: HostTransport, part_bytes: int, *, at_end: bool = False) -> None:
-        """Tells the server what the host did since the last time, has moved, holds and has spent.
+        """Sends the host's timeline since the last call, its traffic, memory and spending.
 
-        What processes of the algorithm's own hold is `part_bytes`.
+        Args:
+            part_bytes: the memory of processes that the algorithm has started.
         """
         iteration = self.tracer.iteration
         rows = self.tracer.take()
-        memory = memory_bytes() if self.tracer.records else 0  # it follows what samples are
+        memory = memory_bytes() if self.tracer.records else 0  # it may depend on samples
         told = messages.spans(
             iteration,
             rows,
@@ -53,13 +54,13 @@ class HostReports:
     def attest(
         self, transport: HostTransport, stop: Message, known: Statement, workers: list[int]
     ) -> None:
-        """Signs what the server says of the run, or tells it and the user why not."""
+        """Signs the server's statement on the run, or tells the server and the user why not."""
         said = stop.fields.get("said")
         if self.own_identity is None or not said:
             return
         own = self.own_identity()
         if permit_of(own.certificate).refusal("worker", workers):
-            return  # the server's own certificate, of which its signature says enough
+            return  # it is the server's own certificate, and the server signs itself
         early = self.spending.leaves_early(workers)
         account = self.spending.account(exactly=True)
         answer = attest(own, str(said), known, workers=workers, account=account, leaves_early=early)
@@ -76,6 +77,6 @@ class HostReports:
             _log.warning("rank %s has not trained; %s in all; they are %s", rank, paid, free)
 
     def close(self) -> None:
-        """The host ends in order."""
+        """Ends reading ahead, and closes the budgets."""
         self.fetcher.close()
         self.spending.close()

@@ -1,4 +1,4 @@
-"""The server's side of checkpoints: it orders one, trains on, and writes the manifest at last."""
+"""The server's side of checkpoints: has hosts write their files, then writes the manifest."""
 
 import queue
 import time
@@ -25,7 +25,7 @@ from mdgan.version import __version__
 
 
 class _Committed(NamedTuple):
-    """A checkpoint, and the hosts that the states of its workers came from, as far as known."""
+    """A written checkpoint, and for each worker the host that sent its state, where it is known."""
 
     manifest: Manifest
     owners: dict[int, Owner]
@@ -33,71 +33,71 @@ class _Committed(NamedTuple):
 
 @dataclass
 class KeptStates:
-    """Keeps what workers left when they went, and knows the newest checkpoint.
+    """Keeps the states that leaving workers sent, and finds states in the newest checkpoint.
 
-    A worker's whole state tells which samples it has seen, and its optimizer's moments what it has
-    learnt from the last ones. So it goes back to the host that it came from and to no other that
-    takes the rank. When a run goes on from a checkpoint, all of its processes are new: until
-    training begins, the first host that comes with a rank is believed.
+    A worker's whole state shows which samples it has drawn, and its optimizer's moments show what
+    it learnt from the last ones. So the server gives a state only to the host that sent it, not to
+    another host that takes the rank. A run that is resumed has only new processes. Until training
+    begins, the server takes the first host that comes with a rank for the host that had it.
 
     Attributes:
-        believes_first: whether such a host is believed. A server that takes over from one that died
-            finds hosts that still hold their own states, so it believes none that lacks one.
+        believes_first: whether the server does so. A server that replaces a dead one does not: the
+            hosts of the run are still there and hold their own states.
     """
 
     store: Checkpoints
     peers: Peers
     committed: InitVar[Manifest | None]
     believes_first: bool
-    _left: dict[int, tuple[State, Owner | None]] = field(default_factory=dict, init=False)
+    _left_states: dict[int, tuple[State, Owner | None]] = field(default_factory=dict, init=False)
 
     def __post_init__(self, committed: Manifest | None) -> None:
-        # One value, since the background thread that writes checkpoints replaces it.
+        # One value, so that the background thread that writes checkpoints can replace it at once.
         self._committed = None if committed is None else _Committed(committed, {})
 
     @property
     def newest(self) -> Manifest | None:
-        """The newest checkpoint that is written."""
+        """The manifest of the newest written checkpoint; None if there is none."""
         return None if self._committed is None else self._committed.manifest
 
     def keep(self, states: Mapping[int, State]) -> None:
-        """Keeps states that are for whichever hosts come without any, until they have them."""
-        self._left.update({worker: (state, None) for worker, state in states.items()})
+        """Keeps states that any host may have that comes with these ranks and lacks states."""
+        self._left_states.update({worker: (state, None) for worker, state in states.items()})
 
     def leave(self, states: Mapping[int, State]) -> None:
-        """Keeps what workers that go have left."""
+        """Keeps the states that leaving workers sent, each for the host that sent it."""
         for worker, state in states.items():
-            self._left[worker] = state, self.peers.admission.owners.get(worker)
+            self._left_states[worker] = state, self.peers.admission.owners.get(worker)
 
     def hold(self, workers: Iterable[int]) -> None:
-        """Workers have states again: forgets what they left here when they went."""
+        """Forgets the states kept for workers, because live workers have these ranks again."""
         for worker in workers:
-            self._left.pop(worker, None)
+            self._left_states.pop(worker, None)
             self._believe(worker, self.peers.admission.owners.get(worker))
 
     def left(self) -> dict[str, State]:
-        """By the worker's number, what is kept besides the checkpoint."""
-        return {str(worker): state for worker, (state, _) in self._left.items()}
+        """The states kept beside the checkpoint, by the worker's number."""
+        return {str(worker): state for worker, (state, _) in self._left_states.items()}
 
     def owners(self, workers: Iterable[int]) -> dict[int, Owner]:
-        """Where the states come from that these workers are about to send, and those `left`."""
-        known = {worker: owner for worker, (_, owner) in self._left.items()}
-        known |= {worker: self.peers.admission.owners.get(worker) for worker in workers}
-        return {worker: owner for worker, owner in known.items() if owner is not None}
+        """The owners of the states that these workers are about to send, and of those `left`."""
+        owners = {worker: owner for worker, (_, owner) in self._left_states.items()}
+        owners |= {worker: self.peers.admission.owners.get(worker) for worker in workers}
+        return {worker: owner for worker, owner in owners.items() if owner is not None}
 
     def commit(
         self, manifest: Manifest, owners: Mapping[int, Owner], borrowed: Collection[str]
     ) -> None:
-        """A thread has written a checkpoint, with states of these owners or of the last one."""
-        before = {} if self._committed is None else self._committed.owners
-        lent = {n: owner for n, owner in before.items() if str(n) in borrowed}
-        new = {n: owner for n, owner in owners.items() if str(n) not in borrowed}
-        self._committed = _Committed(manifest, {**lent, **new})
+        """Remembers the checkpoint just written; files of `borrowed` are those of the last one."""
+        last_owners = {} if self._committed is None else self._committed.owners
+        lent = {n: owner for n, owner in last_owners.items() if str(n) in borrowed}
+        fresh = {n: owner for n, owner in owners.items() if str(n) not in borrowed}
+        self._committed = _Committed(manifest, {**lent, **fresh})
 
     def state_for(self, worker: int) -> State | None:
-        """What is kept for a worker, if anything is, whichever host it came from."""
-        if worker in self._left:
-            return self._left[worker][0]
+        """The state kept for a worker, whichever host sent it; None if there is none."""
+        if worker in self._left_states:
+            return self._left_states[worker][0]
         newest = self.newest
         stored = None if newest is None else newest.files.get(str(worker))
         if newest is None or stored is None:
@@ -105,10 +105,10 @@ class KeptStates:
         return self.store.find(newest.iteration, stored)
 
     def may_have(self, worker: int) -> bool:
-        """Whether the host that has come with a worker's rank may have the worker's whole state."""
+        """Whether the host that now has a rank may have the whole state kept for that rank."""
         taker = self.peers.admission.owners.get(worker)
-        if worker in self._left:
-            _, owner = self._left[worker]
+        if worker in self._left_states:
+            _, owner = self._left_states[worker]
             return owner is None or owner.is_same(taker)
         self._believe(worker, taker)
         owner = None if self._committed is None else self._committed.owners.get(worker)
@@ -122,31 +122,32 @@ class KeptStates:
 _DRAIN_SECONDS = 30.0
 
 _STRAGGLE_SECONDS = 120.0
-"""How long a checkpoint waits for live workers that have not written yet. Meanwhile no newer one is
-made: an old checkpoint that has every worker is worth more than a new one that lacks some."""
+"""How long a checkpoint waits for live workers that have not written. Meanwhile the server makes
+no newer one: an old checkpoint of every worker is worth more than a new one that lacks some."""
 
 
 @dataclass
 class _Open:
-    """A checkpoint that is not yet committed; states and files are by `server` or worker."""
+    """A checkpoint that is not committed yet. Keys of states and files: `server`, or a worker."""
 
     manifest: Manifest  # without files
-    states: dict[str, State]  # to be written here
-    owners: Mapping[int, Owner]  # of the states of workers
-    asked: Hosts = field(default_factory=dict)  # who was told to save
+    states: dict[str, State]  # those that the server writes itself
+    owners: Mapping[int, Owner]  # by worker, the host that its state comes from
+    asked: Hosts = field(default_factory=dict)  # the hosts, with workers, that were told to save
     waiting: set[int] = field(default_factory=set)  # workers that have not reported
-    files: dict[str, StoredFile] = field(default_factory=dict)  # that workers have written
-    borrows: bool = False  # whether all other files are those of the checkpoint before
-    delays: bool = False  # whether a later checkpoint was left out because of it
+    files: dict[str, StoredFile] = field(default_factory=dict)  # those that workers have written
+    borrows: bool = False  # whether it takes all other files from the last checkpoint
+    delays: bool = False  # whether the server left out a later checkpoint because of this one
     since: float = field(default_factory=time.monotonic)
 
 
 @dataclass
 class ServerCheckpoints:
-    """The server's side of checkpoints.
+    """The server's side of checkpoints; see `KeptStates` for `committed` and `believes_first`.
 
-    Hosts were last asked for that of the iteration `ordered`. The config, all settings as JSON
-    values, is for the manifest; see `KeptStates` for the last two.
+    Attributes:
+        config: all settings as JSON values, for the manifest.
+        ordered: the iteration of the checkpoint that hosts were last asked for.
     """
 
     store: Checkpoints
@@ -163,10 +164,10 @@ class ServerCheckpoints:
         self._writer = BackgroundWriter()
         self._problems: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self._open: _Open | None = None
-        self._to_report: dict[int, int] = {}  # host → the checkpoint that it was told to write
+        self._to_report: dict[int, int] = {}  # host → iteration of the checkpoint it shall write
 
     def due(self, before: int, iteration: int, *, ends: bool = False) -> bool:
-        """Whether there is to be one after an iteration; it was asked last of the one `before`."""
+        """Whether to make a checkpoint after an iteration; `before`: of the last such question."""
         settings = self.settings
         if not settings.checkpoints.checkpoint_interval:
             return False
@@ -175,9 +176,9 @@ class ServerCheckpoints:
         return last or (passes and settings.makes_checkpoints)
 
     def order(self, iteration: int, progress: Mapping[str, int], state: State) -> None:
-        """Begins a checkpoint, unless workers of free hosts are still writing the one before.
+        """Begins a checkpoint, unless workers of free hosts are still writing the last one.
 
-        After two minutes the one before is made without the workers that have not written.
+        After two minutes the server completes the last one without the workers that are missing.
         """
         if (writing := self._open) is not None and self.waits():
             if not writing.delays:
@@ -199,9 +200,9 @@ class ServerCheckpoints:
         self._commit_if_complete()
 
     def save_alone(self, iteration: int, progress: Mapping[str, int], state: State) -> None:
-        """Makes a checkpoint while all workers are gone; their files are those of the one before.
+        """Makes a checkpoint while there are no workers; it takes their files from the last one.
 
-        No worker trains meanwhile, so the server waits until the one before is written.
+        No worker trains meanwhile, so the server can wait until the last checkpoint is written.
         """
         self._close_open()
         if not self.settings.checkpoints.checkpoint_interval or self._counting(iteration) is None:
@@ -213,8 +214,9 @@ class ServerCheckpoints:
     def _begin(
         self, iteration: int, progress: Mapping[str, int], state: State, hosts: Hosts
     ) -> _Open:
-        asked = {host: frozenset(workers) for host, workers in hosts.items()}
-        waiting, standing = set(workers_of(asked)), self.peers.admission.standing
+        """Opens a checkpoint for which these hosts will write the states of their workers."""
+        frozen_hosts = {host: frozenset(workers) for host, workers in hosts.items()}
+        waiting, standing = set(workers_of(frozen_hosts)), self.peers.admission.standing
         manifest = Manifest(
             iteration=iteration,
             generation=self.fence.generation,
@@ -227,35 +229,35 @@ class ServerCheckpoints:
             version=__version__,
             shut_out=tuple(sorted(self.peers.admission.shut_out)),
             owners={str(n): owner[1:] for n, owner in [*self.peers.admission.owners.items()]},
-            strikes={who: dict(own) for who, own in [*standing.strikes.items()]},
-            named={rank: tuple(sorted(known)) for rank, known in [*standing.named.items()]},
+            strikes={who: dict(counts) for who, counts in [*standing.strikes.items()]},
+            named={rank: tuple(sorted(names)) for rank, names in [*standing.named.items()]},
         )
         states = {**self.kept.left(), SERVER: state}
         owners = self.kept.owners(waiting)
-        self._open = _Open(manifest, states, owners, asked=asked, waiting=waiting)
+        self._open = _Open(manifest, states, owners, asked=frozen_hosts, waiting=waiting)
         return self._open
 
     def note_written(self, host: int, message: Message) -> None:
-        """Takes in a CHECKPOINTED message about the host's own workers; `Damaged` if it is odd."""
+        """Takes in CHECKPOINTED: files that a host wrote, or why not; `Damaged` at a wrong name."""
         reason, opened = str(message.fields["reason"]), self._open
         files = {int(n): StoredFile.from_record(r) for n, r in message.fields["files"].items()}
         for worker, stored in files.items():
             if stored.name != worker_file(worker):
                 raise Damaged(f"{stored.name} is no file of worker {worker}")
         if reason and self._to_report.get(host) == message.iteration:
-            del self._to_report[host]  # it says so once for each order
-            what = f"a worker could not write its checkpoint: {reason:.99}"
-            self._problems.put((message.iteration, what))
+            del self._to_report[host]  # the user reads it once for each order
+            problem = f"a worker could not write its checkpoint: {reason:.99}"
+            self._problems.put((message.iteration, problem))
         if opened is None or message.iteration != opened.manifest.iteration:
             return
-        asked = opened.asked.get(host, ())
-        reported = files.keys() & asked
+        asked_workers = opened.asked.get(host, ())
+        reported = files.keys() & asked_workers
         opened.files.update({str(worker): files[worker] for worker in reported})
-        opened.waiting.difference_update(asked if reason else reported)
+        opened.waiting.difference_update(asked_workers if reason else reported)
         self._commit_if_complete()
 
     def note_states(self, host: int, message: Message) -> None:
-        """Takes in states that a host's own workers sent instead of writing them, or at the end."""
+        """Takes in states of a host's workers: for a checkpoint, or because the host leaves."""
         states, opened = messages.by_worker(message), self._open
         if message.fields["purpose"] == "leave":
             carried = states.keys() & self.peers.hosts().get(host, [])
@@ -267,7 +269,7 @@ class ServerCheckpoints:
             self._commit_if_complete()
 
     def on_lost(self) -> None:
-        """Hosts are gone: a checkpoint does not wait for their workers any more."""
+        """Stops waiting for files of lost workers."""
         if self._open is not None:
             self._open.waiting.intersection_update(self.peers.workers())
             self._commit_if_complete()
@@ -277,32 +279,32 @@ class ServerCheckpoints:
         return None if self.kept.newest is None else self.kept.newest.whereabouts()
 
     def complete(self) -> bool:
-        """Whether every worker has reported."""
+        """Whether every worker has reported on the open checkpoint; true if none is open."""
         return self._open is None or not self._open.waiting
 
     def waits(self) -> bool:
-        """Whether workers that are free may still report on a checkpoint."""
+        """Whether the open checkpoint still waits for workers of free hosts."""
         opened = self._open
         if opened is None or time.monotonic() - opened.since > _STRAGGLE_SECONDS:
             return False
         return not opened.waiting.isdisjoint(workers_of(self.peers.free()))
 
     def poll(self) -> None:
-        """Tells the user what went wrong in the background."""
+        """Logs and records the problems of the thread that writes."""
         while not self._problems.empty():
             iteration, problem = self._problems.get()
             self.peers.observer.note(f"warning: {problem}; training goes on")
             self.peers.observer.event("unsaved", iteration, reason=problem)
 
     def close(self, timeout_seconds: float) -> None:
-        """Commits what there is and waits; `Fenced` if a later server has taken over."""
+        """Commits the open checkpoint as it is, and waits until all is written."""
         self._close_open()
         self._writer.drain(timeout_seconds)
         self._writer.close(timeout_seconds)
         self.poll()
 
     def _counting(self, iteration: int) -> list[int] | None:
-        """The checkpoints that count so far; None if the run's folder cannot be read now."""
+        """The iterations of the committed checkpoints; None if the folder cannot be read now."""
         try:
             self.fence.check()
             return self.store.committed()
@@ -331,23 +333,24 @@ class ServerCheckpoints:
         self._writer.submit_newest(lambda: self._commit(opened), failed)
 
     def _commit(self, opened: _Open) -> None:
-        store, iteration, before = self.store, opened.manifest.iteration, self.kept.newest
+        """Writes the server's files and the manifest; runs in the thread that writes."""
+        store, iteration, last = self.store, opened.manifest.iteration, self.kept.newest
         try:
             self.fence.check()
         except Fenced:
-            return  # the main thread will find out, too
+            return  # the main thread checks the fence, too
         states, borrowed = opened.states, {}
-        if before is not None and opened.borrows:
-            again = before.iteration == iteration  # then only what it lacks is written
-            states = {key: s for key, s in states.items() if not (again and key in before.files)}
-            borrowed = {key: f for key, f in before.files.items() if again or key != SERVER}
+        if last is not None and opened.borrows:
+            again = last.iteration == iteration  # then only the missing files are written
+            states = {key: s for key, s in states.items() if not (again and key in last.files)}
+            borrowed = {key: f for key, f in last.files.items() if again or key != SERVER}
         if not states:
             return
         reach = self.peers.observer.tracer.reach
         reach("write", iteration)
         folder = store.make_folder_of(iteration)
-        if before is not None:
-            store.lend(before.iteration, iteration, borrowed.values())
+        if last is not None:
+            store.lend(last.iteration, iteration, borrowed.values())
         files = {**borrowed, **opened.files}
         for key, state in states.items():
             name = SERVER_FILE if key == SERVER else worker_file(int(key))

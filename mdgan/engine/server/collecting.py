@@ -1,7 +1,7 @@
-"""How the server waits for answers: for all to one question, or for one after the other.
+"""How the server waits for answers: for all answers to one question, or for the next one.
 
-An iteration with a barrier ends when every host that was asked has answered, or when the deadline
-has passed and enough of them have. By arrival no worker waits for another one.
+In an iteration with a barrier the server waits until every asked host has answered, or until the
+deadline has passed and enough hosts have. By arrival no worker waits for another one.
 """
 
 import time
@@ -25,18 +25,18 @@ from mdgan.transport.base import Received
 
 _REMEMBERED = 200
 _ENOUGH_TO_KNOW = 20
-_NOT_USUAL = 20  # a host does not answer at all if it takes so many times as long as is usual
-_SWAPS = 2  # it may wait for others as long as a swap may take, and needs time of its own
+_NOT_USUAL = 20  # a host that takes this many times the median is taken for one that never answers
+_SWAPS = 2  # a host may wait one swap's time for another host, and needs as long for itself
 
 
 class Deadline:
     """How long the server waits for answers, and for which fraction of the live workers.
 
-    Without a rule it waits for every worker that lives. `times` are seconds that answers took.
+    Without a rule the server waits for every live worker. `times`: seconds that past answers took.
 
     Args:
-        limits: a host that owes an answer for `answer` seconds is given up, and earlier, but not
-            before two swaps could be over, if answers usually take far less.
+        limits: the server gives a host up that has owed an answer for `answer` seconds. If answers
+            usually take far less, it gives the host up earlier, but not before two swap times.
     """
 
     def __init__(self, rule: DeadlineRule | None, quorum: float, limits: Timeouts) -> None:
@@ -47,7 +47,7 @@ class Deadline:
         self.times: deque[float] = deque(maxlen=_REMEMBERED)
 
     def limit_seconds(self) -> float:
-        """How long after asking the server goes on; infinite if no worker is left behind."""
+        """After how many seconds the server goes on without late answers; infinite for never."""
         if self._seconds:
             return self._seconds
         return self._factor * median(self.times) if self._factor and self.times else inf
@@ -60,14 +60,14 @@ class Deadline:
         return min(self._most_seconds, slow)
 
     def least(self, num_live: int) -> int:
-        """How many workers at least must take part in an iteration."""
+        """The fewest workers that must take part in an iteration."""
         if not self._seconds and not self._factor:
             return num_live
         return min(num_live, max(1, ceil(self._quorum * num_live)))
 
 
 class Collector(AnswerCollector):
-    """Takes in one event after the other while the server waits; all but answers go to the engine.
+    """Takes in events while the server waits for answers; passes other events to the engine.
 
     A host that owes an answer for too long (see `Deadline`) counts as lost, even if it lives.
     """
@@ -84,57 +84,57 @@ class Collector(AnswerCollector):
         self._engine = engine
         self._peers = engine.peers
         self._deadline = Deadline(settings.faults.deadline, settings.faults.quorum, limits)
-        self._early: list[Received] = []
-        self._since: dict[int, float] = {}  # host → since when it is known to owe an answer
+        self._early_answers: list[Received] = []
+        self._owing_since: dict[int, float] = {}  # by host; for `next_answer`
         self._has_first = False
 
-    # One event at a time.
+    # Single events.
 
     def take_one(self, timeout_seconds: float) -> None:
-        """Takes in one event; an answer that comes now is to an earlier question: discards it."""
+        """Takes in one event; discards an answer, since it must be to an earlier question."""
         answer = self._next(timeout_seconds)
         if answer is not None:
             self._peers.attendance.back(answer.workers)
 
     def _next(self, timeout_seconds: float, iteration: int = 0) -> HostAnswer | None:
-        event = self._kept(iteration) or self._engine.transport.receive(timeout_seconds)
+        event = self._take_early(iteration) or self._engine.transport.receive(timeout_seconds)
         if not isinstance(event, Received) or event.message.kind not in self._kinds:
             self._engine.take_in(event)
             return None
         if 0 < iteration < event.message.iteration:
-            # The server has asked, but does not wait for it yet.
+            # The server has asked this question, but waits for another one's answers first.
             host, i = event.sender, event.message.iteration
-            before = sum((kept.sender, kept.message.iteration) == (host, i) for kept in self._early)
-            if before < self._peers.num_owed(host, i):
-                self._early.append(event)
+            early = [(other.sender, other.message.iteration) for other in self._early_answers]
+            if early.count((host, i)) < self._peers.num_owed(host, i):
+                self._early_answers.append(event)
             return None
         workers = self._peers.paid(event.sender, event.message.iteration)
         if workers is None:
             return None
         return HostAnswer(event.sender, workers, event.message, num_bytes=event.num_bytes)
 
-    def _kept(self, iteration: int) -> Received | None:
-        for place, event in enumerate(self._early):
+    def _take_early(self, iteration: int) -> Received | None:
+        for place, event in enumerate(self._early_answers):
             if iteration == 0 or event.message.iteration <= iteration:
-                return self._early.pop(place)
+                return self._early_answers.pop(place)
         return None
 
     def on_lost(self) -> None:
-        """Hosts are gone: forgets what they answered early."""
+        """Forgets early answers of lost hosts."""
         hosts = self._peers.hosts()
-        self._early = [event for event in self._early if event.sender in hosts]
+        self._early_answers = [event for event in self._early_answers if event.sender in hosts]
 
-    # Before a question.
+    # Waiting before a question.
 
     def await_enough(self, patience_end: float) -> Hosts:
-        """Waits until enough of the live workers owe nothing, or no worker lives for too long.
+        """Waits until enough of the live workers owe no answer, at most until `patience_end`.
 
         Returns:
-            The hosts that take part in the next iteration, with their workers; none if none came,
-            or if the user has asked the server to stop.
+            The hosts of the next iteration, with their workers; empty if workers are still lacking
+            at `patience_end`, or if the user has asked the server to stop.
         """
         begin = time.monotonic()
-        while self._early:
+        while self._early_answers:
             self.take_one(0.0)
         while True:
             free, live = self._peers.free(), self._peers.taking_part()
@@ -156,11 +156,11 @@ class Collector(AnswerCollector):
         return num_live > 0 and len(workers_of(hosts)) >= self._deadline.least(num_live)
 
     def lacking(self, workers: Collection[int]) -> str:
-        """Which workers an iteration cannot do without; see `ServerPart`."""
+        """Which workers an iteration lacks, for users; empty if none. See `ServerPart`."""
         path, lacking = self._part.path, self._part.lacking(workers)
         return lacking if lacking or path is None else path.lacking(self._peers, workers)
 
-    # All answers to a question.
+    # Waiting for all answers to a question.
 
     def collect(
         self,
@@ -181,13 +181,13 @@ class Collector(AnswerCollector):
     ) -> Answers:
         received = self._engine.transport.traffic.received
         with self._engine.span("wait") as waiting:
-            before = received.total()
+            bytes_before = received.total()
             self._await_answers(iteration, asked, checks)
             checks.look_back()
             self._engine.handle_losses()
             if not again:
                 self._peers.attendance.answered(checks.answers.losses)
-            waiting.num_bytes = received.total() - before
+            waiting.num_bytes = received.total() - bytes_before
         return checks.answers
 
     def _checks(
@@ -198,7 +198,7 @@ class Collector(AnswerCollector):
         *,
         read: Callable[[Message], Any] | None = None,
     ) -> AnswerChecks:
-        """What the answers to one question must pass."""
+        """The checks that answers to one question must pass."""
         return AnswerChecks(
             self._screenings,
             self._peers,
@@ -210,18 +210,19 @@ class Collector(AnswerCollector):
         )
 
     def _await_answers(self, iteration: int, asked: Hosts, checks: AnswerChecks) -> None:
+        """Puts answers through the checks until all hosts have answered or the deadline is over."""
         begin = time.monotonic()
         limit, patience = self._deadline.limit_seconds(), self._deadline.least_patience_seconds
         while missing := [host for host in asked if self._peers.num_owed(host, iteration)]:
             waited = time.monotonic() - begin
-            if waited >= patience:  # it takes a while to say what is usual
+            if waited >= patience:  # only now, as the median takes a while to compute
                 patience = self._deadline.patience_seconds()
             if waited >= patience:
                 self._give_up_on(missing, patience)
             elif waited >= limit and self._may_go_on(checks.answers, asked):
                 live = self._peers.hosts()
-                late = [n for host in missing for n in asked[host] if n in live[host]]
-                self._peers.attendance.late(iteration, late)
+                late_workers = [n for host in missing for n in asked[host] if n in live[host]]
+                self._peers.attendance.late(iteration, late_workers)
                 break
             else:
                 until = min(patience, limit if waited < limit else inf)
@@ -231,15 +232,15 @@ class Collector(AnswerCollector):
                 if answer.message.iteration == iteration and answer.host in asked:
                     self._take_in(answer, checks)
                     self._deadline.times.append(time.monotonic() - begin)
-                else:  # to an earlier question, or to one of this iteration that was given up
+                else:  # an answer to an earlier question, or to one that the server gave up
                     self._peers.attendance.back(answer.workers)
 
     def _take_in(self, answer: HostAnswer, checks: AnswerChecks) -> None:
         checks.take_in(answer)
-        self._engine.handle_losses()  # some may be shut out
+        self._engine.handle_losses()  # a strike may have shut a worker out
 
     def _may_go_on(self, answers: Answers, asked: Hosts) -> bool:
-        """Whether enough workers have answered, and among them those that it takes."""
+        """Whether enough workers have answered, and among them all indispensable ones."""
         live, free, owing = self._peers.taking_part(), self._peers.free(), self._peers.busy()
         counted = [host for host in live if host in answers.hosts or host not in free]
         least = sum(len(set(asked[host]) & set(live[host])) for host in counted if host in asked)
@@ -254,12 +255,12 @@ class Collector(AnswerCollector):
             self._peers.give_up_on(host, patience_seconds)
         self._engine.handle_losses()
 
-    # One answer after the other.
+    # Waiting for the next answer.
 
     @override
     def next_answer(self, iteration: int, weights: Mapping[int, float] | None = None) -> Answers:
-        # The first answers are awaited together: only together they show which norm is usual, and
-        # what is applied cannot be taken back.
+        # Waits for the first answers together: only together they show which norm is usual, and an
+        # applied answer cannot be taken back.
         checks = self._checks(weights)
         if not self._has_first:
             self._has_first = True
@@ -267,7 +268,7 @@ class Collector(AnswerCollector):
         with self._engine.span("wait") as waiting:
             answer = self._next(self._seconds_left())
             if answer is not None:
-                if (since := self._since.pop(answer.host, None)) is not None:
+                if (since := self._owing_since.pop(answer.host, None)) is not None:
                     self._deadline.times.append(time.monotonic() - since)
                 self._take_in(answer, checks)
                 checks.cut()
@@ -276,12 +277,12 @@ class Collector(AnswerCollector):
         return checks.answers
 
     def _seconds_left(self) -> float:
-        """How long to wait for the next event; lets go of hosts that have taken too long."""
+        """How long to wait for the next event; gives up hosts that have taken too long."""
         now, patience = time.monotonic(), self._deadline.least_patience_seconds
-        self._since = {host: self._since.get(host, now) for host in self._peers.busy()}
-        first = min(self._since.values(), default=now)
-        if first + patience <= now:  # it takes a while to say what is usual
+        self._owing_since = {host: self._owing_since.get(host, now) for host in self._peers.busy()}
+        first = min(self._owing_since.values(), default=now)
+        if first + patience <= now:  # only now, as the median takes a while to compute
             patience = self._deadline.patience_seconds()
-        silent = [host for host, since in self._since.items() if since + patience <= now]
+        silent = [host for host, since in self._owing_since.items() if since + patience <= now]
         self._give_up_on(silent, patience)
         return 0.0 if silent else max(0.0, first + patience - now)

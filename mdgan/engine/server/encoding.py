@@ -1,4 +1,4 @@
-"""Has all hosts count before training, adds up, and tells every host that comes what was learnt."""
+"""Learns how values spread: asks hosts for counts before training, and sends hosts the sum."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -20,24 +20,24 @@ from mdgan.samples.contract import SampleKind
 
 @dataclass
 class ServerEncoding:
-    """What the server knows of how values spread over all sites."""
+    """The counts of all sites together, by which samples are encoded; see `SampleKind`."""
 
     kind: SampleKind
-    run: RunDirectory  # keeps it
-    own: Collection[Shard] = ()  # the data, where the server has them itself and there are no hosts
-    goes_on: bool = False  # whether the run goes on, so that it was learnt then
-    noisy: bool = False  # whether hosts add noise to what they count
-    _told: set[int] = field(default_factory=set, init=False)
+    run: RunDirectory  # where the counts are stored
+    own: Collection[Shard] = ()  # the data, if the server holds them itself and has no hosts
+    goes_on: bool = False  # whether the run is resumed, so that its folder has the counts
+    noisy: bool = False  # whether hosts add noise to their counts
+    _told_hosts: set[int] = field(default_factory=set, init=False)
     _learnt: Tensor | None = field(default=None, init=False)
 
     def learn_from(self, engine: Engine, path: ServerPath | None) -> Message | None:
-        """Learns from the workers of the start, and tells all; BadInput if no host has counted.
+        """Learns the counts of the first workers and sends them to all hosts; BadInput without any.
 
         Args:
-            path: on which answers may be masked.
+            path: the way of answers that may be masked.
 
         Returns:
-            What the process that scores is told, too; None if there was nothing to learn.
+            The message for the scorer's process; None if this kind of sample needs no counts.
         """
         if not self.kind.num_counts:
             return None
@@ -57,17 +57,17 @@ class ServerEncoding:
         return Message(Kind.LEARNT, 0, tensors={"counts": counts})
 
     def tell_learnt(self, host: int, engine: Engine) -> None:
-        """A host is ready: it hears what was learnt, once."""
-        if self._learnt is not None and host not in self._told:
-            self._told.add(host)
+        """Sends a host that is ready the counts, once."""
+        if self._learnt is not None and host not in self._told_hosts:
+            self._told_hosts.add(host)
             engine.tell(host, Message(Kind.LEARNT, engine.done, tensors={"counts": self._learnt}))
 
     def on_lost(self, engine: Engine) -> None:
-        """Hosts are gone; one that comes back is told again."""
-        self._told.intersection_update(engine.peers.hosts())
+        """Forgets lost hosts: one that comes back gets the counts again."""
+        self._told_hosts.intersection_update(engine.peers.hosts())
 
     def _ask(self, engine: Engine, path: ServerPath | None) -> Tensor:
-        """Σ of the counts of all hosts that answer, float64, without noise as far as it shows."""
+        """Σ of the counts of all hosts that answer, float64; noisy ones by `from_noisy`."""
         form, iteration = counts_form(self.kind, noisy=self.noisy), engine.done + 1
         path, hosts = path or ServerPath(form), engine.peers.taking_part()
         least, variances = noise_of_sum(hosts, OF_COUNTS, path, engine.peers)
@@ -78,12 +78,12 @@ class ServerEncoding:
         else:
             engine.ask(iteration, hosts, lambda _: Message(Kind.ASKCOUNTS, iteration))
             read = partial(read_counts, form=form)
-            found = engine.collector.collect(iteration, hosts, read=read).masked
-            parts = [found[host] for host in sorted(found)]
-            workers = [n for host in sorted(found) for n in hosts[host]]
+            counts_by_host = engine.collector.collect(iteration, hosts, read=read).masked
+            parts = [counts_by_host[host] for host in sorted(counts_by_host)]
+            workers = [n for host in sorted(counts_by_host) for n in hosts[host]]
         if not parts:
-            what = "no host has told how values spread over its rows"
-            raise BadInput(what, way_out="see the hosts' own output")
+            reason = "no host has told how values spread over its rows"
+            raise BadInput(reason, way_out="see the hosts' own output")
         total = torch.stack(parts).sum(0)
         variance = sum(variances[n] for n in workers) * self.kind.num_histograms
         return self.kind.from_noisy(total, variance) if self.noisy else total

@@ -1,6 +1,6 @@
-"""What families and stages need of the server: it asks, waits, tells, and writes down.
+"""The server's engine as families and stages see it: ask hosts, wait for answers, record.
 
-`RunningEngine` is all of it. Who imports this module needs nothing of how answers are collected.
+`RunningEngine` implements it. Modules that import only this one do not import how that is done.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ class AllWorkersLost(RuntimeError):
 
 
 class AnswerCollector(Protocol):
-    """Waits for what hosts answer, and screens it."""
+    """Waits for the answers of hosts, and screens them."""
 
     def collect(
         self,
@@ -37,36 +37,37 @@ class AnswerCollector(Protocol):
         """Waits for the answers to one question.
 
         Args:
-            weights: what hosts multiply answers by before they add them up; 1 if not given.
-            form: how they answer this question; the first that the algorithm has named by default.
-            forms: how each worker does, if not all alike.
+            asked: the hosts, each with the workers that owe an answer.
+            weights: by worker, what its host multiplies its answer by before it adds up; else 1.
+            form: the form of the answers; by default the first of the algorithm's forms.
+            forms: by worker, the form of its answer, if the forms differ.
             read: reads what hosts have masked; see `AnswerChecks`.
-            again: whether they were counted in this iteration already.
+            again: whether these workers' answers were counted in this iteration already.
 
         Returns:
-            The answers that came: all of them, or those of at least a quorum within the deadline.
+            All answers, or those of at least a quorum that came within the deadline.
         """
 
     def next_answer(self, iteration: int, weights: Mapping[int, float] | None = None) -> Answers:
         """Waits for one event.
 
         Returns:
-            What can be used of the answer that came. Empty if nothing can, or if something else
-            happened: hosts have come or gone, or the user has asked the server to stop.
+            The usable part of the answer that came. Empty if there is none, or if the event was
+            another one: a host joined or was lost, or the user asked the server to stop.
         """
 
     def is_enough(self, hosts: Hosts) -> bool:
-        """Whether some hosts are enough of those that live for an iteration to begin."""
+        """Whether these hosts are enough of the live ones to begin an iteration."""
 
 
 class Engine(Protocol):
     """The server, as an algorithm sees it.
 
     Attributes:
-        done: the last iteration that is done.
+        done: the last completed iteration.
         stop_asked: whether the user has asked the server to stop.
         all_failed: whether all hosts have failed by themselves, so that none can come back.
-        answer_seconds: after which a host that owes an answer counts as lost at the latest.
+        answer_seconds: a host that has owed an answer for this long counts as lost.
     """
 
     peers: Peers
@@ -79,11 +80,11 @@ class Engine(Protocol):
     answer_seconds: float
 
     def at(self, iteration: int) -> None:
-        """The server works on this iteration from here on."""
+        """The server begins to work on an iteration."""
         self.peers.at(iteration)
 
     def span(self, name: str) -> Span:
-        """A block that is timed; see `Tracer`."""
+        """A context manager that times its block; see `Tracer`."""
         return self.observer.tracer.span(name)
 
     def note(self, text: str) -> None:
@@ -91,44 +92,43 @@ class Engine(Protocol):
         self.observer.note(text)
 
     def event(self, name: str, iteration: int, **details: Any) -> None:
-        """Records something that happens now and then; see `RunObserver`."""
+        """Records an event of the run; see `RunObserver`."""
         self.observer.event(name, iteration, **details)
 
     def tell(self, host: int, message: Message) -> int:
-        """Sends a message that needs no answer; see `ServerTransport`."""
+        """Sends a host a message that needs no answer; see `ServerTransport`."""
         return self.transport.send(host, message)
 
     def await_hosts(self) -> Hosts:
-        """The hosts that take part in the next iteration; waits for some if there are too few.
+        """Returns the hosts of the next iteration; waits for more if there are too few.
 
         Raises:
-            AllWorkersLost: none has come for as long as `patience`.
+            AllWorkersLost: too few have come for as long as `patience`.
             Interrupted: the user has asked the server to stop; everything is saved.
         """
 
     def ask(self, iteration: int, asked: Hosts, question: Callable[[int], Message]) -> None:
-        """Sends every host its question; from here on it owes an answer."""
+        """Sends each host the question made for its number; the host then owes an answer."""
 
     def poll(self) -> None:
-        """Takes in what has come, without waiting; `Interrupted` if the user asked to stop."""
+        """Handles all events that have come; `Interrupted` if the user asked to stop."""
 
     def take_in(self, event: ServerEvent | None) -> None:
-        """Takes in one event that is no answer, or None: there was no event for a while.
+        """Handles one event that is no answer; None means that there was no event for a while.
 
         Raises:
-            Interrupted: the user has asked the server to stop, and for the second time if it
-                finishes its iteration first.
+            Interrupted: the user has asked to stop before training began, or for the second time.
             Fenced: a later server has taken over.
         """
 
     def handle_losses(self) -> None:
-        """If hosts or workers are gone, all that may wait for them stop waiting."""
+        """If hosts or workers were lost, tells every component that may wait for them."""
 
     def held_classes(self) -> list[Sequence[int]]:
-        """How many samples of each class there are: in all, or of each worker that says."""
+        """Sample counts by class: one list for all data, or one for each worker that tells it."""
 
     def save(self, *, alone: bool = False) -> None:
-        """Orders a checkpoint, of the server alone while no worker is there, if there are any."""
+        """Makes a checkpoint if the run has any; `alone`: of the server, as there is no worker."""
 
     def checkpoint_due(self, before: int, iteration: int, *, ends: bool = False) -> bool:
-        """Whether a checkpoint follows an iteration; the question before was about `before`."""
+        """Whether to make a checkpoint after an iteration; `before`: of the last such question."""

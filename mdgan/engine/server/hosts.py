@@ -1,4 +1,4 @@
-"""What the server knows of one host, and of what it has answered."""
+"""What the server knows of one host: its workers, its unanswered questions, its strikes."""
 
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -17,10 +17,10 @@ def workers_of(hosts: Hosts) -> list[int]:
 
 
 class HostAnswer(NamedTuple):
-    """A host has answered a question."""
+    """A host's answer to a question."""
 
     host: int
-    workers: list[int]  # those that were asked and may take part
+    workers: list[int]  # those of the asked workers that may take part
     message: Message
     num_bytes: int
 
@@ -29,39 +29,39 @@ class HostAnswer(NamedTuple):
 class Member:
     """One host that takes part."""
 
-    workers: list[int]  # in increasing order; those that were shut out are left out
-    # Where other hosts fetch discriminators from it; None if they need not know.
+    workers: list[int]  # in increasing order, without workers that were shut out
+    # Where other hosts fetch discriminators from this host; None if they need not know.
     address: str | None
-    arriving: bool = True  # it has joined, but some worker still lacks a state to go on with
-    since: float = 0.0  # when it had all that it needs to take part, by the monotonic clock
-    # What the host said of its workers when it arrived, for the algorithm.
+    arriving: bool = True  # it has joined, but one of its workers still lacks a state
+    since: float = 0.0  # when all its workers had states, by the monotonic clock
+    # What the host's READY message says of its workers, for the algorithm.
     told: Mapping[str, Any] = field(default_factory=dict)
-    # With which other hosts agree on secrets with it (`SignedKey`); empty if it has none.
+    # The `SignedKey` by which other hosts encrypt for it; empty if it has none.
     key: Mapping[str, Any] = field(default_factory=dict)
-    # Of the certificate that has signed it, if that tells it from other hosts.
+    # The fingerprint of the certificate that signed `key`, if no other host has that certificate.
     fingerprint: str = ""
-    knows: dict[int, str] = field(default_factory=dict)  # by host, the key that it was told last
-    # By iteration, the questions that it has not answered, in order: the workers asked.
+    knows: dict[int, str] = field(default_factory=dict)  # other host → its key, as last sent
+    # Iteration → unanswered questions in the order asked, each the list of its workers.
     owes: dict[int, list[list[int]]] = field(default_factory=dict)
-    awaited_since: float = 0.0  # it has owed an answer since then, if it owes one
+    awaited_since: float = 0.0  # since when it has owed an answer, if it owes one
 
     def owe(self, iteration: int, workers: Iterable[int]) -> None:
-        """Some of its workers were asked for something."""
+        """Notes a question to some of the host's workers."""
         if not self.owes:
             self.awaited_since = time.monotonic()
         self.owes.setdefault(iteration, []).append(list(workers))
 
     def paid(self, iteration: int) -> list[int]:
-        """It has answered a question, of which it owes one; the workers that were asked."""
-        asked = self.owes[iteration].pop(0)  # a host answers in the order of the questions
+        """Notes an answer to a question of an iteration; returns the workers that were asked."""
+        asked_workers = self.owes[iteration].pop(0)  # a host answers questions in their order
         if not self.owes[iteration]:
             del self.owes[iteration]
         self.awaited_since = time.monotonic()
-        return asked
+        return asked_workers
 
 
 class Strikes:
-    """Strikes, so many of which put a worker out; `standing` has them, by host."""
+    """Decides when a worker has too many strikes; `standing` holds the strikes of each host."""
 
     def __init__(self, limit: int, standing: Standing | None = None) -> None:
         self.unusable: set[int] = set()
@@ -70,22 +70,22 @@ class Strikes:
         self.excused: set[int] = set()
 
     def accept(self, worker: int) -> None:
-        """A worker's answer can be used."""
+        """Notes that a worker's answer can be used."""
         self.unusable.discard(worker)
         self.excused.discard(worker)
 
     def refuse(self, worker: int) -> None:
-        """A worker's answer cannot be used: a strike, unless the worker is excused."""
+        """Notes that a worker's answer cannot be used: a strike, unless the worker is excused."""
         self.unusable.add(worker)
         if worker not in self.excused:
             self._counts.strike(worker)
 
     def blame(self, workers: Collection[int]) -> None:
-        """A strike for some workers, excused or not: what their host said makes no sense."""
+        """Gives workers a strike, excused or not, because their host sent a malformed message."""
         self._counts.blame(workers, self.limit)
 
     def excuse(self, workers: Iterable[int]) -> None:
-        """Refusals of workers without a strike count for nothing until one answers well."""
+        """Excuses workers without strikes: each gets none until it has answered well once."""
         self.excused.update(worker for worker in workers if not self.strikes_of(worker))
 
     def strikes_of(self, worker: int) -> int:

@@ -1,4 +1,4 @@
-"""Rank 0: waits for workers, lets the algorithm train with them, records, saves, says goodbye."""
+"""The main loop of rank 0: waits for workers, runs the algorithm, records, saves, ends the run."""
 
 import contextlib
 import time
@@ -15,13 +15,13 @@ from mdgan.storage.fence import Fenced
 from mdgan.storage.manifest import Manifest
 
 _TELL_SECONDS = 10.0
-_SETTLE_SECONDS = 1.0  # hosts that come together are told of together
+_SETTLE_SECONDS = 1.0  # hosts that join within this long of each other are logged in one line
 _SAVE_SECONDS = 30.0
 
 
 @dataclass
 class Server:
-    """What the server does, whatever the algorithm."""
+    """Runs rank 0 with any algorithm."""
 
     engine: RunningEngine
 
@@ -35,22 +35,22 @@ class Server:
     def go_on(
         self, manifest: Manifest, changed: Collection[str], *, replaces_another: bool
     ) -> None:
-        """Training goes on from a checkpoint, whose state has been loaded.
+        """Prepares to continue from a checkpoint whose state has been loaded.
 
-        A server that replaces another one, which died, leaves workers behind that do not come.
+        A server that replaces a dead one (`replaces_another`) gives workers less time to join.
         """
         ended = manifest.iteration == manifest.settings.get("iterations")
         self.part.go_on(manifest.progress, changed, ended=ended)
         self.peers.admission.restore(manifest, takes_over=replaces_another)
-        # What they hold may be what others gave them, which only the last server knew.
+        # Their states may be copies that they were given; only the last server knew which.
         self.peers.strikes.excuse(manifest.workers)
         self._goes_on, self._replaces_another = True, replaces_another
 
     def run(self) -> None:
-        """Waits for all workers, trains, and says goodbye.
+        """Waits for all workers, trains, and ends the run.
 
         Raises:
-            BadInput: not all workers came in time.
+            BadInput: not all workers joined in time.
             Interrupted: the user asked the server to stop; the run is saved.
             AllWorkersLost: no worker is left; the run is saved.
             Fenced: a later server has taken over; nothing more is written.
@@ -79,17 +79,18 @@ class Server:
             raise
 
     def _await_workers(self) -> None:
-        """Waits until every expected rank is ready; a run that goes on does without late ones."""
+        """Waits until every expected rank is ready; a resumed run begins without late ones."""
         limits = self.timeouts
         patience = limits.liveness if self._replaces_another else limits.connect
-        begin = told = time.monotonic()
-        known = set[int]()
+        begin = told_at = time.monotonic()
+        logged = set[int]()
         while absent := self.peers.absent():
             ranks, unable = ",".join(map(str, absent)), self.peers.admission.cannot_join
             none_comes = all(rank in unable for rank in absent)
             is_over = none_comes or self.engine.all_failed
-            left = 0.0 if is_over else begin + patience - time.monotonic()
-            if left <= 0 and self._goes_on and (self._replaces_another or self.peers.taking_part()):
+            remaining = 0.0 if is_over else begin + patience - time.monotonic()
+            may_begin = self._goes_on and (self._replaces_another or self.peers.taking_part())
+            if remaining <= 0 and may_begin:
                 why = "cannot join" if none_comes else f"did not come within {patience:g} s"
                 self.observer.note(
                     f"going on without rank(s) {ranks}, which {why}; "
@@ -98,32 +99,34 @@ class Server:
                 return
             if none_comes:
                 raise BadInput("; ".join(dict.fromkeys(unable[rank] for rank in absent)))
-            if left <= 0:
+            if remaining <= 0:
                 raise BadInput(
                     f"rank(s) {ranks} did not join within {limits.connect:g} s",
                     way_out=f"start them with {flag('ranks', ranks)} or mdgan join, "
                     f"or wait longer with {key('connect_timeout', 'SECONDS')}",
                 )
-            self.engine.take_in(self.peers.transport.receive(min(left, _SETTLE_SECONDS)))
-            waited = time.monotonic() - told
-            new = set(workers_of(self.peers.taking_part())) - known
-            if self.peers.absent() and waited >= (_SETTLE_SECONDS if new else _TELL_SECONDS):
+            self.engine.take_in(self.peers.transport.receive(min(remaining, _SETTLE_SECONDS)))
+            waited = time.monotonic() - told_at
+            newcomers = set(workers_of(self.peers.taking_part())) - logged
+            if self.peers.absent() and waited >= (_SETTLE_SECONDS if newcomers else _TELL_SECONDS):
                 waits = f"waiting for rank(s) {','.join(map(str, self.peers.absent()))}"
-                joined = ",".join(map(str, sorted(new)))
-                held = sum(own["samples"] for own in self.peers.holdings(new).values())
-                said = f"rank(s) {joined} joined ({held:,} samples); {waits}"
-                self.observer.note(said if new else f"{waits} to join")
-                told = time.monotonic()
-                known |= new
+                joined = ",".join(map(str, sorted(newcomers)))
+                holdings = self.peers.holdings(newcomers).values()
+                num_samples = sum(holding["samples"] for holding in holdings)
+                line = f"rank(s) {joined} joined ({num_samples:,} samples); {waits}"
+                self.observer.note(line if newcomers else f"{waits} to join")
+                told_at = time.monotonic()
+                logged |= newcomers
 
     def _train_and_save(self) -> None:
+        """Trains; then, however that ended, dismisses the hosts and completes the run's files."""
         state, reason = "failed", ""
         try:
             self._train()
             self._await_last_words()
             state = "finished"
         except Fenced:
-            state = "fenced"  # another server has the folder and the hosts now
+            state = "fenced"  # another server has taken over the folder and the hosts
             raise
         except BaseException as error:
             state = "stopped" if isinstance(error, Interrupted) else "failed"
@@ -136,9 +139,10 @@ class Server:
                 self._end(state, reason)
 
     def _train(self) -> None:
+        """Lets the algorithm advance until the last iteration; records, scores and saves it."""
         engine, part, last = self.engine, self.part, self.settings.training.iterations
         if engine.done == 0:
-            self._save_if_due(-1)  # from here on nothing is lost for good
+            self._save_if_due(-1)  # so that a run that fails early can be resumed
         while engine.done < last and not self._over:
             done = engine.done
             advance = part.advance(done, engine)
@@ -172,11 +176,11 @@ class Server:
             engine.save(alone=True)
         elif self.checkpoints.due(before, engine.done, ends=self._over):
             if self._over or engine.done == self.settings.training.iterations:
-                engine.await_files()  # no worker trains any more: the one before can be completed
+                engine.await_files()  # no worker trains any more: first completes the last one
             engine.save()
 
     def _await_last_words(self) -> None:
-        """Waits until all hosts have saved their workers, and described their data for scores."""
+        """Waits until all hosts have saved their workers and sent their statistics for scores."""
         engine = self.engine
 
         def lacks_descriptions() -> bool:
@@ -202,7 +206,7 @@ class Server:
         self._tell_spans(at_end=True)
 
     def _why(self, error: BaseException) -> str:
-        """What hosts are told when training ends early."""
+        """What the server tells hosts when training ends early."""
         if isinstance(error, Interrupted):
             return f"the server was asked to stop after iteration {self.engine.done}"
         return str(error) if isinstance(error, BadInput) else "the server failed"

@@ -1,4 +1,4 @@
-"""Finds what hosts that have just joined lack, while training goes on."""
+"""Finds states for the workers of hosts that have just joined, while training goes on."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -13,16 +13,17 @@ from mdgan.messages import Message
 from mdgan.records.values import in_words
 
 _MOST_TIMES, _WITHIN_SECONDS = 5, 600.0
-"""A rank gets what it lacks so often within so long. A host of another model uses up a few."""
+"""A worker gets at most 5 states within 10 minutes, counting states that do not fit it."""
 
 
 class Newcomers:
-    """Brings every host that joins to where its workers can train.
+    """Gives the workers of every host that joins the states that they need to train.
 
-    A worker that lacks a state gets the one that the server keeps for it, if its host is the one
-    that this came from. Else it gets a copy of a live worker's weights, where the algorithm allows
-    that (`ServerPart.copied`). A rank gets something a few times only: what two copies differ in
-    tells what their worker has learnt between. Hosts that mask take states of each other alone.
+    The server keeps states of workers that left. It gives such a state only to the host that sent
+    it. Any other worker without a state gets a copy of a live worker's weights, if the algorithm
+    allows that (`ServerPart.copied`). A worker gets only a few copies: the difference between two
+    copies shows what the copied worker learnt in between. Where hosts mask their answers, the
+    server gives no states (`gives` is False), and hosts seal copies for each other.
     """
 
     def __init__(
@@ -31,25 +32,25 @@ class Newcomers:
         self._peers = peers
         self._kept = kept
         self._copied = copied
-        self._gives = gives  # what the server keeps
+        self._gives = gives
         self._needs: dict[int, list[int]] = {}  # host → its workers that lack a state
-        self._asked: dict[int, int] = {}  # host → the host that was asked for a copy for it
-        self._tries: dict[int, int] = {}  # host → how many copies it could not use
-        self._given: dict[tuple[str, int], list[float]] = {}  # host and worker → when it was given
+        self._giver_of: dict[int, int] = {}  # newcomer → the host that the server asked for a copy
+        self._tries: dict[int, int] = {}  # newcomer → how many states it could not use
+        self._times_given: dict[tuple[str, int], list[float]] = {}  # by `_owner_and_rank`
 
     def ready(self, host: int, message: Message) -> None:
-        """Takes in a READY message: which of the host's workers can go on.
+        """Takes in a READY message, in which a host says which of its workers have a state.
 
         Raises:
-            TypeError: what the host tells of them is no JSON object.
-            ValueError: its key is not signed as it must be.
+            TypeError: the field `told` is no JSON object.
+            ValueError: the host's key is not signed as it must be.
         """
-        member, told = self._peers.member(host), message.fields["told"]
-        if not isinstance(told, Mapping):
-            raise TypeError(f"told: {told!r:.40}")
+        member, of_workers = self._peers.member(host), message.fields["told"]
+        if not isinstance(of_workers, Mapping):
+            raise TypeError(f"told: {of_workers!r:.40}")
         if member is None or not member.arriving:
             return
-        member.told = told or member.told
+        member.told = of_workers or member.told
         key = message.fields.get("key")
         if key is not None and (why := self._peers.take_key(host, key)):
             self._peers.dismiss(host, why)
@@ -70,13 +71,13 @@ class Newcomers:
         self._peers.arrived(host)
 
     def pass_on(self, giver: int, message: Message) -> None:
-        """A copy has come; every worker of the newcomer that lacks a state gets it.
+        """Passes the copy that a host sent on to all workers of the newcomer that lack a state.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the message holds no weights.
         """
         taker = message.fields["taker"]
-        if self._asked.get(taker) != giver:  # the newcomer has gone or been served
+        if self._giver_of.get(taker) != giver:  # the newcomer has left, or has got its states
             return
         workers = self._needs[taker]
         if SEALED in message.tensors and self._copied is not None:
@@ -92,90 +93,92 @@ class Newcomers:
         self._hand_over(taker, dict.fromkeys(workers, copy))
 
     def serve(self) -> None:
-        """Finds states for newcomers: those kept here, or copies of live workers'."""
+        """Finds states for newcomers: those that the server keeps, or copies from live workers."""
         if not self._needs:
             return
         live, overdue = self._peers.taking_part(), self._peers.overdue()
         prompt = {host: workers for host, workers in live.items() if host not in overdue}
         givers = self._peers.free() or prompt or live
         for host, lacking in list(self._needs.items()):
-            asked = self._asked.get(host)
-            if asked is not None and (asked not in overdue or not prompt):
+            giver_asked = self._giver_of.get(host)
+            if giver_asked is not None and (giver_asked not in overdue or not prompt):
                 continue
             is_first = not self._tries[host]
-            kept = self._kept_for(lacking) if is_first and self._gives else {}
-            if kept or self._copied is None:
-                self._hand_over(host, kept)
+            own_states = self._kept_for(lacking) if is_first and self._gives else {}
+            if own_states or self._copied is None:
+                self._hand_over(host, own_states)
             elif not givers and self._no_host_will_hold_one():
-                # Whichever hosts they came from.
+                # Weights alone may go to other hosts than those that sent them.
                 kept_here = {n: self._kept.state_for(n) or {} for n in lacking if is_first}
                 copies = {n: self._copy_of(state) for n, state in kept_here.items()}
                 self._hand_over(host, {n: copy for n, copy in copies.items() if copy})
             elif givers:
-                # Not always the same giver, and another one if its copy did not fit.
-                times = self._num_given(lacking[0])
-                giver = sorted(givers)[(host + times) % len(givers)]
-                self._asked[host] = giver
+                # Spreads newcomers over givers, and takes another giver if a copy did not fit.
+                num_given = self._num_given(lacking[0])
+                giver = sorted(givers)[(host + num_given) % len(givers)]
+                self._giver_of[host] = giver
                 self._peers.tell_keys((giver, host))
                 copy = messages.copy(self._peers.iteration, givers[giver][0], host)
                 self._peers.transport.send(giver, copy)
 
     def on_lost(self) -> None:
-        """Hosts are gone: forgets newcomers among them, and copies that they should have given."""
+        """Forgets newcomers that were lost, and asks no longer for copies from lost hosts."""
         hosts = self._peers.hosts()
         for host in (self._needs.keys() | self._tries.keys()) - hosts.keys():
             self._forget(host)
-        self._asked = {taker: giver for taker, giver in self._asked.items() if giver in hosts}
+        self._giver_of = {taker: giver for taker, giver in self._giver_of.items() if giver in hosts}
 
     def _kept_for(self, lacking: list[int]) -> dict[int, Mapping[str, Tensor]]:
-        """What the server keeps for workers of this host; if it keeps one state, others get a copy.
+        """The kept states that this host sent; where it sent one, its other workers get a copy.
 
-        A copy of a state that came from another host would do, too, but live workers know more.
+        States that another host sent are not copied here, since live workers have learnt more.
         """
         states = {n: self._kept.state_for(n) for n in lacking if self._kept.may_have(n)}
-        kept = {worker: state for worker, state in states.items() if state is not None}
-        if self._copied is not None and kept:
-            copy = self._copy_of(next(iter(kept.values())))
-            return {worker: kept.get(worker, copy) for worker in lacking}
-        return kept
+        states_of_host = {worker: state for worker, state in states.items() if state is not None}
+        if self._copied is not None and states_of_host:
+            copy = self._copy_of(next(iter(states_of_host.values())))
+            return {worker: states_of_host.get(worker, copy) for worker in lacking}
+        return states_of_host
 
     def _copy_of(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """What another worker may have of a state."""
+        """The part of a state that other workers may have."""
         copied = self._copied
         return {} if copied is None else {n: t for n, t in state.items() if n.startswith(copied)}
 
     def _hand_over(self, host: int, states: Mapping[int, Mapping[str, Tensor]]) -> None:
-        """Gives a newcomer what it lacks; its workers that get nothing go on as they are."""
+        """Sends a newcomer states; its workers that get none begin as they are."""
         states = states if self._gives else {}
         self._send_state(host, messages.adopt(self._peers.iteration, states), states)
 
     def _send_state(self, host: int, adopt: Message, workers: Iterable[int]) -> None:
-        """Workers are not to blame for what they are given, until they have answered well once."""
+        """Sends states; until a worker that got one has answered well once, it gets no strikes."""
         self._peers.strikes.excuse(workers)
         self._peers.transport.send(host, adopt)
         for worker in self._needs.pop(host):
-            self._given.setdefault(self._known(worker), []).append(time.monotonic())
-        self._asked.pop(host, None)
+            self._times_given.setdefault(self._owner_and_rank(worker), []).append(time.monotonic())
+        self._giver_of.pop(host, None)
 
     def _num_given(self, worker: int) -> int:
         since = time.monotonic() - _WITHIN_SECONDS
-        known = self._known(worker)
-        self._given[known] = [at for at in self._given.get(known, ()) if at > since]
-        return len(self._given[known])
+        worker_key = self._owner_and_rank(worker)
+        self._times_given[worker_key] = [
+            at for at in self._times_given.get(worker_key, ()) if at > since
+        ]
+        return len(self._times_given[worker_key])
 
-    def _known(self, worker: int) -> tuple[str, int]:
-        """A worker, by the host that has it: others with its rank may have been given much."""
+    def _owner_and_rank(self, worker: int) -> tuple[str, int]:
+        """The owner of the worker's host, and the rank: a later owner of the rank counts apart."""
         owner = self._peers.admission.owners.get(worker)
         return owner.who if owner else "", worker
 
     def _no_host_will_hold_one(self) -> bool:
-        """Whether no live host has a state to copy, and none may still say that it has one."""
+        """Whether no live host has a state to copy, and no host that is arriving may have one."""
         arriving = self._peers.hosts().keys() - self._peers.taking_part().keys()
         expected = not self._peers.has_begun and self._peers.missing()
         return not expected and arriving <= self._needs.keys()
 
     def _forget(self, host: int) -> None:
-        """A host is gone or has arrived: it needs nothing any more."""
+        """Forgets a host that was lost or has arrived: it needs no state any more."""
         self._needs.pop(host, None)
-        self._asked.pop(host, None)
+        self._giver_of.pop(host, None)
         self._tries.pop(host, None)

@@ -1,6 +1,6 @@
-"""The hosts and workers that take part: who is there, owes what, is late, lost, or shut out.
+"""Which hosts and workers take part, which owe an answer, and which were lost or shut out.
 
-Only the server's own thread calls any of this; `admission.py` decides which hosts may come in.
+Only the server's main thread calls these methods. `admission.py` decides which hosts may join.
 """
 
 import time
@@ -27,16 +27,15 @@ from mdgan.transport.server_end import ServerTransport
 
 @dataclass(eq=False)
 class Peers:
-    """The hosts and workers that take part, and what became of those that do not.
+    """The hosts and workers that take part, and every way in which one of them stops doing so.
 
-    Whatever removes some of them (a lost link, a strike too many, a farewell) says so in
-    `losses_to_handle`; the engine then tells those that may wait for them.
+    Every method that removes a host or a worker (its link is lost, it has too many strikes, it
+    leaves) makes `losses_to_handle` true. The engine then tells all components that may wait.
 
     Attributes:
-        mean_shard_size: m, in samples; known once training begins.
-        learnt: the digest of what all sites have counted; see `Statement`.
-        carried: see `Admission`; owner: gives the host that has a rank, or had it last.
-        answered, late, back, cut, tell_of_absent, tell_counts: see `Attendance`.
+        mean_shard_size: m, the mean number of samples of a worker; set when training begins.
+        learnt: the digest of the counts of all sites; see `Statement`.
+        attendance: records which workers answered, were late, or had an answer refused.
     """
 
     admission: Admission
@@ -50,7 +49,7 @@ class Peers:
         self.observer.known = self.admission.known_by
         self.mean_shard_size = 0.0
         self.learnt = ""
-        # Where noise hides each client as a whole, none is named.
+        # Where noise hides each client as a whole, no record names a client.
         privacy = self.settings.privacy
         self.attendance = Attendance(
             self.observer,
@@ -58,7 +57,7 @@ class Peers:
             counts_answers=not (privacy.hides_clients and privacy.keeps_ledger),
         )
         self._members: dict[int, Member] = {}
-        self.signing: set[int] = set()  # hosts that went home, and may still say what they sign
+        self.signing: set[int] = set()  # hosts that have ended, but whose signature may still come
         self._any_lost = False
 
     @property
@@ -67,43 +66,43 @@ class Peers:
         return self.admission.iteration
 
     def at(self, iteration: int) -> None:
-        """From here on the server works on this iteration."""
+        """The server begins to work on an iteration."""
         self.admission.iteration = self.observer.tracer.iteration = iteration
 
-    # Who is there.
+    # Hosts that take part.
 
     def joined(self, host: int, hello: Mapping[str, Any]) -> None:
-        """A host's link is open; its workers take part once they have `arrived`."""
+        """A host has opened its link. Its workers take part once the host has `arrived`."""
         workers = [int(worker) for worker in hello["workers"]]
         self.admission.joined(host, workers)
         self.observer.audit("join", "let in", self.iteration, ranks=workers)
-        believed = sorted(set(workers) - self.admission.shut_out)
-        self._members[host] = Member(believed, hello.get("listens"))
+        admitted_workers = sorted(set(workers) - self.admission.shut_out)
+        self._members[host] = Member(admitted_workers, hello.get("listens"))
 
     def arrived(self, host: int) -> None:
-        """Every worker of a live host has what it needs to go on."""
+        """Every worker of a live host has the state that it needs, so the host takes part."""
         member = self._members[host]
         member.arriving, member.since = False, time.monotonic()
         self.admission.take_part(host)
         if self.has_begun:
-            left = len(self.workers())
-            self.observer.note(f"rank(s) {in_words(member.workers)} joined; {left} now")
+            num_live = len(self.workers())
+            self.observer.note(f"rank(s) {in_words(member.workers)} joined; {num_live} now")
             about = {"workers": member.workers, "holdings": self.holdings(member.workers)}
             self.observer.event("joined", self.iteration, **about)
 
     def begin(self) -> None:
-        """Training begins; from here on any host may join, and m is known."""
+        """Training begins: computes m, and from now on any host may join."""
         self.admission.begin(self.missing())
         sizes = [self.admission.holding(worker)["samples"] for worker in self.workers()]
         self.mean_shard_size = sum(sizes) / max(1, len(sizes))
 
     @property
     def has_begun(self) -> bool:
-        """Whether training has."""
+        """Whether training has begun."""
         return self.admission.has_begun
 
     def missing(self) -> list[int]:
-        """The expected ranks that have no link."""
+        """The expected ranks whose host has no link."""
         return sorted(self.admission.expected - self.admission.shut_out - set(self.workers()))
 
     def absent(self) -> list[int]:
@@ -126,46 +125,47 @@ class Peers:
     def taking_part(self) -> dict[int, list[int]]:
         """The hosts that are ready to train, busy or not."""
         hosts = self.hosts().items()
-        return {host: own for host, own in hosts if own and not self._members[host].arriving}
+        members = self._members
+        return {host: ranks for host, ranks in hosts if ranks and not members[host].arriving}
 
     def free(self, besides: int | None = None) -> dict[int, list[int]]:
-        """The hosts that are ready to train and owe nothing, besides an answer to one iteration."""
-        hosts = self.taking_part().items()
-        return {host: own for host, own in hosts if self._members[host].owes.keys() <= {besides}}
+        """The hosts ready to train that owe no answer, or one to the iteration `besides` alone."""
+        hosts, members = self.taking_part().items(), self._members
+        return {host: ranks for host, ranks in hosts if members[host].owes.keys() <= {besides}}
 
     def host_of(self) -> dict[int, int]:
         """The host of every live worker."""
         return {worker: host for host, member in self._members.items() for worker in member.workers}
 
     def addresses(self) -> dict[int, str | None]:
-        """Where every live host hands out discriminators."""
+        """The address at which each live host hands out discriminators; None if it has none."""
         return {host: member.address for host, member in self._members.items()}
 
     def told(self) -> dict[int, Mapping[str, Any]]:
-        """By live host, what it said of its workers, for the algorithm."""
+        """For each live host, what its READY message says of its workers for the algorithm."""
         return {host: member.told for host, member in self._members.items()}
 
     def holdings(self, workers: Iterable[int] | None = None) -> dict[str, dict[str, Any]]:
-        """How many samples workers, by default all that live, hold, and how many of each class."""
+        """How many samples each worker, by default each live one, holds, in all and by class."""
         chosen = self.workers() if workers is None else workers
         return {str(worker): self.admission.holding(worker) for worker in chosen}
 
     def identity(self, host: int) -> str:
-        """What a host counts as where hosts are counted: its certificate, if that is its own."""
+        """The name under which a host is counted: its own certificate, or else its number."""
         member, (certificate, _) = self._members.get(host), self.admission.known_by(host)
         return (member.fingerprint if member else "") or certificate or f"host {host}"
 
     def num_sharers(self, hosts: Iterable[int]) -> int:
-        """How many different certificates some hosts have that told a key; hosts without any."""
-        told = (member.key for host in hosts if (member := self._members.get(host)) is not None)
-        keys = [msgspec.convert(key, SignedKey) for key in told if key]
+        """How many of some hosts share noise: different certificates, or keys if there are none."""
+        members = (member for host in hosts if (member := self._members.get(host)) is not None)
+        keys = [msgspec.convert(member.key, SignedKey) for member in members if member.key]
         return num_sharers(keys, certified=self.admission.trusts is not None)
 
     def statement(self, iteration: int, generator: nn.Module | None = None) -> str:
-        """What hosts with certificates sign as they leave; empty without certificates.
+        """The statement that hosts with certificates sign as they leave; empty without these.
 
         Args:
-            generator: that training came to, once it is over.
+            generator: the trained one, once training is over.
         """
         admission = self.admission
         if admission.trusts is None:
@@ -175,10 +175,10 @@ class Peers:
         return Statement(*about, digest, self.learnt).text()
 
     def attested(self, host: int, message: Message) -> None:
-        """A host that leaves has signed what the server said, or says why not.
+        """Records the answer of a host that leaves: its signature, or why it does not sign.
 
         Raises:
-            ValueError: it speaks of others, or makes no sense.
+            ValueError: the message names workers of other hosts, or is malformed.
         """
         answer = msgspec.convert(dict(message.fields), Attestation, str_keys=True)
         self.signing.discard(host)
@@ -189,28 +189,28 @@ class Peers:
             self.observer.note(f"rank(s) {in_words(answer.workers)} {about}")
         self.observer.event("attested", self.iteration, **msgspec.to_builtins(answer))
 
-    # The keys of hosts for each other; see `host_keys.py`.
+    # Keys by which hosts recognise each other; see `host_keys.py`.
 
-    def take_key(self, host: int, told: object) -> str:
-        """Keeps a live host's key for others; says why the host cannot take part, empty if it can.
+    def take_key(self, host: int, raw_key: object) -> str:
+        """Keeps a live host's key for other hosts; returns why the host cannot take part, or "".
 
         Raises:
             ValueError: the key is not signed as it must be, or another live host has it.
         """
         try:
-            signed = msgspec.convert(told, SignedKey)
+            signed = msgspec.convert(raw_key, SignedKey)
         except msgspec.ValidationError as error:
             raise ValueError(f"a malformed key ({error!s:.99})") from error
         if signed.workers != list(self.admission.carried(host)):
             raise ValueError("the key of other ranks")
         member = self._members[host]
         member.fingerprint = check_key(signed, self.admission.run, self.admission.trusts)
-        for other, known in self._members.items():
-            if other != host and known.key.get("key") == signed.key:
+        for other, peer in self._members.items():
+            if other != host and peer.key.get("key") == signed.key:
                 raise ValueError("the key of another host")
-            if other != host and known.key and self.identity(other) == self.identity(host):
+            if other != host and peer.key and self.identity(other) == self.identity(host):
                 return (
-                    f"rank(s) {in_words(signed.workers)} and {in_words(known.workers)} are two "
+                    f"rank(s) {in_words(signed.workers)} and {in_words(peer.workers)} are two "
                     "hosts with one certificate, which can have one part of a secure sum; carry "
                     "them in one host (--workers-per-host), or issue a certificate for each"
                 )
@@ -218,20 +218,20 @@ class Peers:
         return ""
 
     def tell_keys(self, hosts: Iterable[int]) -> None:
-        """Tells each of some hosts the keys of the others that it does not know yet."""
+        """Sends each of some hosts the keys of the others that it has not received yet."""
         live = {host: self._members[host] for host in hosts if host in self._members}
-        known = {host: str(member.key["key"]) for host, member in live.items() if member.key}
-        for host in known:
+        known_keys = {host: str(member.key["key"]) for host, member in live.items() if member.key}
+        for host in known_keys:
             member = live[host]
-            if new := known.items() - member.knows.items() - {(host, known[host])}:
-                member.knows.update(new)
-                keys = [live[other].key for other, _ in sorted(new)]
+            if unsent := known_keys.items() - member.knows.items() - {(host, known_keys[host])}:
+                member.knows.update(unsent)
+                keys = [live[other].key for other, _ in sorted(unsent)]
                 self.transport.send(host, Message(Kind.KEYS, self.iteration, {"keys": keys}))
 
-    # Who owes an answer.
+    # Hosts that owe an answer.
 
     def owe(self, hosts: Hosts, iteration: int) -> None:
-        """Workers of some hosts were asked for something."""
+        """The server has asked workers of some hosts a question; they owe an answer."""
         for host, workers in hosts.items():
             self._members[host].owe(iteration, workers)
 
@@ -241,7 +241,7 @@ class Peers:
         return 0 if member is None else len(member.owes.get(iteration, ()))
 
     def paid(self, host: int, iteration: int) -> list[int] | None:
-        """A host has answered; its workers that were asked and may take part, None if none was."""
+        """Takes an answer off a host's debt: the asked workers, or None if it owed no answer."""
         member = self._members.get(host)
         if member is None or iteration not in member.owes:
             return None
@@ -253,18 +253,19 @@ class Peers:
         return {host for host, owed in owes.items() if owed and min(owed) < self.iteration}
 
     def busy(self) -> dict[int, list[int]]:
-        """The live hosts that owe an answer, each with the workers that do, in increasing order."""
+        """The live hosts that owe an answer, each with the workers that owe it, in order."""
         owing: dict[int, list[int]] = {}
         for host, workers in self.hosts().items():
-            owes = self._members[host].owes.values()
-            if asked := {worker for questions in owes for each in questions for worker in each}:
-                owing[host] = sorted(asked.intersection(workers))
+            by_iteration = self._members[host].owes.values()
+            questions = [question for several in by_iteration for question in several]
+            if asked_workers := set[int]().union(*questions):
+                owing[host] = sorted(asked_workers.intersection(workers))
         return owing
 
-    # Who is gone.
+    # Hosts and workers that stop taking part.
 
     def losses_to_handle(self) -> bool:
-        """Whether hosts or workers are gone since this was asked last."""
+        """Whether a host or a worker was removed since the last call."""
         if not self._any_lost:
             return False
         self._any_lost = False
@@ -272,12 +273,12 @@ class Peers:
         return True
 
     def lose(self, host: int, reason: str) -> None:
-        """A host's link is gone."""
+        """Removes a host whose link has ended."""
         if workers := self._remove(host):
             self.attendance.lost(workers, reason, len(self.workers()))
 
     def cut_off(self, host: int, reason: str) -> None:
-        """A host's link has ended by itself; one that is waited for each time comes back later."""
+        """Removes a host whose link broke; if it owes an answer, that may delay its return."""
         self.signing.discard(host)
         member = self._members.get(host)
         if member is not None and member.owes:
@@ -292,19 +293,19 @@ class Peers:
         self.lose(host, reason)
 
     def dismiss(self, host: int, reason: str) -> None:
-        """Ends the link to a host, and tells it to end; its workers are not shut out."""
+        """Tells a host to end and closes its link; its workers are not shut out."""
         self.transport.send(host, messages.stop(self.iteration, reason, shut_out=True))
         self.drop(host, reason)
 
     def make_room(self) -> None:
-        """Lets go of hosts with ranks that certificates name which have come; that is no strike."""
+        """Dismisses hosts whose rank is for a newcomer's certificate that names it; no strike."""
         while self.admission.to_yield:
             rank = self.admission.to_yield.pop()
             for host in [host for host in self._members if rank in self.admission.carried(host)]:
                 self.dismiss(host, f"a certificate names rank {rank}; take another with mdgan join")
 
     def leave(self, host: int) -> None:
-        """A host went of its own accord."""
+        """Removes a host that left of its own accord, and frees its ranks."""
         workers = self._remove(host)
         self.admission.free_ranks(workers)
         if workers:
@@ -312,13 +313,13 @@ class Peers:
             self.observer.event("left", self.iteration, workers=workers)
 
     def shut_out(self, worker: int, reason: str) -> None:
-        """A worker may not take part any more; its host is told to stop if it carries no other."""
+        """Shuts a worker out; if its host carries no other worker, tells the host to stop."""
         self.observer.note(f"rank {worker} is shut out: {reason}")
         self.observer.event("shut out", self.iteration, workers=[worker], reason=reason)
         self._keep_out(worker, f"rank {worker} is shut out: {reason}")
 
     def retire(self, worker: int, reason: str) -> None:
-        """A worker ends in order, and so does its host if it carries no other."""
+        """Ends a worker in order, and its host too if the host carries no other worker."""
         self._keep_out(worker, "")
         self.observer.note(f"rank {worker} {reason}; {len(self.workers())} left")
         self.observer.event("left", self.iteration, workers=[worker], reason=reason)
@@ -332,17 +333,17 @@ class Peers:
         return hosts
 
     def blame(self, host: int, reason: str) -> None:
-        """A host has said what no host of the run would: its link ends, which is a strike."""
+        """Gives a host that sent what no honest host sends a strike, and ends its link."""
         workers = list(self.hosts().get(host, ()))
         self.strikes.blame(workers)
         struck = [n for n in self.workers() if n in workers or self.admission.standing.is_out(n)]
         self._strike(host, reason, {n: self.strikes.strikes_of(n) for n in struck})
 
     def give_up_on(self, host: int, waited_seconds: float) -> None:
-        """A host has owed an answer for too long: its link ends, and it may come back later.
+        """Ends the link to a host that has owed an answer for too long; it may come back later.
 
-        That is a strike of another kind, of which as many put it out. They are forgiven once it
-        has taken part for long enough: the host may be honest, and its machine busy.
+        Such absences count apart from strikes; as many shut a host out. The server forgives them
+        once the host has taken part for long enough: its machine may only have been busy.
         """
         member = self._members[host]
         took_part = time.monotonic() - member.since - waited_seconds
@@ -351,14 +352,14 @@ class Peers:
         self._strike(host, reason, dict.fromkeys(member.workers, times))
 
     def _strike(self, host: int, reason: str, strikes: Mapping[int, int]) -> None:
-        """Ends the link to a host; its workers with too many strikes are shut out."""
+        """Ends the link to a host, and shuts out its workers with too many strikes."""
         for worker, times in strikes.items():
             if times >= self.strikes.limit or self.admission.standing.is_out(worker):
                 self.shut_out(worker, f"strike {times}: {reason}")
         self.drop(host, f"{reason}; strike {max(strikes.values(), default=0)}")
 
     def _keep_out(self, worker: int, why: str) -> None:
-        """Goes on without a worker; a host that carries no other is told to stop."""
+        """Removes a worker; tells its host to stop if the host carries no other worker."""
         self.admission.keep_out(worker, in_order=not why)
         self._any_lost = True
         host = self.host_of().get(worker)
@@ -366,11 +367,11 @@ class Peers:
             return
         self._members[host].workers.remove(worker)
         if not self._members[host].workers:
-            said = "" if why else self.statement(self.iteration)
-            stop = messages.stop(self.iteration, why, shut_out=bool(why), said=said)
+            statement = "" if why else self.statement(self.iteration)
+            stop = messages.stop(self.iteration, why, shut_out=bool(why), said=statement)
             self.transport.send(host, stop)
             self._remove(host)
-            if said:
+            if statement:
                 self.signing.add(host)
 
     def _remove(self, host: int) -> list[int]:
@@ -380,7 +381,7 @@ class Peers:
         return [] if member is None else member.workers
 
     def refused(self, worker: int, reason: str) -> None:
-        """A worker's answer could not be used."""
+        """Records that a worker's answer could not be used; shuts it out at its last strike."""
         strikes = self.strikes.strikes_of(worker)
         self.attendance.refused(worker, reason, strikes)
         if self.strikes.is_out(worker):

@@ -1,4 +1,4 @@
-"""The engine of a run: it asks, waits, tells, and takes in whatever else comes."""
+"""The engine of a run on the server: asks hosts, waits, and handles every event that comes."""
 
 import contextlib
 import time
@@ -30,7 +30,7 @@ NONSENSE = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
     Damaged,
 )
-"""What reading a malformed message may raise."""
+"""Errors that reading a malformed message may raise."""
 
 _LOOK_SECONDS = 0.1
 _HURRY_SECONDS = 0.5
@@ -38,7 +38,7 @@ _HURRY_SECONDS = 0.5
 
 @dataclass
 class RunningEngine(Engine):
-    """The server's engine; families and stages know it as `Engine` alone."""
+    """The server's engine. Families and stages see only the methods of `Engine`."""
 
     trainer: Trainer
     settings: RunSettings
@@ -59,22 +59,22 @@ class RunningEngine(Engine):
         self.answer_seconds = self.timeouts.answer
         self._makes_checkpoints = bool(settings.checkpoints.checkpoint_interval)
         self._hurries = self._any_spent = False
-        self._spent: dict[int, float] = {}  # worker → ε, of those whose last answer follows
+        self._spent: dict[int, float] = {}  # worker → ε; these workers will answer once more
         masks = self.part.path is not None and self.part.path.hides_answers
         self._newcomers = Newcomers(peers, self.checkpoints.kept, self.part.copied, gives=not masks)
         self._timelines = Timelines(
             peers.observer, peers.admission.carried, settings.training.iterations
         )
-        self._of_part = self.part.handlers()
+        self._part_handlers = self.part.handlers()
         self.collector = Collector(self, self.part, settings, limits=self.timeouts)
 
-    # What algorithms do with it.
+    # Called by algorithms.
 
     @override
     def held_classes(self) -> list[Sequence[int]]:
         if (learnt := self.encoding.kind.class_counts) is not None:
             return [learnt.tolist()]
-        return [own["classes"] for own in self.peers.holdings().values()]
+        return [holding["classes"] for holding in self.peers.holdings().values()]
 
     def ask(self, iteration: int, asked: Hosts, question: Callable[[int], Message]) -> None:
         with self.span("send") as sending:
@@ -104,8 +104,8 @@ class RunningEngine(Engine):
         if not hosts:
             missing = self.collector.lacking(workers_of(self.peers.taking_part()))
             within = "" if self.all_failed else f" within {patience:g} s"
-            gone = f"{missing} are gone at iteration {self.done + 1}"
-            raise AllWorkersLost(f"{gone}, and none came{within}")
+            problem = f"{missing} are gone at iteration {self.done + 1}"
+            raise AllWorkersLost(f"{problem}, and none came{within}")
         return hosts
 
     def poll(self) -> None:
@@ -113,14 +113,14 @@ class RunningEngine(Engine):
             self.take_in(event)
         self.stop_if_asked()
 
-    # What an event means.
+    # Events.
 
     def take_in(self, event: ServerEvent | None) -> None:
         match event:
             case Received():
                 self._hear(event.sender, event.message)
             case Joined():
-                if self.peers.member(event.host) is not None:  # the loss of its old link is not in
+                if self.peers.member(event.host) is not None:  # its old link was not seen to end
                     self.peers.cut_off(event.host, "it opened a new link")
                     self.handle_losses()
                 self.peers.joined(event.host, event.hello)
@@ -129,7 +129,7 @@ class RunningEngine(Engine):
             case Lost():
                 self.peers.cut_off(event.peer, event.reason)
             case Visited():
-                if self.peers.admission.heard_of_successor():  # from a host; the folder knows
+                if self.peers.admission.heard_of_successor():  # a host said so; the folder tells
                     self._look_at_fence()
                 if event.is_refused:
                     self.note(f"refused a host: {event.told}")
@@ -145,7 +145,7 @@ class RunningEngine(Engine):
                     raise Interrupted
                 self.stop_asked = True
                 self.note("stopping when this is done and saved; Ctrl-C again: at once")
-            case None:  # perhaps all hosts have gone to another server
+            case None:  # perhaps all hosts have joined another server
                 self._look_at_fence()
         self.peers.make_room()
         self.handle_losses()
@@ -163,7 +163,7 @@ class RunningEngine(Engine):
             self._newcomers.serve()
 
     def _hear(self, host: int, message: Message) -> bool:
-        """Takes in a message; False if its sender was let go, since it makes no sense."""
+        """Handles a message; drops its sender, and returns False, if the message is malformed."""
         try:
             self._understand(host, message)
         except NONSENSE as error:
@@ -172,6 +172,7 @@ class RunningEngine(Engine):
         return True
 
     def _understand(self, host: int, message: Message) -> None:
+        """Passes a message to the component that handles its kind."""
         match message.kind:
             case Kind.READY:
                 self.encoding.tell_learnt(host, self)
@@ -192,25 +193,26 @@ class RunningEngine(Engine):
                 self.peers.attested(host, message)
             case Kind.LEAVE:
                 self.peers.leave(host)
-            case kind if kind in self._of_part:
-                self._of_part[kind](self, host, message)
+            case kind if kind in self._part_handlers:
+                self._part_handlers[kind](self, host, message)
 
     def _look_at_fence(self) -> None:
         with contextlib.suppress(OSError):
             self.checkpoints.fence.check()
 
     def _note_spent(self, host: int, message: Message) -> None:
-        given = {int(worker): float(e) for worker, e in message.fields["epsilon"].items()}
+        epsilon = {int(worker): float(e) for worker, e in message.fields["epsilon"].items()}
         carried = self.peers.admission.carried(host)
-        self._spent |= {n: given[n] for n in carried if n in given and 0 <= given[n] < inf}
+        self._spent |= {n: epsilon[n] for n in carried if n in epsilon and 0 <= epsilon[n] < inf}
         member = self.peers.member(host)
-        if member is not None and member.arriving:  # it was asked for nothing: no answer follows
+        if member is not None and member.arriving:  # the server has asked it nothing yet
             self.retire_spent(carried)
 
     def retire_spent(self, workers: Collection[int] | None = None) -> None:
-        """Workers, by default all that have, take part no more once their budgets are spent.
+        """Retires workers, by default all, whose privacy budgets are spent.
 
-        Those that tell once stay until they have described their data for scores, if they do.
+        Where workers answer only once (`tells_once`), they stay until their hosts have sent the
+        statistics for scores.
         """
         if self.settings.tells_once and not self.scoring.described():
             return
@@ -223,12 +225,12 @@ class RunningEngine(Engine):
             if self.settings.tells_once:
                 why = f"has told all that it tells (ε = {spent[worker]:.3g}) and goes home"
             self.peers.retire(worker, why)
-            self.observer.spent(i, {worker: spent[worker]}, {})  # its last words may come too late
+            self.observer.spent(i, {worker: spent[worker]}, {})  # its own report may come too late
         self.handle_losses()
 
     @property
     def all_spent(self) -> bool:
-        """Whether no worker is left to train, the last ones because their budgets are spent."""
+        """Whether no worker is left to train, since budgets are spent."""
         return self._any_spent and not self.peers.hosts() and not self.settings.tells_once
 
     # Saving and ending.
@@ -244,7 +246,7 @@ class RunningEngine(Engine):
         return self.checkpoints.due(before, iteration, ends=ends)
 
     def stop_if_asked(self) -> None:
-        """If the user has asked to stop: makes a checkpoint, and raises `Interrupted`."""
+        """Makes a checkpoint and raises `Interrupted` if the user has asked to stop."""
         if not self.stop_asked:
             return
         if self._makes_checkpoints:
@@ -255,12 +257,12 @@ class RunningEngine(Engine):
         raise Interrupted
 
     def await_files(self) -> None:
-        """Waits until workers have written the checkpoint that was ordered last."""
+        """Waits until workers have written the newest ordered checkpoint."""
         while self.checkpoints.waits():
             self.collector.take_one(_LOOK_SECONDS)
 
     def await_reports(self, also: Callable[[], bool] = lambda: False) -> None:
-        """Waits until all hosts have saved their workers, and while something else is true, too.
+        """Waits until all hosts have saved their workers and `also` returns False.
 
         Raises:
             Interrupted: the user has asked the server once more to stop.
@@ -270,9 +272,9 @@ class RunningEngine(Engine):
             self.collector.take_one(_LOOK_SECONDS)
 
     def see_off(self, reason: str) -> None:
-        """Tells every host to stop, takes in what they still send, and closes the transport."""
-        said = self.peers.statement(self.done, self.trainer.shown)
-        stop = messages.stop(self.done, reason, said=said)
+        """Tells every host to stop, handles its last messages, and closes the transport."""
+        statement = self.peers.statement(self.done, self.trainer.shown)
+        stop = messages.stop(self.done, reason, said=statement)
         hosts = self.peers.dismiss_all(stop) | self.peers.signing
         farewell = self.timeouts.farewell
         deadline = time.monotonic() + (min(farewell, _HURRY_SECONDS) if self._hurries else farewell)

@@ -1,4 +1,4 @@
-"""The server's side of scores during training: it hands generators over and never waits."""
+"""The server's side of scores: hands generators to the scorer's process, and does not wait."""
 
 import time
 from collections import Counter
@@ -24,20 +24,20 @@ _TELL_SECONDS = 2.0
 
 @dataclass
 class ScorerLink:
-    """The way to the scorer."""
+    """The server's connection to the scorer's process."""
 
-    channel: Channel | None = None  # to its process; None if nothing is scored
-    # Whether it has real samples itself: no host carries any, or none tells.
+    channel: Channel | None = None  # None if nothing is scored
+    # Whether hosts send no statistics: the scorer judges without them, or privacy forbids them.
     knows_real: bool = False
-    abandoned: bool = False  # whether the server waits for its last scores no longer
+    abandoned: bool = False  # whether the server no longer waits for the last scores
 
     def abandon(self) -> None:
-        """Does not wait for further scores; may be called from a signal handler."""
+        """Stops waiting for scores; may be called from a signal handler."""
         self.abandoned = True
 
 
 class Scoring:
-    """The server's end of scoring."""
+    """Sends generators to the scorer, and the statistics of real data that hosts send."""
 
     def __init__(self, link: ScorerLink, settings: RunSettings, peers: Peers) -> None:
         self._link = link
@@ -48,11 +48,11 @@ class Scoring:
         self._peers = peers
         self._observer = peers.observer
         self._extractor: Message | None = None
-        self._asked: set[int] = set()
-        self._owing: set[int] = set()  # of those, the hosts that have not answered
+        self._asked_hosts: set[int] = set()
+        self._owing: set[int] = set()  # asked hosts that have not answered
         self._real: dict[int, RealStatistics] = {}
         self._summed: set[int] = set()
-        self._silent: dict[int, str] = {}  # hosts that cannot tell of their data, with the reason
+        self._silent: dict[int, str] = {}  # host → why it sends no statistics of its data
         self._pending = 0
         self._has_skipped = False
 
@@ -62,7 +62,7 @@ class Scoring:
         return self._channel is not None
 
     def learnt(self, message: Message) -> None:
-        """Tells the scorer how samples are encoded."""
+        """Sends the scorer the counts by which samples are encoded."""
         if self.on:
             self._send(message)
 
@@ -75,9 +75,9 @@ class Scoring:
         *,
         ends: bool = False,
     ) -> None:
-        """Hands the generator over if it is to be scored, and takes the scores that are there.
+        """Hands the generator over if it is its turn, and takes in scores that have come.
 
-        It was called last for the iteration `before`; holdings are for `label_prior=data`.
+        `before` is the iteration of the last call; `label_prior=data` needs the holdings.
         """
         last = ends or iteration == self._iterations
         if self.on and (passed(self._interval, before, iteration) or last):
@@ -98,12 +98,12 @@ class Scoring:
             return
         fields: dict[str, Any] = {"iteration": iteration, "seconds": self._observer.seconds()}
         if self._as_data:
-            fields["held"] = [held["classes"] for held in holdings().values()]
+            fields["held"] = [holding["classes"] for holding in holdings().values()]
         self._pending += 1
         self._send(Message(Kind.GENERATOR, iteration, fields, tensors=generator.state_dict()))
 
     def poll(self, timeout_seconds: float = 0.0) -> None:
-        """Takes what the scorer has found: passes scores on, and asks hosts to describe data."""
+        """Handles messages of the scorer: records scores, and asks hosts for statistics."""
         while self._channel is not None:
             try:
                 message = self._channel.receive(timeout_seconds)
@@ -123,20 +123,20 @@ class Scoring:
                 self._extractor = message
 
     def _ask(self) -> None:
-        """Sends the extractor to the hosts that take part and have not had it."""
+        """Sends the extractor to hosts that take part and have not got it yet."""
         if self._link.knows_real or self._extractor is None:
             return
-        hosts = self._peers.taking_part().keys() - self._asked - self._real.keys()
+        hosts = self._peers.taking_part().keys() - self._asked_hosts - self._real.keys()
         for host in sorted(hosts):
-            self._asked.add(host)
+            self._asked_hosts.add(host)
             self._owing.add(host)
             self._peers.transport.send(host, self._extractor)
 
     def note_real(self, host: int, message: Message) -> None:
-        """Takes in the statistics of a host's data; the scorer gets the sum when all are here.
+        """Takes in the statistics of a host's data; sends the scorer the sum once all have come.
 
         Raises:
-            ValueError: it was not asked, or has told already.
+            ValueError: the host was not asked, or has sent its statistics already.
         """
         if not self.on:
             return
@@ -151,27 +151,27 @@ class Scoring:
         self._check_complete()
 
     def _leave_out(self, host: int, reason: str) -> None:
-        """Goes on without the data of one host, which must not cost the others their scores."""
+        """Leaves one host's data out of the scores, so that the other hosts still have scores."""
         self._real.pop(host, None)
         if host not in self._silent:
             self._observer.note(f"scores know nothing of some data: {reason}")
         self._silent[host] = reason
 
     def on_lost(self) -> None:
-        """Hosts are gone: one that comes back and has not described its data is asked again.
+        """Stops waiting for lost hosts; the server asks them again if they come back.
 
-        If only the statistics of those were missing, the sum is complete.
+        If no other statistics are missing, the sum is complete.
         """
-        self._asked.intersection_update(self._peers.hosts())
-        self._owing &= self._asked
+        self._asked_hosts.intersection_update(self._peers.hosts())
+        self._owing &= self._asked_hosts
         self._check_complete()
 
     def _check_complete(self) -> None:
-        """Sends the sum over all hosts to the scorer if no host is left to wait for."""
+        """Sends the sum over all hosts to the scorer, unless a host has not sent its part yet."""
         hosts = self._peers.hosts()
         if not (self.on and self._have_described(hosts)):
             return
-        # Statistics that cannot be added to those of the majority.
+        # Leaves out statistics that cannot be added to those of the majority.
         sizes = {host: (real.num_features, real.num_classes) for host, real in self._real.items()}
         usual = [size for size, n in Counter(sizes.values()).items() if 2 * n > len(sizes)]
         for host, size in sizes.items():
@@ -180,7 +180,7 @@ class Scoring:
         if self._silent and not self._real and hosts:
             self._give_up(next(iter(self._silent.values())))
         elif self._real and self._summed != self._real.keys():
-            before, self._summed = self._summed, set(self._real)
+            summed_before, self._summed = self._summed, set(self._real)
             parts = [self._real[host] for host in sorted(self._real)]
             try:
                 total = sum(parts[1:], start=parts[0])
@@ -188,7 +188,7 @@ class Scoring:
                 self._give_up(str(error))
                 return
             self._send(messages.real(0, total.tensors()))
-            if before:
+            if summed_before:
                 self._observer.note(
                     f"from now on scores compare with {total.num_samples:,} real samples, as other "
                     "hosts have told of theirs; earlier scores, and what real data get, are of "
@@ -198,23 +198,23 @@ class Scoring:
                 self._observer.event("real", self._peers.iteration, **about)
 
     def described(self) -> bool:
-        """Whether all hosts that take part have described their data, or need not."""
+        """Whether all hosts that take part have sent their statistics, or need not."""
         return not self.on or self._have_described(self._peers.taking_part())
 
     def _have_described(self, hosts: Collection[int]) -> bool:
         return self._link.knows_real or set(hosts) <= self._real.keys() | self._silent.keys()
 
     def finish(self) -> None:
-        """Waits for the scores of what was handed over."""
-        told = time.monotonic()
+        """Waits for the scores of all generators that were handed over."""
+        told_at = time.monotonic()
         while self._pending and self.on and not self._link.abandoned:
-            if time.monotonic() - told > _TELL_SECONDS:
-                told = float("inf")
+            if time.monotonic() - told_at > _TELL_SECONDS:
+                told_at = float("inf")
                 self._observer.note("scoring the last generator (Ctrl-C leaves that out)")
             self.poll(_ASK_SECONDS)
 
     def give_up_without_real(self) -> None:
-        """Does not wait for scores if no host is left that could describe its data."""
+        """Gives scores up if no host has sent statistics; called when none can any more."""
         if self.on and not (self._link.knows_real or self._summed):
             self._give_up("no host has told of its data")
 

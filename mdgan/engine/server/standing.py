@@ -1,4 +1,4 @@
-"""Who hosts are: which ranks are theirs, and what they have done, whatever rank they come with."""
+"""The reputation of hosts: their ranks, their strikes, and how long they must stay away."""
 
 import time
 from collections.abc import Callable, Collection, Container, Iterable
@@ -9,36 +9,36 @@ from typing import Any, NamedTuple
 
 from mdgan.engine.hello import Owner
 
-_EVERY = -1  # stands for all ranks of a certificate
-_OUT = 1 << 20  # the strikes of a host that was shut out
+_EVERY = -1  # in place of a rank: strikes that count for all ranks of a certificate
+_OUT = 1 << 20  # the number of strikes of a host that was shut out
 _AWAY_SECONDS = 60.0
-"""How long a host at most stays away that did not answer; then twice as long each time."""
-_FORGIVEN_AFTER = 20  # a host has made up for not answering once it took part 20 times as long
+"""A host that did not answer stays away at most this long, then twice as long each further time."""
+_FORGIVEN_AFTER = 20  # an absence is forgiven once the host took part 20 times as long as it
 _MOST_REMEMBERED = 4096
-"""Addresses that have strikes; beyond them the first is forgotten. Certificates never are."""
+"""Most addresses whose strikes are kept; beyond them the oldest is dropped, certificates never."""
 _NOBODY = Owner("", "")
 
 
 class _GivenUp(NamedTuple):
-    """A host did not answer so many times, and may not come in until then."""
+    """The absences of a host that did not answer."""
 
-    times: int = 0
-    until: float = -inf
+    times: int = 0  # how many there were in a row
+    until: float = -inf  # when the host may come back, by the monotonic clock
 
 
 @dataclass
 class Standing:
-    """The rights, strikes and absences of hosts, each known by `Owner.who`.
+    """The rights, strikes and absences of hosts, under the name `Owner.who`.
 
-    A rank is for the certificates that name it; else for the one that had it last, unless that was
-    shut out or revoked. Strikes count by rank: of a host's workers only the broken one goes. To a
-    rank that a host did not have it brings the strikes of its worst one: another rank is no way
-    around them. What a host has said counts for all ranks of its certificate.
+    A rank belongs to the certificates that name it. If none does, it belongs to the certificate
+    that had it last, unless that was shut out or revoked. Unusable answers are strikes of one rank:
+    of a host's workers only the broken one is shut out. A host that takes a new rank brings the
+    strikes of its worst rank along. Malformed messages are strikes of all ranks of a certificate.
     """
 
-    owners: Callable[[], dict[int, Owner]]  # gives the hosts that have ranks, or had them last
-    revoked: Container[int] = ()  # the numbers of certificates that count no more
-    # By rank, the certificates that have come and name it.
+    owners: Callable[[], dict[int, Owner]]  # gives by rank the host that has it, or had it last
+    revoked: Container[int] = ()  # serial numbers of certificates that are no longer valid
+    # By rank, the certificates that name it, of hosts that have come.
     named: dict[int, set[str]] = field(default_factory=dict)
     strikes: dict[str, dict[int, int]] = field(default_factory=dict)  # by `Owner.who` and rank
     _given_up: dict[str, _GivenUp] = field(default_factory=dict)
@@ -46,10 +46,10 @@ class Standing:
     def _owner(self, rank: int) -> Owner:
         return self.owners().get(rank, _NOBODY)
 
-    # Whose a rank is.
+    # To whom a rank belongs.
 
     def why_anothers(self, rank: int, owner: Owner, named: Collection[int]) -> str:
-        """Why a rank is another certificate's; empty if it is not. `named`: by the host's own."""
+        """Why a rank is another certificate's; "" if not. `named`: ranks in the host's own one."""
         holder = self._owner(rank)
         if rank in named:
             return ""
@@ -64,21 +64,21 @@ class Standing:
         )
 
     def yields(self, rank: int, named: Collection[int]) -> bool:
-        """Whether the host that has a rank, there or lost, gives way to another one.
+        """Whether the host that has a rank, or was lost with it, must give it up.
 
-        It does if it was shut out, and to a certificate that names the rank, which its own does
-        not. Hosts of this machine stay.
+        It must if it was shut out, or if the newcomer's certificate names the rank (`named`) and
+        its own does not. Hosts on the server's machine need not.
         """
         holder = self._owner(rank)
         is_named = rank in named and holder.certificate not in self.named.get(rank, ())
         return self.is_out(rank) or (is_named and bool(holder.who))
 
     def take(self, owner: Owner, workers: Iterable[int], live: Collection[int], most: int) -> None:
-        """A host gets ranks.
+        """Gives ranks to a host.
 
         Args:
-            most: ranks are kept for a certificate, beyond those that it names and the `live` ones:
-                no owner has all ranks kept by coming with one after the other.
+            most: how many ranks without a live host are kept for one certificate, not counting
+                those that it names. So no certificate can occupy all ranks one after the other.
         """
         owners = self.owners()
         strikes = self.strikes.get(owner.who, {})
@@ -87,27 +87,29 @@ class Standing:
             if owner.who and most_strikes and self._owner(worker).who != owner.who:
                 strikes[worker] = most_strikes
             owners[worker] = owner
-        own = [n for n, other in owners.items() if other.who == owner.who]
-        absent = [n for n in own if n not in live and n not in workers and n not in self.named]
-        for rank in absent[: max(0, len(own) - most)] if owner.certificate else ():
+        ranks_of_owner = [n for n, other in owners.items() if other.who == owner.who]
+        absent = [
+            n for n in ranks_of_owner if n not in live and n not in workers and n not in self.named
+        ]
+        for rank in absent[: max(0, len(ranks_of_owner) - most)] if owner.certificate else ():
             del owners[rank]
 
-    # Strikes, each for the host that has a worker.
+    # Strikes, counted for the host that has a worker.
 
     def strikes_of(self, worker: int) -> int:
-        """How many strikes the host with a worker has for it."""
-        own = self.strikes.get(self._owner(worker).who, {})
-        return (own.get(worker, 0) + own.get(_EVERY, 0)) % _OUT
+        """How many strikes the host of a worker has for this worker."""
+        counts = self.strikes.get(self._owner(worker).who, {})
+        return (counts.get(worker, 0) + counts.get(_EVERY, 0)) % _OUT
 
     def strike(self, worker: int, rank: int | None = None, count: int = 1) -> None:
-        """A strike for a worker's answer, or for another rank of its host."""
+        """Adds strikes to the host of a worker: for this worker's rank, or for another `rank`."""
         who, place = self._owner(worker).who, worker if rank is None else rank
         _make_room(self.strikes, who)
-        own = self.strikes.setdefault(who, {})
-        own[place] = own.get(place, 0) + count
+        counts = self.strikes.setdefault(who, {})
+        counts[place] = counts.get(place, 0) + count
 
     def blame(self, workers: Collection[int], limit: int) -> None:
-        """A strike for what one host has said; with so many, its certificate is out."""
+        """Adds a strike for a message of one host; at the limit, shuts its certificate out."""
         of_all = bool(workers) and bool(self._owner(min(workers)).certificate)
         for worker in [min(workers)] if of_all else workers:
             self.strike(worker, _EVERY if of_all else worker)
@@ -115,43 +117,43 @@ class Standing:
                 self.strike(worker, _EVERY, _OUT)
 
     def shut_out(self, worker: int) -> None:
-        """The host with a rank may not have it any more, nor any that it did not have."""
+        """Forbids the host of a worker this rank, and all ranks that the host did not have."""
         self.strike(worker, worker, _OUT)
 
     def is_out(self, worker: int) -> bool:
-        """Whether the host that has a rank, or had it last, was shut out with it."""
-        own = self.strikes.get(self._owner(worker).who, {})
-        return max(own.get(worker, 0), own.get(_EVERY, 0)) >= _OUT
+        """Whether the host that has a rank, or had it last, was shut out from this rank."""
+        counts = self.strikes.get(self._owner(worker).who, {})
+        return max(counts.get(worker, 0), counts.get(_EVERY, 0)) >= _OUT
 
     def why_out(self, owner: Owner, rank: int = _EVERY) -> str:
-        """Why a host may not have a rank, or any that it did not have; empty if it may."""
-        had = self._owner(rank).who == owner.who
-        own = dict(self.strikes.get(owner.who, {}))
-        if rank != _EVERY and max(own.get(rank, 0), had * own.get(_EVERY, 0)) >= _OUT:
+        """Why a host may not have a rank (by default, any new rank); empty if it may."""
+        has_rank = self._owner(rank).who == owner.who
+        counts = dict(self.strikes.get(owner.who, {}))
+        if rank != _EVERY and max(counts.get(rank, 0), has_rank * counts.get(_EVERY, 0)) >= _OUT:
             return f"rank {rank} was shut out"
-        if had or not owner.who or max(own.values(), default=0) < _OUT:
+        if has_rank or not owner.who or max(counts.values(), default=0) < _OUT:
             return ""
         return f"{owner.who:.24} was shut out; it gets no rank that it did not have"
 
-    # Who did not answer.
+    # Hosts that did not answer.
 
     def give_up(
         self, workers: Iterable[int], waited_seconds: float, took_part_seconds: float, was_cut: bool
     ) -> int:
-        """The host of some workers has not answered for too long: it may come in only later.
+        """Keeps a host out for a while because it has not answered for too long.
 
-        One whose connection was cut comes back at once the first time.
+        The first time, a host whose connection was cut (`was_cut`) may come back at once.
 
         Returns:
-            How often in a row; it begins anew for a host that took part for long enough since.
+            How often in a row; the count begins anew once the host took part for long enough.
         """
         now = time.monotonic()
-        keys = {key for worker in workers for key in _away_as(self._owner(worker), [worker])}
-        before = max((self._given_up.get(key, _GivenUp()) for key in keys), default=_GivenUp())
+        keys = {key for worker in workers for key in _absence_keys(self._owner(worker), [worker])}
+        last = max((self._given_up.get(key, _GivenUp()) for key in keys), default=_GivenUp())
         if took_part_seconds > _FORGIVEN_AFTER * waited_seconds:
-            before = _GivenUp()
-        # Several hosts with one certificate may stand still for the same reason.
-        times = max(1, before.times + (before.until <= now))
+            last = _GivenUp()
+        # While one host of a certificate is kept out, others that stop too count as the same time.
+        times = max(1, last.times + (last.until <= now))
         away = min(_AWAY_SECONDS, waited_seconds) * (2.0 ** min(times - 1, 10) - was_cut)
         for key in keys:
             _make_room(self._given_up, key)
@@ -159,16 +161,16 @@ class Standing:
         return times
 
     def away_seconds(self, owner: Owner, workers: Iterable[int]) -> float:
-        """How long a host stays away that did not answer; 0 or less if it may come in."""
-        known = (self._given_up.get(key, _GivenUp()) for key in _away_as(owner, workers))
-        return max(each.until for each in known) - time.monotonic()
+        """How many seconds a host must still stay away; 0 or less if it may come in."""
+        absences = (self._given_up.get(key, _GivenUp()) for key in _absence_keys(owner, workers))
+        return max(absence.until for absence in absences) - time.monotonic()
 
 
-def _away_as(owner: Owner, workers: Iterable[int]) -> set[str]:
-    """What a host that did not answer is known by when it comes again."""
+def _absence_keys(owner: Owner, workers: Iterable[int]) -> set[str]:
+    """The keys of a host's absences: its certificate, or its address with each of its ranks."""
     return {owner.who if owner.certificate else f"{owner.who} {worker}" for worker in workers}
 
 
-def _make_room(known: dict[str, Any], who: str) -> None:
-    if who not in known and len(known) >= _MOST_REMEMBERED:
-        known.pop(next(filterfalse(Owner.is_certificate, known), ""), None)
+def _make_room(counts_by_owner: dict[str, Any], who: str) -> None:
+    if who not in counts_by_owner and len(counts_by_owner) >= _MOST_REMEMBERED:
+        counts_by_owner.pop(next(filterfalse(Owner.is_certificate, counts_by_owner), ""), None)

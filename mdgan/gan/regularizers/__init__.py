@@ -1,1 +1,1 @@
-"""What keeps discriminators from learning their samples by heart, one file each."""
+"""Regularisers, which keep discriminators from learning their samples by heart, one file each."""

@@ -1,4 +1,4 @@
-"""Augmentation of all samples before D sees them; the transformations are in `augmentation.py`."""
+"""Augments all samples before D sees them; the transformations are in `augmentation.py`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 _NAMES = _DIFFAUGMENT, _ADA = "diffaugment", "ada"
 _ADA_TARGET = 0.6  # of Karras et al. 2020, section 3.2.
 _ADA_SAMPLES = 500_000
-"""Real samples of a worker in which p can rise from 0 to 1, as in the same section: p must change
-more slowly than D learns, whatever the number of samples is."""
+"""After this many real samples of a worker p can have risen from 0 to 1, as in the same section: p
+must change more slowly than D learns, however many samples the worker holds."""
 _BATCHES_BETWEEN = 4  # real batches between two changes of p, as in the same section
 _GUESSING_AT_0 = ("bce", "hinge")
-"""Discriminator losses whose logits are above 0 for what is called real."""
+"""Discriminator losses with which D calls a sample real if its logit is above 0."""
 _NOT_AT_0 = Condition(
     f"{flag('discriminator_loss', 'least-squares')} or wasserstein",
     lambda training: training.discriminator_loss not in _GUESSING_AT_0,
@@ -40,7 +40,7 @@ def _augmentation_name(text: str) -> str:
 
 
 class AugmentationSettings(Settings, group="models"):
-    """What all samples go through, and how often."""
+    """Which augmentation all samples go through, and how often."""
 
     augment: str | None = setting(
         None,
@@ -65,9 +65,11 @@ class AugmentationSettings(Settings, group="models"):
 
 
 class Augmentation(Regularizer):
-    """What a shard's samples, and the generated ones beside them, go through.
+    """Augments a worker's real samples, and the generated ones, with probability p.
 
-    With ADA, E[sign D(x)] on real samples shall be a target; None is for DiffAugment's p = 1.
+    Args:
+        target: ADA's aim for E[sign D(x)] on real samples; None for DiffAugment, whose p is 1.
+        samples: the number of samples in which ADA can raise p from 0 to 1.
     """
 
     name = "augmentation"
@@ -101,7 +103,7 @@ class Augmentation(Regularizer):
         return cls(_ADA_TARGET if settings.ada_target is None else settings.ada_target)
 
     def check_shape(self, shape: tuple[int, ...], dataset: str) -> None:
-        """Refuses what are no pictures, and pictures that are too small to move."""
+        """Refuses samples that are no pictures, and pictures that are too small to move."""
         if len(shape) != 3:
             why = f"moves and recolours pictures, and samples of {dataset} have the shape {shape}"
             raise BadInput(self.asked, why, "leave it out")
@@ -120,10 +122,10 @@ class Augmentation(Regularizer):
         return augment(images, self.p)
 
     def note_real(self, logits: Tensor) -> None:
-        """With ADA, every fourth real batch moves p towards the target.
+        """With ADA, changes p after every fourth real batch.
 
-        r_t = E[sign D(x)] of the batches since the last change; p rises if it is above the target,
-        and falls if it is below (Karras et al. 2020, equation 1 and section 3.2).
+        r_t = E[sign D(x)] over the batches since the last change. p rises if r_t is above the
+        target, and falls if it is below (Karras et al. 2020, equation 1 and section 3.2).
         """
         if self._target is None:
             return
@@ -139,7 +141,7 @@ class Augmentation(Regularizer):
         self._signs, self._samples, self._batches = 0.0, 0, 0
 
     def state(self) -> dict[str, Tensor]:
-        """ADA's p, and what was counted since its last change, float64 [4]."""
+        """ADA's p, and its counts since the last change of p, float64 [4]."""
         import torch
 
         if self._target is None:

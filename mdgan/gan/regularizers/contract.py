@@ -1,6 +1,6 @@
-"""What a regulariser supplies, and the list of them that a discriminator's learner has.
+"""The base classes of regularisers, and the list of regularisers of a discriminator's learner.
 
-Settings declare regularisers, and are read without torch: files here import it where they compute.
+Settings import the files here, and must not wait for torch: so functions here import torch.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 REAL, FAKE, BETWEEN = "real", "fake", "between"
-"""Where a penalty is taken: at real samples, at generated ones, or at mixtures of both."""
+"""The samples of a penalty: real ones, generated ones, or mixtures of both."""
 WEIGHT = number(lambda weight: 0 < weight < inf, "must be above 0; leave it out for no penalty")
-"""The kind of a penalty's setting."""
+"""The kind of value of a penalty's setting."""
 
 
 class Regularizer(ABC):
     """One regulariser of one learner; a subclass overrides the hooks that it needs.
 
     Shapes are written [.., b, *shape]: a learner calls hooks with its batch, and `--vectorize`
-    with [R, b, *shape], the batches of R learners.
+    calls them with the batches of R learners, [R, b, *shape].
     """
 
-    name: ClassVar[str]  # what it keeps lies in checkpoints under this name
+    name: ClassVar[str]  # under which checkpoints hold its state
     changes_images: ClassVar[bool] = False  # whether `see` does anything
     excludes: ClassVar[tuple[Excludes, ...]] = ()
-    """Rows of what settings of training it cannot be combined with."""
+    """The settings of training with which it cannot be combined."""
     reads_real_samples: ClassVar[tuple[str, str]] = ("", "")
-    """Why differential privacy cannot have it: its setting, as in a row of `excludes`, and what it
-    learns from real samples besides gradients of single ones; empty if nothing."""
+    """Why differential privacy excludes it: its setting, as in a row of `excludes`, and how it uses
+    real samples other than by gradients of single ones. Empty if it does not."""
 
-    asked: Mention  # as the user gave it, such as `--r1 10`
+    asked: Mention  # its flag with the user's value, such as `--r1 10`
 
     @classmethod
     @abstractmethod
     def of(cls, settings: Any) -> Self | None:
-        """The regulariser, if the section of its settings asks for it."""
+        """Makes the regulariser if its section of the settings asks for it, else None."""
 
     def check_shape(self, shape: tuple[int, ...], dataset: str) -> None:
-        """Refuses samples of a shape, by BadInput."""
+        """Raises BadInput if it cannot be used with samples of this shape."""
 
     def change_model(self, model: nn.Module) -> None:
         """Changes a discriminator that has just been made; raises ValueError if it cannot."""
 
     def see(self, images: Tensor) -> Tensor:
-        """What D sees of real and generated samples, [b, *shape], with its graph."""
+        """Changes real or generated samples, [b, *shape], before D judges them; keeps the graph."""
         return images
 
     def note_real(self, logits: Tensor) -> None:
-        """A local step has ended whose real batch had these logits, without a graph."""
+        """Called after a local step with the logits of the real batch, which have no graph."""
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of what it has learnt; it belongs to the shard."""
+        """Copies its state, which belongs to the shard and does not move in a swap."""
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken, or begins anew with none.
+        """Continues from a `state`, or begins anew if it is empty.
 
         Raises:
             KeyError, RuntimeError: the state is malformed; nothing changed.
@@ -89,36 +89,36 @@ class Penalty(Regularizer):
 
     @abstractmethod
     def of_samples(self, logits: Tensor, slopes: Tensor) -> Tensor:
-        """The penalty, a mean over b samples, of D(x) and ∇D(x) of each; both with their graph."""
+        """Computes the penalty, a mean over b samples, from D(x) and ∇D(x), with their graphs."""
 
 
 class Regularizers:
     """The regularisers of one learner, in the order of their registry."""
 
-    def __init__(self, those: Iterable[Regularizer] = ()) -> None:
-        self.all = tuple(those)
-        self.change_images = any(each.changes_images for each in self.all)
+    def __init__(self, regularizers: Iterable[Regularizer] = ()) -> None:
+        self.all = tuple(regularizers)
+        self.change_images = any(one.changes_images for one in self.all)
         self._penalties = {
             place: [p for p in self.all if isinstance(p, Penalty) and p.place == place]
             for place in (REAL, FAKE, BETWEEN)
         }
 
     def at(self, place: str) -> list[Penalty]:
-        """The penalties that are taken at a place."""
+        """The penalties at a place: `REAL`, `FAKE` or `BETWEEN`."""
         return self._penalties[place]
 
     def see(self, images: Tensor) -> Tensor:
-        """What D sees of samples, [b, *shape]."""
-        for each in self.all:
-            images = each.see(images)
+        """Lets all regularisers change samples, [b, *shape], before D judges them."""
+        for regularizer in self.all:
+            images = regularizer.see(images)
         return images
 
     def penalized(self, place: str, loss: Tensor, logits: Tensor, images: Tensor) -> Tensor:
-        """A loss, [..], with the penalties that are taken there.
+        """Adds the penalties at a place to a loss, [..].
 
         Args:
             logits: D(x), [.., b]; a sample's logit depends on that sample alone.
-            images: x, [.., b, *shape], which want gradients if there are penalties.
+            images: x, [.., b, *shape], which must require gradients if there are penalties.
         """
         if not self.at(place):
             return loss
@@ -130,38 +130,39 @@ class Regularizers:
         return loss
 
     def note_real(self, logits: Tensor) -> None:
-        """Shows every regulariser the logits of real samples."""
-        for each in self.all:
-            each.note_real(logits)
+        """Passes the logits of real samples to every regulariser."""
+        for regularizer in self.all:
+            regularizer.note_real(logits)
 
     def state(self) -> dict[str, Tensor]:
-        """What all keep, each under its name and a dot."""
+        """Copies the states of all regularisers, each under its name and a dot."""
         return {f"{one.name}.{n}": t for one in self.all for n, t in one.state().items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Takes back what `state` gave; passes over regularisers that are not here."""
-        for each in self.all:
-            prefix = f"{each.name}."
-            each.load_state(
+        """Continues from a `state`; ignores tensors of regularisers that this list lacks."""
+        for regularizer in self.all:
+            prefix = f"{regularizer.name}."
+            regularizer.load_state(
                 {n.removeprefix(prefix): state[n] for n in state if n.startswith(prefix)}
             )
 
 
 def regularized(
-    build: Callable[[], nn.Module], those: Iterable[Regularizer], source: str
+    build: Callable[[], nn.Module], regularizers: Iterable[Regularizer], source: str
 ) -> nn.Module:
-    """Builds a discriminator, which `source` defines, and has regularisers change it."""
+    """Builds a discriminator, which `source` defines, and lets regularisers change it."""
     model = build()
-    for each in those:
+    for regularizer in regularizers:
         try:
-            each.change_model(model)
+            regularizer.change_model(model)
         except ValueError as error:
-            raise BadInput(each.asked, f"the discriminator of {source}: {error}") from error
+            why = f"the discriminator of {source}: {error}"
+            raise BadInput(regularizer.asked, why) from error
     return model
 
 
 def mix(real: Tensor, fake: Tensor) -> Tensor:
-    """x̂ = εx + (1 − ε)x̃, ε ~ U[0, 1] for each sample from torch's default random numbers."""
+    """x̂ = εx + (1 − ε)x̃ with ε ~ U[0, 1] for each sample, drawn from torch's default generator."""
     import torch
 
     share = torch.rand(len(real), *(1 for _ in real.shape[1:]), device=real.device)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class GradientPenaltySettings(Settings, group="models"):
-    """λ."""
+    """The setting of λ, the weight of the penalty."""
 
     gradient_penalty: float | None = setting(
         None,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class R1Settings(Settings, group="models"):
-    """γ."""
+    """The setting of γ, the weight of the penalty."""
 
     r1: float | None = setting(
         None,

@@ -13,13 +13,13 @@ REGULARIZERS: tuple[type[Regularizer], ...] = (SpectralNorm, Augmentation, R1, G
 class RegularizerSettings(
     AugmentationSettings, SpectralNormSettings, GradientPenaltySettings, R1Settings
 ):
-    """Keeps D from learning samples by heart; off by default. `--help` has the last one first."""
+    """The settings of all regularisers, off by default. `--help` shows the last class first."""
 
 
 def make_regularizers(settings: RegularizerSettings) -> Regularizers:
-    """Those that settings ask for, new ones for one learner."""
+    """Makes the regularisers that settings ask for, for one learner."""
     return Regularizers(made for kind in REGULARIZERS if (made := kind.of(settings)) is not None)
 
 
 SETTINGS_OF_MODELS = RegularizerSettings.names() - AugmentationSettings.names()
-"""Settings of which the best values depend on the models; augmentation's depend on the data."""
+"""Settings whose best values depend on the models; those of augmentation depend on the data."""
