@@ -1,8 +1,7 @@
 """The interface of an algorithm: an entry for the registry, and a builder of its two parts.
 
-Checkpoints, faults, reports, plans and comparisons work with every algorithm that has both. The
-entry imports no torch, so that the command line starts quickly; the builder is imported when a run
-begins.
+Checkpoints, reports, plans and comparisons work with every algorithm that has both. The entry
+imports no torch, so that the command line starts quickly; a run imports the builder.
 """
 
 import importlib
@@ -86,10 +85,7 @@ def _merged(phases: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ServerNeeds(Generic[S]):
-    """The arguments of `Builder.server`.
-
-    `shards` are data that the server itself trains on or places; `memory` is shared with hosts.
-    """
+    """For `Builder.server`; `shards` are data that no host has, `memory` is shared with hosts."""
 
     settings: S
     models: "Models"
@@ -200,8 +196,7 @@ class Planning(Generic[S]):
     A step is one `advance` of the server: an iteration, or a round.
     """
 
-    # Of the short run. It has fewer workers, but at least `enough_workers`, with which a process
-    # has as much work in a step as in the planned run.
+    # Of the short run. With `enough_workers` a process has as much work a step as in the plan.
     settings: S
     enough_workers: int = 1
     # From this many workers of a host on, each further worker adds equally many bytes to messages.

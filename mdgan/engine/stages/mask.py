@@ -101,7 +101,7 @@ def read_masked(
         return Refusal(named)
     if message.fields.get("abstains") is not False:
         raise ValueError("NaN or Inf, or a value too large to be added up")
-    length, counts = prod(form.shape) + NUM_LOSSES, {g: len(them) for g, them in parties.items()}
+    length, counts = prod(form.shape) + NUM_LOSSES, {g: len(its) for g, its in parties.items()}
     totals = read_tensors(message, "masked", dict.fromkeys(counts, (length,)), dtype=torch.int64)
     sizes = {group: (n - 1, n * SECRET_BYTES + SEAL_BYTES) for group, n in counts.items()}
     shares = read_tensors(message, "shares", sizes, dtype=torch.uint8)

@@ -59,10 +59,10 @@ def noise_of_sum(
     return {_LEAST: least}, variances
 
 
-def read_noise(told: Mapping[str, Any], field: str = OF_ANSWERS) -> dict[int, float]:
+def read_noise(hello: Mapping[str, Any], field: str = OF_ANSWERS) -> dict[int, float]:
     """By worker, the σ that its host has sent in its hello; 0 for an impossible value."""
     try:
-        noises = msgspec.convert(told.get(field, {}), dict[int, float], strict=False)
+        noises = msgspec.convert(hello.get(field, {}), dict[int, float], strict=False)
     except msgspec.ValidationError:
         return {}
     return {n: noise if 0 <= noise <= MOST_NOISE else 0.0 for n, noise in noises.items()}

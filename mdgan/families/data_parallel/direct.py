@@ -92,11 +92,12 @@ class DirectServer:
             The argument of `MeanStep.step`; None if the server must ask for the gradients.
         """
         self._is_new = False
-        hosts = {host: own for host, own in engine.peers.free().items() if host in self._members}
+        free = engine.peers.free()
+        hosts = {host: workers for host, workers in free.items() if host in self._members}
         if self._collective is None or not self.stands(hosts):
             return None
         weights = {n: question.weights[n] for n in sorted(answers.losses)}
-        carried = ([n for n in own if n in weights] for own in self._members.values())
+        carried = ([n for n in workers if n in weights] for workers in self._members.values())
         counted, collective = Counted([[], *carried], weights), self._collective
         fields = msgspec.to_builtins(counted, str_keys=True)
         message = Message(messages.ADD_UP, i, fields)
@@ -121,7 +122,7 @@ class DirectServer:
     def on_lost(self, engine: Engine) -> None:
         """Removes lost hosts from the members; one that comes back needs a new group."""
         live = engine.peers.hosts()
-        self._members = {host: own for host, own in self._members.items() if host in live}
+        self._members = {h: workers for h, workers in self._members.items() if h in live}
 
     def drop(self) -> None:
         """Leaves the group."""

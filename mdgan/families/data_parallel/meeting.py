@@ -1,7 +1,7 @@
 """How the server and the hosts of one machine keep in step, by numbers in memory that they share.
 
-The launcher makes the memory before it forks its children, so only they have it: it has no name
-that another program could open, and the system frees it when the last child ends.
+The launcher makes the memory before it forks, so only its children have it: it has no name that
+another program could open, and the system frees it when the last child ends.
 
 Reductions (see `step.py`) have numbers over the whole run: q = 1, 2, … In each, every host lays the
 gradients of its workers in the memory (it *gives* them), waits until all hosts have given theirs,

@@ -45,8 +45,8 @@ class Scaling:
         """
         if self.global_batch_size is None:
             return dict.fromkeys(workers, self.own)
-        each, remainder = divmod(self.global_batch_size, len(workers))
-        sizes = {worker: each + (n < remainder) for n, worker in enumerate(workers)}
+        size, remainder = divmod(self.global_batch_size, len(workers))
+        sizes = {worker: size + (n < remainder) for n, worker in enumerate(workers)}
         return {worker: BatchSizes(size, size) for worker, size in sizes.items() if size}
 
     def shares(self, workers: Sequence[int], network: str) -> dict[int, WorkerShare]:

@@ -23,10 +23,7 @@ from mdgan.gan.optimizers import COUNTS, TrainedModel, make_optimizer
 
 
 class Journal(NamedTuple):
-    """The values of the piece that a host is stepping, from before the step.
-
-    If the host dies within the step, the server restores them, and takes the step itself.
-    """
+    """The values of a piece before its step, which the server restores if the host then dies."""
 
     values: Tensor  # weights, then each moment
     noted: np.ndarray
@@ -180,7 +177,8 @@ class Stepper:
         if not usable:
             return
         weights = {n: order.shares[n].weight for n in usable}
-        most_norms = {name: own.policy.clip_norm for name, own in self._shared.networks.items()}
+        networks = self._shared.networks
+        most_norms = {name: network.policy.clip_norm for name, network in networks.items()}
         for name in reduction.networks:
             if (most := most_norms[name]) is not None:
                 for piece in self._pieces[name]:

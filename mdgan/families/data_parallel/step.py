@@ -14,10 +14,9 @@ through D_θ'. Asynchronous updates take both at once: w learns through D_θ, an
 X_n that G made K iterations before, which an image buffer holds.
 
 `exact_sum.average` makes the means: the same bits in any order of addition. So it does not matter
-here whether the server, hosts among themselves, or processes in common memory add up.
-
-BatchNorm normalizes each batch by its own statistics. Training never reads its running statistics;
-these and all other buffers become their mean over the workers when an iteration ends.
+whether the server, hosts among themselves, or processes in common memory add up. BatchNorm
+normalizes each batch by its own statistics. Training never reads its running statistics; these and
+all other buffers become their mean over the workers when an iteration ends.
 """
 
 from collections.abc import Callable, Mapping, Sequence

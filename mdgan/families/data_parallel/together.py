@@ -296,7 +296,8 @@ class TogetherHost:
             }
             for worker, replica in self.replicas.items()
         }
-        self._buffers = {n: BuffersInOne(*own.models.values()) for n, own in self.replicas.items()}
+        models_of = {worker: replica.models for worker, replica in self.replicas.items()}
+        self._buffers = {n: BuffersInOne(*models.values()) for n, models in models_of.items()}
         self._is_lent = False
         self._server_is_gone: Callable[[], bool] = lambda: False
         self._losses = dict.fromkeys(self.replicas, torch.zeros(2))

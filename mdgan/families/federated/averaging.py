@@ -100,8 +100,7 @@ class Averaging(Rounds):
 def mean_by_own_weights(sums: Sequence[PartialSum], told: Mapping[int, float]) -> Tensor:
     """Σ v_k·x_k / Σ v_k, float64; client k has reduced the weight that the server sent to v_k.
 
-    It differs only by rounding from a mean with weights that the server knows: both round each
-    addend to 2⁻⁴⁴.
+    It differs from a mean with weights that the server knows by rounding of addends to 2⁻⁴⁴ alone.
 
     Args:
         sums: Σ v_k·`with_weight`(x_k).
@@ -135,11 +134,9 @@ def combine_models(
     `mean` is the papers' weighted mean of models, or, `as_differences`, of what has changed in
     them. The other rules (`gan/aggregation_rules.py`) give each client one vote. With fewer than
     three answers no rule can tell which client lies, so this takes the mean. Both models of a
-    client are one vector: a client that lies about one model is judged for both.
-
-    Rules look at weights alone, since BatchNorm's count of batches changes by more than all
-    weights together. Buffers become their median, which a minority of clients cannot move beyond
-    the values of honest clients.
+    client are one vector: a client that lies about one model is judged for both. Rules look at
+    weights alone, since BatchNorm's count of batches changes by more than all weights together.
+    Buffers become their median, which a minority cannot move beyond the values of honest clients.
     """
     singles = answers.singles
     if rule.name == "mean" or len(singles) < LEAST_TO_VOTE:

@@ -78,8 +78,7 @@ class _Federated(contract.Builder[FederatedSettings]):
             return _placed_host(needs, needs.clients)
         settings, budgets = needs.settings, needs.budgets
         make = partial(make_client, settings=settings, models=needs.models, device=needs.device)
-        shards = needs.shards.items()
-        clients = {n: make(n, shard=shard, budget=budgets.get(n)) for n, shard in shards}
+        clients = {n: make(n, shard=s, budget=budgets.get(n)) for n, s in needs.shards.items()}
 
         def begin(rank: int, _place: int, iteration: int) -> Client:
             """The client of a rank; with `client_state=fresh` a new one, in memory of the old."""
@@ -211,9 +210,8 @@ def make_client(
 ) -> Client:
     """Makes the client of one number; the server's models replace its own in its first round.
 
-    Args:
-        stream: seeds its random numbers, beside the seed of the run and `rank`.
-        after: a client that trains no more, whose networks this one uses.
+    `stream` seeds its random numbers, with the run's seed and `rank`. `after` is a client that
+    trains no more, whose networks this one uses.
     """
     half = make_half(shard, rank, settings, budget, *stream)
     seed = settings.training.seed

@@ -276,13 +276,13 @@ class FederatedHost(HostPart):
             span.num_bytes = transport.send(answer)
 
 
-def own_weight(told: float, held: Sequence[int], total: Sequence[int]) -> float:
-    """v_k: the weight that the server has sent (`told`), times e^(−s_k) (FeGAN, 3.2 and 3.3).
+def own_weight(sent: float, held: Sequence[int], total: Sequence[int]) -> float:
+    """v_k: the weight that the server has sent, times e^(−s_k) (FeGAN, 3.2 and 3.3).
 
     A client that has joined since the start may hold more of a class than `total` says.
     """
     at_least = [max(counts) for counts in zip_longest(held, total, fillvalue=0)]
-    return told * exp(-divergence_score(held, at_least))
+    return sent * exp(-divergence_score(held, at_least))
 
 
 @dataclass(eq=False)

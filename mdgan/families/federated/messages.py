@@ -210,10 +210,10 @@ def read_report(message: Message) -> HostReport:
     return msgspec.convert(dict(message.fields), HostReport)
 
 
-def read_offer(told: Mapping[str, Any]) -> Offer:
+def read_offer(hello: Mapping[str, Any]) -> Offer:
     """The last offer of a host; empty if it is malformed."""
     try:
-        offer: Offer = msgspec.convert(told.get("offer"), Offer)
+        offer: Offer = msgspec.convert(hello.get("offer"), Offer)
     except msgspec.ValidationError:
         return []
     return offer

@@ -113,8 +113,7 @@ def any_clients(clients: Iterable[int], wanted: int, random: torch.Generator) ->
 def balanced_clients(clients: ClassCounts, wanted: int, seen: Sequence[int]) -> list[int]:
     """FeGAN, section 3.3: repeatedly chooses a client that holds the class seen least so far.
 
-    Of such clients it takes the first in the order of `clients`. `seen` counts the samples of each
-    class that earlier rounds have seen.
+    Of such clients it takes the first of `clients`. `seen` counts, by class, samples seen earlier.
     """
     remaining, queue, chosen = dict(clients), set(range(len(seen))), list[int]()
     while len(chosen) < wanted and queue:

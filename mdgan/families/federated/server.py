@@ -40,10 +40,9 @@ points, and the file would grow with the clients of a round."""
 
 
 class Cohort:
-    """All clients, and how the server has hosts train them.
+    """All clients, and how the server has hosts train them; `path` may mask their answers.
 
-    Here every client lives on the rank of its number, as in FL-GAN and FeGAN; `PlacedCohort` has
-    clients without a home. `path` may mask answers.
+    Here each client lives on the rank of its number; `PlacedCohort` has clients without a home.
     """
 
     classes: list[int] | None = None  # n_x of all clients, by a secure sum; None without one

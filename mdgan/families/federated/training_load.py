@@ -63,10 +63,9 @@ def choose_loads(
     told: Mapping[int, Capability],
     class_counts: Mapping[int, Sequence[int]],
 ) -> dict[int, Load]:
-    """By client, the loads that may be less than full (section 3.4).
+    """By client, the loads that may be less than full (section 3.4); `num_clients` is N at first.
 
     Args:
-        num_clients: N at the start.
         told: by client, its measurements; see `told_of_clients`.
     """
     if form.name == "measured":
@@ -81,10 +80,9 @@ def choose_loads(
 def training_loads(capabilities: Mapping[int, Capability], full: Load) -> dict[int, Load]:
     """The load of each client that has measured itself, from the measurements of all.
 
-    A client whose memory is too small for a batch of B gets the largest batch that fits, at least
-    1. If it would then take over a tenth longer than the median client, it gets as many iterations
-    as fit into the median client's time, but at least half (the paper's weak devices get up to
-    half).
+    A client with too little memory for a batch of B gets the largest batch that fits, at least 1.
+    If it would then take over a tenth longer than the median client, it gets as many iterations as
+    fit into the median client's time, but at least half (the paper's weak devices: up to half).
     """
     if not capabilities:
         return {}

@@ -68,9 +68,8 @@ class BatchRule:
     def kappa_for(self, num_workers: int | None = None) -> int:
         """κ for N live workers: `--kappa`, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, 5.2).
 
-        Where every worker trains on all batches, κ is by default as many batches as N workers can
-        judge. Rules that compare judges and secure sums need several judges for each batch, and
-        keep the paper's κ.
+        Where every worker trains on all batches, κ is by default the number that N workers can
+        judge; not so if a rule or secure sums need several judges for each batch.
 
         Args:
             num_workers: N; by default `num_sharing`.

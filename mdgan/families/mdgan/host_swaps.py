@@ -1,13 +1,12 @@
 """A host's side of swaps: its workers give their discriminators away, and try those that arrive.
 
-A worker tries each discriminator before it uses it, also one from a worker of the same host: the
-results of a run must not depend on which workers share a host. It tries two things. Sizes: no
-weights or moments may be much larger or smaller than those of its present discriminator. Judgement:
-on the samples that the worker judged last, the feedback of the new D must point along that of the
-present D; otherwise, where the present D clearly tells real samples from generated ones, the new D
-must do so, too. Only sizes count where honest discriminators disagree (with a class each and a swap
-every 20 iterations workers refused 105 of 190 honest moves), and under differential privacy, which
-counts each use of a sample.
+A worker tries each discriminator before it uses it, also one of a worker on the same host: results
+must not depend on which workers share a host. Sizes: no weights or moments may be much larger or
+smaller than those of its present D. Judgement: on the samples that the worker judged last, the
+feedback of the new D must point along that of the present D; otherwise, where the present D clearly
+tells real samples from generated ones, the new D must do so, too. Only sizes count where honest
+discriminators disagree (with a class each and a swap every 20 iterations workers refused 105 of 190
+honest moves), and under differential privacy, which counts each use of a sample.
 """
 
 import logging
@@ -152,9 +151,9 @@ def _take_over(
 def _goes_along(worker: Worker, answered: Answered) -> bool:
     """Whether D's feedback points along the worker's last; draws no random number."""
     feedback, random = answered.feedback, worker.random_state.tensors()
-    new_feedback = worker.feedback(answered.judged).feedback
+    gradient = worker.feedback(answered.judged).feedback
     worker.random_state.restore(random)
-    return bool((new_feedback * feedback).sum() >= _ALONG * feedback.square().sum())
+    return bool((gradient * feedback).sum() >= _ALONG * feedback.square().sum())
 
 
 def _check_weights(worker: Worker, present: State, new: State) -> None:

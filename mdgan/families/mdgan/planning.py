@@ -154,11 +154,7 @@ class SwapRhythm(NamedTuple):
 
 
 def in_words(settings: MDGANSettings, rhythm: SwapRhythm, kappa: int) -> str:
-    """The line that the server logs at the start: the algorithm, with flags that change it.
-
-    Args:
-        kappa: κ at the start; secure sums may need a lower one than the settings say.
-    """
+    """The line that the server logs at the start, with κ of then: the algorithm, and its flags."""
     batches, training, number = settings.batches, settings.training, settings.num_workers
     words = [
         f"MD-GAN (Hardy et al. 2019): κ = {count(kappa, 'batch', 'batches')} of "
@@ -216,11 +212,7 @@ def _planned_interval(
 
 
 def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:
-    """How many discriminators change their host in a swap, on average.
-
-    Args:
-        hosts: the workers of each host.
-    """
+    """The mean number of discriminators that change their host in a swap; `hosts` has workers."""
     num_workers = sum(map(len, hosts))
     if num_workers < 2:
         return 0.0

@@ -85,7 +85,7 @@ class MDGANServer(ServerPart):
     def begin(self, engine: Engine) -> None:
         """Works out how often pairs swap, and whether honest discriminators should agree."""
         self.path.begin(engine.peers)
-        counts = [known["classes"] for known in engine.peers.holdings().values()]
+        counts = [holding["classes"] for holding in engine.peers.holdings().values()]
         size = engine.peers.mean_shard_size
         now = swap_every(self.settings, size, counts, num_weights=self.num_weights)
         self._swap_every = self._swap_every or now

@@ -19,7 +19,7 @@ from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.messages import Message
 from mdgan.records.values import in_words
 
-_WITNESSES = 2  # hosts that a giver must have kept waiting before it gives to none
+_WITNESSES = 2  # hosts that a giver keeps waiting before it may give to none
 _MOST_APART = 25
 """After more iterations apart, the mean of two discriminators is worse than either."""
 _UNEVEN = 0.5  # the part of the largest distance of classes from which workers are uneven

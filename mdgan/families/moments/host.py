@@ -194,11 +194,7 @@ def _longest(
     """The most that a unit adds, in units of `Statistic.length`: an audit measures it.
 
     It is the larger of two: the lengths of all samples, added up by unit; and the length of the sum
-    of a single sample, for one sample in `_ALONE`.
-
-    Args:
-        pieces: of `_pieces`.
-        unit_of_sample: the number of each sample's unit, int64 [n].
+    of a single sample, for one sample in `_ALONE`. `unit_of_sample` has unit numbers, int64 [n].
     """
     units = torch.zeros(len(unit_of_sample))
     place = 0

@@ -11,8 +11,8 @@ Gaussian kernel). Server and workers draw the same random frequencies W from the
     S    = Σ_n S_n                                          all that it sees, with secure sums
     J    = Σ_y ‖S_y / m − p_y · mean φ(G(z, y))‖²           G steps on J, iteration after iteration
 
-φ(x) has length 1 and depends on x alone: that is all that the noise must hide. p_y is the share of
-class y, which follows from the sums of the constant c; m is the number of all samples.
+φ(x) has length 1 and depends on x alone: that is all that the noise must hide. p_y, the share of
+class y, follows from the sums of the constant c; m is the number of all samples.
 """
 
 from dataclasses import dataclass

@@ -106,9 +106,9 @@ class MomentsServer(ServerPart):
 
     def _set_lesson(self, received: Mapping[str, Tensor]) -> None:
         self._received = received
-        variance = float(received["variance"])
-        sums = NoisySums(received["sums"].cpu(), int(received["samples"]), variance)
-        self._lesson = self.statistic.lesson(sums, self.device)
+        sums, number, variance = (received[name] for name in ("sums", "samples", "variance"))
+        noisy = NoisySums(sums.cpu(), int(number), float(variance))
+        self._lesson = self.statistic.lesson(noisy, self.device)
 
     def go_on(self, _progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
         """Refuses settings of other features than those whose sums workers have sent."""

@@ -68,10 +68,7 @@ class ByArrival:
         return Advance(i, torch.stack(losses), workers, measures={"staleness": staleness})
 
     def _ask_idle(self, i: int, num_used: int, server: MDGANServer, engine: Engine) -> bool:
-        """Sends batches to workers that owe no answer, unless a pause follows.
-
-        Returns whether the iteration waits for another answer.
-        """
+        """Sends batches to idle workers, unless a pause follows; whether i needs more answers."""
         live, busy = server.judges(engine.peers.taking_part()), engine.peers.busy()
         self._open = {n: self._open[n] for workers in busy.values() for n in workers}
         num_live, num_busy = sum(map(len, live.values())), len(self._open)

@@ -15,8 +15,7 @@ from mdgan.gan.stacked_learners import StackedLearners
 class StackedWorkers(OneByOne):
     """Computes for all workers at once what `OneByOne` computes for one after another.
 
-    `StackedLearners` says what differs. If the constructor raises `CannotStack`, workers are as
-    they were.
+    `StackedLearners` says what differs. The constructor may raise `CannotStack`; workers then stay.
     """
 
     sample_shape: Sequence[int]
