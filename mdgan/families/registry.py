@@ -28,7 +28,7 @@ _unusable: dict[str, str] | None = None
 
 
 def register(entry: Algorithm[Any]) -> None:
-    """Adds an algorithm of a program or package; ValueError if the name is taken."""
+    """Adds an algorithm, before the command line is built; ValueError if its name is taken."""
     if entry.name in _ALGORITHMS:
         raise ValueError(f"there is an algorithm {entry.name} already")
     _ALGORITHMS[entry.name] = entry

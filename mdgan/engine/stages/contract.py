@@ -76,7 +76,7 @@ class HostPath:
         return {}
 
     def num_sharers(self, _question: Message) -> int:
-        """How many parts of noise make the noise of one whole answer; 1 without a sum."""
+        """M: how many hosts' parts make the whole noise; 1 where the server sees every answer."""
         return 1
 
     def pack(self, leaving: Leaving) -> Message:
@@ -142,7 +142,7 @@ class ServerPath:
         return ""
 
     def num_sharers(self, _hosts: Collection[int], _members: Peers) -> int:
-        """How many parts of noise make the noise of one whole answer; 1 without a sum."""
+        """M: how many hosts' parts make the whole noise; 1 where the server sees every answer."""
         return 1
 
     def able(self, hosts: Hosts, _members: Peers) -> Hosts:

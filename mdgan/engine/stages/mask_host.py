@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_NO_SUMS = "its question does not say whose sums it wants"  # for `NotMasked`, after "the server: "
+_NO_SUMS = "its question does not say whose sums it wants"
 
 
 @dataclass

@@ -215,10 +215,10 @@ class DirectHost:
             self._first.load_moments(name, moments)
 
     def keep(
-        self, reduction: Reduction, found: Mapping[int, Tensor], losses: Mapping[int, Tensor]
+        self, reduction: Reduction, gradients: Mapping[int, Tensor], losses: Mapping[int, Tensor]
     ) -> None:
         """Keeps the gradients of the host's workers until the server has them added up, or asks."""
-        self._reduction, self.found, self.losses, self._mean = reduction, found, losses, None
+        self._reduction, self.found, self.losses, self._mean = reduction, gradients, losses, None
 
     def close(self) -> None:
         """Leaves the group."""

@@ -97,20 +97,20 @@ class Averaging(Rounds):
         self.sampling.load_state(state)
 
 
-def mean_by_own_weights(sums: Sequence[PartialSum], told: Mapping[int, float]) -> Tensor:
+def mean_by_own_weights(sums: Sequence[PartialSum], sent: Mapping[int, float]) -> Tensor:
     """Σ v_k·x_k / Σ v_k, float64; client k has reduced the weight that the server sent to v_k.
 
     It differs from a mean with weights that the server knows by rounding of addends to 2⁻⁴⁴ alone.
 
     Args:
         sums: Σ v_k·`with_weight`(x_k).
-        told: by client, the weight that the server sent.
+        sent: by client, the weight that the server sent.
 
     Raises:
         AllWorkersLost: Σ v_k is impossible, so some client has lied.
     """
     whole = total({}, sums, {})
-    weight, most = float(whole[-1, 0]), sum(told[n] for part in sums for n in part.workers)
+    weight, most = float(whole[-1, 0]), sum(sent[n] for part in sums for n in part.workers)
     if not LEAST_PART * most * (1 - _A_HAIR) <= weight <= most * (1 + _A_HAIR):
         raise AllWorkersLost(
             f"{flag('weighting', 'kl')}: the secret weights of a round add up to {weight:.3g}, "

@@ -60,16 +60,16 @@ def choose_loads(
     form: "LoadForm",
     num_clients: int,
     full: Load,
-    told: Mapping[int, Capability],
+    measured: Mapping[int, Capability],
     class_counts: Mapping[int, Sequence[int]],
 ) -> dict[int, Load]:
     """By client, the loads that may be less than full (section 3.4); `num_clients` is N at first.
 
     Args:
-        told: by client, its measurements; see `told_of_clients`.
+        measured: by client, its measurements; see `told_of_clients`.
     """
     if form.name == "measured":
-        return training_loads(told, full)
+        return training_loads(measured, full)
     if form.name == "samples":
         return loads_by_samples(class_counts, full)
     if form.name == "weak":

@@ -127,8 +127,8 @@ def asked_by_sum(
 ) -> dict[int, bytes]:
     """By masked sum, SHA-256 of what its workers judge and train on: X^(g), X^(d), their labels.
 
-    Hosts compare it. A server that trained one worker on other batches could make the feedback of
-    all others 0, so that the sum shows the answer of that worker.
+    Hosts compare it. A server that gave one worker other batches could soon make it the only one
+    whose feedback is not 0: the sum would be its answer.
 
     Raises:
         NotMasked: two workers of one sum are asked about different batches.

@@ -132,9 +132,9 @@ def _shuffled(workers: list[int], seed: int) -> list[int]:
 class ServerSwaps:
     """Orders swaps, and records whether every bit of every discriminator arrived.
 
-    If a host reports that a giver kept it waiting, the server sends it no more discriminators of
-    that giver. Once two hosts have reported the same giver, it gives to no host. So a host that
-    lies about its waiting harms itself alone: only two hosts together can exclude a third.
+    If a host reports that another host kept it waiting, the server orders no more moves from that
+    one to it. Once two hosts have reported the same host, it gives to none. So a host that lies
+    about its waiting harms itself alone: only two hosts together can exclude a third.
 
     Attributes:
         agree: whether honest discriminators should agree on which samples are real.
