@@ -68,7 +68,7 @@ class HostPath:
         self.form = form
 
     def begin(self, _run: bytes) -> Mapping[str, Any] | None:
-        """The host calls it as it joins a server; returns what other hosts must know of it."""
+        """The host calls it as it joins a server; returns what it must tell other hosts."""
         return None
 
     def handlers(self, _tracer: Tracer) -> Mapping[str, Callable[[Message, HostTransport], None]]:

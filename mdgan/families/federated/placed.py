@@ -266,7 +266,7 @@ class PlacedCohort(Cohort):
 
 
 def _recorded(placed: _PlacedRound, *, names_clients: bool) -> dict[str, Any]:
-    """The fields of the `placement` event: how long slots trained; in some rounds also whom."""
+    """The fields of the `placement` event: the seconds of slots; in some rounds also clients."""
     plan, foretells = placed.plan, placed.strategy == "lb"
     is_shown = names_clients and not str(plan.number)[1:].strip("0")
 

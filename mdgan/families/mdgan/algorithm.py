@@ -60,7 +60,7 @@ def assign(workers: Sequence[int], kappa: int) -> dict[int, Assignment]:
 
 
 class Sent(NamedTuple):
-    """What the server has sent for an iteration: X, [m, b, C, H, W], and who got which batches."""
+    """A question that the server has sent: X, [m, b, C, H, W], and the batches of each worker."""
 
     plan: BatchPlan
     assignment: Assignments

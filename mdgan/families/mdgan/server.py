@@ -1,4 +1,4 @@
-"""The server of MD-GAN: it keeps G, and has what the iterations of `algorithm.py` ask of it."""
+"""The server of MD-GAN: it keeps G, sends batches, orders swaps; `algorithm.py` calls its steps."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping

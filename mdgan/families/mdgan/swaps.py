@@ -148,7 +148,7 @@ class ServerSwaps:
         self._form = form
         self._seed = seed
         self._records: dict[int, _SwapRecord] = {}
-        self._waited_for: dict[int, dict[int, str]] = {}  # giver → who waited, and its identity
+        self._waited_for: dict[int, dict[int, str]] = {}  # giver → host that waited → identity
         self._num_failed = 0
 
     def order(self, i: int, engine: Engine, holders: Collection[int] | None = None) -> Moves:
