@@ -1,1 +1,1 @@
-"""The algorithms: one folder each; `contract.py` says what one must supply."""
+"""The algorithms: a folder each; `contract.py` is the interface that each implements."""

@@ -1,7 +1,7 @@
-"""What an algorithm must supply; everything else then works with it.
+"""The interface of an algorithm: an entry for the registry, and a builder of its two parts.
 
-The entry in `registry.py` is light, so that the command line starts quickly. What needs torch is in
-a `Builder`, which is imported when a run begins.
+Checkpoints, reports, plans and comparisons work with every algorithm that has both. The entry
+imports no torch, so that the command line starts quickly; a run imports the builder.
 """
 
 import importlib
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=RunSettings)
 
-ClassCounts = Sequence[Sequence[int]]  # of each worker, the number of samples of class 0, 1, …
+ClassCounts = Sequence[Sequence[int]]  # by worker, the numbers of samples of class 0, 1, …
 
 
 def mean_size(class_counts: ClassCounts) -> float:
@@ -47,21 +47,21 @@ class Algorithm(Generic[S]):
     about: str  # what trains, in a few words for `--help`
     settings: type[S]
     builder: str  # `module:attribute` of a `Builder`
-    # Settings that have other defaults here than in `settings`.
+    # Defaults that replace those in `settings`.
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    # What training advances by, in one word for users: an iteration, a round.
+    # The step by which training advances, in one word for users: an iteration, a round.
     unit: str = "iteration"
-    has_hosts: bool = True  # whether there are hosts; if not, the server has the data itself
-    # Of its own settings those of which the best values depend on the models.
+    has_hosts: bool = True  # whether hosts train; if not, the server has the data itself
+    # Its settings whose best values depend on the models.
     of_models: frozenset[str] = frozenset()
-    # Whether a worker with fewer samples than a batch repeats some.
+    # Whether a worker with fewer samples than a batch repeats some in it.
     lets_batches_repeat: bool = True
-    # What the server's tracer calls the phases that every iteration has; `host_phases`: a host's.
+    # The names in the tracer of the server's phases of every iteration; `host_phases`: of a host's.
     server_phases: tuple[str, ...] = ("send", "wait", "aggregate", "step")
     host_phases: tuple[str, ...] = ("receive", "send")
-    # What it records of its workers beside their losses, for the report and `mdgan watch`.
+    # The numbers that it records of workers beside losses, for the report and `mdgan watch`.
     shown: tuple[WorkerNumbers, ...] = ()
-    other_names: tuple[str, ...] = ()  # as its paper writes it; users may, too
+    other_names: tuple[str, ...] = ()  # names that users may also write, as its paper does
 
     def build(self) -> "Builder[S]":
         """Imports the builder."""
@@ -70,7 +70,7 @@ class Algorithm(Generic[S]):
         return builder
 
     def phases(self, settings: S) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The phases that the server, and a host, enter again and again in a run."""
+        """The phases that the server, and a host, repeat in a run with these settings."""
         saves = settings.makes_checkpoints
         server = self.server_phases + ("checkpoint", "write", "manifest") * saves
         host = self.host_phases + ("checkpoint", "write", "report") * saves
@@ -85,7 +85,7 @@ def _merged(phases: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ServerNeeds(Generic[S]):
-    """What the server's part is built from: `shards` of no host, `memory` shared with hosts."""
+    """For `Builder.server`; `shards` are data that no host has, `memory` is shared with hosts."""
 
     settings: S
     models: "Models"
@@ -96,44 +96,43 @@ class ServerNeeds(Generic[S]):
 
 @dataclass(frozen=True)
 class HostNeeds(Generic[S]):
-    """What a host's part is built from."""
+    """The arguments of `Builder.host`."""
 
     settings: S
     models: "Models"
     shards: "Mapping[int, Shard]"
     device: "torch.device"
     tracer: "Tracer"
-    # Whether the host has a process of its own, so that its part may change how many compute
-    # threads there are.
+    # Whether no other host is in this process, so that the part may set the number of threads.
     own_process: bool = True
-    num_workers_here: int = 1  # how many workers this machine carries, on all hosts together
-    # The shards of placed clients, if any host may train any of them.
+    num_workers_here: int = 1  # the workers of all hosts on this machine
+    # The shards of placed clients, any of which any host may train.
     clients: "ClientShards | None" = None
-    # Of one process that the host forks after another; empty if they may use all.
+    # The cores of each process that the host forks, in turn; empty if they may use all cores.
     cores: Sequence[frozenset[int]] = ()
-    # By rank, what `Builder.class_counts` says, with noise if that hides it; or their sum alone.
+    # By rank, `Builder.class_counts`, with noise where privacy needs it; or their sum alone.
     class_counts: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    # What the samples of the workers may spend, by rank; empty without noise.
+    # By rank, the privacy budget of the worker's samples; empty without noise.
     budgets: "Mapping[int, Budget]" = field(default_factory=dict)
-    # Of the workers' samples, where the server adds the noise.
+    # The privacy account of all clients here, where the server adds the noise.
     account: "ClientsAccount | None" = None
     keys: "HostKeys | None" = None
-    # How many hosts' answers a sum must have, as the user of this machine says.
+    # The least number of hosts in a masked sum that the user of this machine accepts.
     least_parties: int = 0
-    least_sharers: int = 1  # and how many certificates must share the noise of one
+    least_sharers: int = 1  # the least number of certificates that share the noise of a sum
     kind: "SampleKind | None" = None  # of the samples
-    memory: Any = None  # what this host shares with others; see `Builder.common_memory`
+    memory: Any = None  # shared with other hosts and the server; see `Builder.common_memory`
 
 
 class NothingKept:
-    """What a host keeps for a worker (see `Learner`) that has nothing to keep."""
+    """The `Learner` of a worker that has no state."""
 
     def state(self) -> "dict[str, Tensor]":
         """Empty."""
         return {}
 
     def load_state(self, state: "Mapping[str, Tensor]") -> bool:
-        """Takes nothing, or raises `KeyError`."""
+        """Raises `KeyError` unless the state is empty."""
         if state:
             raise KeyError(f"tensors that do not fit: {sorted(state)[:3]}")
         return True
@@ -141,12 +140,14 @@ class NothingKept:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What hosts hand to each other now and then, for `mdgan plan`: `name` and `thing` in one word.
+    """For `mdgan plan`: something that hosts send each other now and then, such as a swap.
 
     Attributes:
-        num_bytes: of one such thing.
-        every: steps between two; 0 for never, None where only `remedy`, flags, make it known.
-        moved: from the workers of each host to the bytes that change their host, on average.
+        name, thing: the exchange and what moves in it, each in one word.
+        num_bytes: of one `thing`.
+        every: steps between two exchanges; 0 for never, None if the plan needs `remedy` to know.
+        remedy: the flags that say how often.
+        moved: gives, for the workers of each host, the mean bytes that change their host.
     """
 
     name: str
@@ -158,86 +159,79 @@ class Exchange:
 
 
 class PlannedHost(NamedTuple):
-    """A host that trains placed clients in slots, and the speed of each: 1 as on this machine."""
+    """A host that trains placed clients, its slots, and their speed: 1 is this machine's."""
 
     slots: int
     speed: float
 
 
 class PlannedShare(NamedTuple):
-    """What such a host does in a step: how many clients it trains, and for how many seconds.
+    """The work of a `PlannedHost` in a step."""
 
-    A slot is `busy` so many seconds meanwhile, on average; bytes go `out` to it and come `back`.
-    """
-
-    clients: int
-    seconds: float
-    busy: float
-    out: float
-    back: float
+    clients: int  # how many it trains
+    seconds: float  # until its last slot is done
+    busy: float  # mean seconds of a slot
+    out: float  # bytes to it
+    back: float  # bytes from it
 
 
 @dataclass(frozen=True)
 class Placing:
-    """Placed clients, for `mdgan plan`: how many, how many in a step, and the slots of a host."""
+    """Placed clients, for `mdgan plan`."""
 
     clients: int
-    a_step: int
-    slots: int
-    about: str  # what is known of the clients, for people
-    # From what a short run recorded, how long a client takes on this machine, by the number of its
-    # batches: those that were measured.
+    a_step: int  # how many clients train in a step
+    slots: int  # of a host
+    about: str  # a text about the clients
+    # From the records of the short run: the seconds of a client here, by its number of batches.
     seconds: "Callable[[Sequence[Placed]], Mapping[int, float]]"
-    # From that and all hosts, what each host does.
+    # From the records and all hosts: the work of each host.
     shares: "Callable[[Sequence[Placed], Sequence[PlannedHost]], Sequence[PlannedShare]]"
 
 
 @dataclass(frozen=True)
 class Planning(Generic[S]):
-    """What `mdgan plan` must know besides what it measures in a short run on noise.
+    """The short run that `mdgan plan` measures, and how the planned run follows from it.
 
-    A step is what the server does between two questions to its hosts: an iteration, or a round.
+    A step is one `advance` of the server: an iteration, or a round.
     """
 
-    # Of the short run. With fewer workers, but at least `enough_workers`, a process must have as
-    # much to do in a step as in the planned run.
+    # Of the short run. With `enough_workers` a process has as much work a step as in the plan.
     settings: S
     enough_workers: int = 1
-    # From so many workers of a host on, each further one adds as many bytes to its messages as the
-    # one before.
+    # From this many workers of a host on, each further worker adds equally many bytes to messages.
     enough_in_a_host: int = 1
-    # By which a step of the planned run advances training; `played_iterations`: one of the short
-    # run. A worker's answer takes as many times longer as it is larger.
+    # The iterations of a step of the planned run; `played_iterations`: of the short run. A worker's
+    # answer takes longer by their ratio.
     iterations: int = 1
     played_iterations: int = 1
-    worker_bytes: int = 0  # memory that one more worker takes in a host
-    questions: int = 1  # how many times the server asks hosts in a step, each after the last answer
+    worker_bytes: int = 0  # the memory of one more worker in a host
+    questions: int = 1  # the questions of the server in a step, each after the last answer
     # Whether hosts work on the next question while the server works on an answer.
     overlaps: bool = False
-    # Whether the server asks and goes on from each worker by itself. A step is then as many answers
-    # as there are workers.
+    # Whether the server steps with each answer by itself. A step then has N answers.
     by_arrival: bool = False
-    in_groups: bool = False  # whether groups of workers do different things
+    in_groups: bool = False  # whether groups of workers train different networks
     exchange: Exchange | None = None
-    # Of placed clients. Those of the short run are then what takes time on hosts.
+    # Of placed clients; the plan then takes the hosts' seconds from it.
     placing: Placing | None = None
-    # By row of the plan, what a paper says: a text, and the bytes that stand for {} in it.
+    # By row of the plan, a paper's formula: a text, and the bytes for {} in it.
     notes: Mapping[str, tuple[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class PlannedRun(Generic[S]):
-    """What is known of a run before it begins."""
+    """The arguments of `Builder.describe`: a run before it begins."""
 
     settings: S
     models: "Models"
     class_counts: ClassCounts
-    hosts: Sequence[Sequence[int]] = ()  # the workers of each
-    least_parties: int = LEAST_PARTIES  # how many hosts the answers of a sum come from at least
+    hosts: Sequence[Sequence[int]] = ()  # the workers of each host
+    least_parties: int = LEAST_PARTIES  # the least number of hosts in a masked sum
 
 
 def updates_setting(**others: str) -> Any:
-    """Declares `--updates`, for algorithms that know both kinds, and others with what they do."""
+    """Declares `--updates`: sync, async, and `others`, with what these do."""
     return setting(
         "sync",
         "What the generator waits for. sync: it learns through discriminators that have just "
@@ -248,38 +242,36 @@ def updates_setting(**others: str) -> Any:
 
 
 class Builder(ABC, Generic[S]):
-    """Makes the two parts of an algorithm."""
+    """Builds the two parts of an algorithm, and answers questions about runs of it."""
 
     @abstractmethod
     def server(self, needs: ServerNeeds[S]) -> "ServerPart":
-        """The server's part."""
+        """Builds the server's part."""
 
     def host(self, needs: HostNeeds[S]) -> "HostPart":
-        """A host's part, if there are hosts."""
+        """Builds a host's part; an algorithm without hosts has none."""
         raise TypeError(f"{type(self).__name__} has no hosts: {needs.settings.algorithm}")
 
     def common_memory(
         self, _settings: S, _models: "Models", _hosts: "Mapping[int, Sequence[int]]"
     ) -> Any:
-        """What some hosts, each with its workers, share with the server; None if nothing.
+        """Memory that these hosts, each with its workers, share with the server; None if none.
 
-        It is made before their processes are forked, and given to all of them.
+        The launcher makes it before it forks their processes.
 
         Raises:
-            OSError: the system has nothing of the kind.
+            OSError: the system has no such memory.
         """
         return None
 
     @abstractmethod
     def message_sizes(self, settings: S, models: "Models") -> "MessageSizes":
-        """How large the algorithm's messages can be."""
+        """Bounds of the algorithm's messages, in bytes."""
 
     def answer_operations(self, _settings: S, _models: "Models") -> float | None:
-        """About how many floating-point operations a worker's answer takes.
+        """About how many floating-point operations an answer takes, by a forward pass alone.
 
-        Returns:
-            0 or more, by a forward pass alone; None where each worker should have a process of its
-            own unless the user says otherwise.
+        None puts each worker on its own host, unless the user says otherwise.
         """
         return None
 
@@ -288,35 +280,35 @@ class Builder(ABC, Generic[S]):
         return shard.class_counts()
 
     def check_kind(self, settings: S, kind: "SampleKind") -> None:
-        """Refuses what the algorithm cannot train on of some kinds of samples, by BadInput."""
+        """Refuses, by BadInput, settings that do not go with a kind of samples."""
 
     def models(self, _settings: S, models: "Models", _kind: "SampleKind") -> "Models":
-        """The models that the algorithm trains where settings and data say those."""
+        """The models that the algorithm trains, given those of settings and data."""
         return models
 
     def check_holdings(self, settings: S, class_counts: Mapping[int, Sequence[int]]) -> None:
-        """Refuses what the algorithm cannot train on, where all is known before training."""
+        """Refuses data that the algorithm cannot train on, where counts are known in advance."""
 
     def weigh_noise(
         self, _settings: S, _kind: "SampleKind", _noise: float, _sizes: Sequence[int]
     ) -> list[str]:
-        """Says that noise σ hides what workers of some sizes tell; BadInput if all are here."""
+        """Warns if noise σ hides answers of workers of these sizes; BadInput if all are here."""
         return []
 
     def describe(self, _run: PlannedRun[S]) -> list[tuple[str, str]]:
-        """What `--dry-run` says of the algorithm: names and values."""
+        """Rows of `--dry-run` about the algorithm: names and values."""
         return []
 
     def for_coverage(self, _settings: S) -> str:
-        """Which flags may make samples more various, and what each costs; empty if none."""
+        """In words: flags that may make samples more various, and what each costs; maybe empty."""
         return ""
 
     def planning(
         self, settings: S, models: "Models", _class_counts: ClassCounts | None
     ) -> Planning[S]:
-        """What `mdgan plan` must know of the algorithm; the default fits if steps are alike.
+        """See `Planning`; the default fits if steps are alike.
 
         Raises:
-            BadInput: nothing can be said without the counts of each worker or client.
+            BadInput: a plan needs the counts of each worker or client.
         """
         return Planning(settings, worker_bytes=self.message_sizes(settings, models).state_bytes)

@@ -1,4 +1,4 @@
-"""All algorithms: folders beside this file with an entry here, and those of installed packages."""
+"""The registry of algorithms: folders beside this file, and algorithms of installed packages."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,20 +22,20 @@ _ALGORITHMS: dict[str, Algorithm[Any]] = {
     entry.name: entry for entry in (MDGAN, FL_GAN, FEGAN, PARAGAN, MOMENTS, STANDALONE)
 }
 DEFAULT = MDGAN.name
-BASELINE = STANDALONE.name  # the algorithm that has a command of its own
+BASELINE = STANDALONE.name  # the algorithm with its own command
 _unusable: dict[str, str] | None = None
-"""Algorithms of installed packages that cannot be used, and why; None: not looked for yet."""
+"""By name, why an installed package's algorithm is unusable; None before packages are searched."""
 
 
 def register(entry: Algorithm[Any]) -> None:
-    """Adds a program's algorithm, before the command line is built; ValueError if it exists."""
+    """Adds an algorithm, before the command line is built; ValueError if its name is taken."""
     if entry.name in _ALGORITHMS:
         raise ValueError(f"there is an algorithm {entry.name} already")
     _ALGORITHMS[entry.name] = entry
 
 
 def _all() -> dict[str, Algorithm[Any]]:
-    """All algorithms by name; at the first call those of installed packages are imported."""
+    """All algorithms by name; the first call imports those of installed packages."""
     global _unusable
     if _unusable is None:
         _unusable = {}
@@ -51,13 +51,13 @@ def _all() -> dict[str, Algorithm[Any]]:
 
 
 def unusable() -> Mapping[str, str]:
-    """Algorithms of installed packages that cannot be used: name → why, in one line."""
+    """The unusable algorithms of installed packages: name → why, in one line."""
     _all()
     return _unusable or {}
 
 
 def shown() -> tuple[WorkerNumbers, ...]:
-    """What all algorithms record of their workers beside losses."""
+    """The numbers that any algorithm records of workers beside losses."""
     return tuple(numbers for entry in _all().values() for numbers in entry.shown)
 
 
@@ -67,8 +67,8 @@ def names() -> tuple[str, ...]:
 
 
 def own_name(name: str) -> str:
-    """The algorithm's own name where a user wrote it as its paper does; else the same text."""
-    return next((own for own, entry in _all().items() if name in entry.other_names), name)
+    """The registered name for one of an algorithm's `other_names`; any other text unchanged."""
+    return next((real for real, entry in _all().items() if name in entry.other_names), name)
 
 
 def command(name: str) -> str:
@@ -77,7 +77,7 @@ def command(name: str) -> str:
 
 
 def algorithm(name: str) -> Algorithm[Any]:
-    """One algorithm by its name, or `BadInput`."""
+    """The algorithm of a name; raises `BadInput` for an unknown or unusable one."""
     name = own_name(name) if isinstance(name, str) else name
     if isinstance(name, str) and name in unusable():
         raise BadInput(flag("algorithm", name), unusable()[name].removeprefix(f"{name}: "))
@@ -91,21 +91,21 @@ def all_phases() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The phases of all algorithms: the server's and a host's."""
     wings: tuple[dict[str, None], dict[str, None]] = ({}, {})
     for entry in _all().values():
-        every = [(entry.server_phases, entry.host_phases)]
-        every += [entry.phases(entry.settings(merge_halves=merges)) for merges in (False, True)]
-        for phases in every:
-            for wing, present in zip(wings, phases, strict=True):
-                wing.update(dict.fromkeys(present))
+        variants = [(entry.server_phases, entry.host_phases)]
+        variants += [entry.phases(entry.settings(merge_halves=merges)) for merges in (False, True)]
+        for phases in variants:
+            for wing, names_of_wing in zip(wings, phases, strict=True):
+                wing.update(dict.fromkeys(names_of_wing))
     return tuple(wings[0]), tuple(wings[1])
 
 
 def with_setting(name: str) -> list[str]:
-    """The names of the algorithms that have a setting."""
+    """The names of the algorithms with this setting."""
     return [entry.name for entry in _all().values() if name in entry.settings.names()]
 
 
 def settings_of_models() -> frozenset[str]:
-    """The settings of all algorithms of which the best values depend on the models."""
+    """The settings of any algorithm whose best values depend on the models."""
     return frozenset().union(*(entry.of_models for entry in _all().values()))
 
 
@@ -119,60 +119,60 @@ def declared_settings() -> dict[str, Setting]:
 
 def chosen_algorithm(layers: Sequence[Mapping[str, Any]]) -> Algorithm[Any]:
     """The algorithm that the first layer with an `algorithm` names, or the default."""
-    given = [layer["algorithm"] for layer in layers if layer.get("algorithm") is not None]
-    return algorithm(given[0] if given else DEFAULT)
+    chosen = [layer["algorithm"] for layer in layers if layer.get("algorithm") is not None]
+    return algorithm(chosen[0] if chosen else DEFAULT)
 
 
 def read_settings(
     layers: Sequence[Mapping[str, Any]], dataset_defaults: Mapping[str, Any] | None = None
 ) -> RunSettings:
-    """The settings of a run, checked; layers are flags, then the config file.
+    """Reads and checks the settings of a run; layers are flags, then the config file.
 
-    None stands for a value that was not given. `dataset_defaults` hold where neither the user nor
-    the algorithm has a value, and those that the algorithm has no use for are left out. Without
-    them, the dataset file may still register names to come.
+    None in a layer means no value. `dataset_defaults` are for settings without a value of the user
+    or the algorithm; those of other algorithms are left out. Without `dataset_defaults` the dataset
+    file, which may still register names, has not been read.
     """
     layers = [modern(layer, "settings") for layer in layers]
     entry = chosen_algorithm(layers)
-    own = {"algorithm": entry.name}
+    chosen = {"algorithm": entry.name}
     if dataset_defaults is None:
         layers = [_without_names_to_come(layer) for layer in layers]
     beside = entry.settings.defaults_beside(merged(layers, declared_settings().values()))
-    # A dataset file may also speak of other algorithms, but not promise.
+    # A dataset file may have settings of other algorithms, except those that promise privacy.
     foreign = declared_settings().keys() - entry.settings.names() - _PROMISES
     fitting = {n: value for n, value in (dataset_defaults or {}).items() if n not in foreign}
-    all_layers = (own, *layers, beside, entry.defaults, fitting)
+    all_layers = (chosen, *layers, beside, entry.defaults, fitting)
     _refuse_foreign(entry, all_layers)
     settings: RunSettings = entry.settings.read(*all_layers)
     return settings
 
 
 def _without_names_to_come(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """A layer without names that are not known, where the dataset file may still add some."""
-    declared, kept = declared_settings(), {}
+    """A layer with a stand-in for each unknown name that the dataset file may still register."""
+    declared, result = declared_settings(), {}
     for name, value in layer.items():
         item = declared.get(name)
-        kept[name] = value
+        result[name] = value
         if item is not None and item.kind.grows and value is not None:
             try:
                 item.read(value)
             except BadInput:
-                kept[name] = item.kind.stand_in
-    return kept
+                result[name] = item.kind.stand_in
+    return result
 
 
 _PROMISES = {"dp_epsilon", "dp_noise"}
 
 
 def _refuse_foreign(entry: Algorithm[Any], layers: Sequence[Mapping[str, Any]]) -> None:
-    """Refuses settings of other algorithms, unless they have the value that changes nothing.
+    """Refuses settings of other algorithms, unless they have their default.
 
-    Of an algorithm that ignores them only those that would promise something.
+    An algorithm that `ignores_foreign` refuses only those that would promise privacy.
     """
     declared = declared_settings()
-    given = merged(layers, declared.values())
-    names = _PROMISES & given.keys() if entry.settings.ignores_foreign else given
-    for name, value in ((name, given[name]) for name in names):
+    values = merged(layers, declared.values())
+    names = _PROMISES & values.keys() if entry.settings.ignores_foreign else values
+    for name, value in ((name, values[name]) for name in names):
         if name in declared and name not in entry.settings.names():
             item = declared[name]
             if item.read(value) != item.read(item.default) or item.is_choice:

@@ -1,8 +1,8 @@
-"""What happens to answers between learners and the screening; a family picks it when it is built.
+"""How answers travel from a host to the screening: left open here, or masked for secure sums.
 
-Here the server sees every answer. Where it sees sums alone, `HostMask` and `ServerMask` derive. A
-host that carries several workers may add their answers up before it sends them, where the algorithm
-needs only sums.
+A family picks one when it is built. With `HostPath` and `ServerPath` the server sees every answer;
+`HostMask` and `ServerMask` derive from them, and the server sees sums alone. Where the algorithm
+needs only sums, a host with several workers may add up their answers before it sends them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ _NO_FORM = AnswerForm("", ())
 
 @dataclass(frozen=True)
 class Leaving:
-    """What the workers of a host answer, as for `pack_answers`."""
+    """The answers of a host's workers to one question; see `pack_answers` for most fields."""
 
     question: Message
     answers: Mapping[int, Tensor]
@@ -38,10 +38,10 @@ class Leaving:
     groups: Mapping[int, int]
     beside: Mapping[str, Mapping[int, Tensor]] = field(default_factory=dict)
     weights: Mapping[int, float] = field(default_factory=dict)
-    # Makes, by group, what stands for all that its hosts must be asked alike.
+    # Makes, by group, a digest of all that the server must ask the hosts of a sum alike.
     about: Callable[[], Mapping[int, bytes]] = dict
-    # Called with this host, the workers of each host of a sum, and how many hosts a sum must have;
-    # raises `NotMasked` if the sum would tell what one of them has answered.
+    # Gets this host, the workers of each host of a sum, and the least number of hosts of a sum;
+    # raises `NotMasked` if the sum would show the answer of one worker.
     check: Callable[[int, Mapping[int, Collection[int]], int], None] = lambda *_: None
     form: AnswerForm | None = None  # of these answers; None for the form of the path
 
@@ -53,33 +53,30 @@ class Leaving:
         about: bytes,
         form: AnswerForm | None = None,
     ) -> "Leaving":
-        """What workers tell before training, or instead of it: in one sum, without losses."""
+        """Answers that go into one sum and have no losses, such as counts before training."""
         losses, groups = dict.fromkeys(answers, torch.zeros(2)), dict.fromkeys(answers, 0)
         return cls(question, answers, losses, groups, about=lambda: {0: about}, form=form)
 
 
 class HostPath:
-    """How the answers of a host leave, and what tells of them: here the server may see all of it.
-
-    The form is that of answers which `pack` writes.
-    """
+    """The host's side: here the server sees every answer. `pack` writes answers of the `form`."""
 
     hides_answers = False  # whether the server sees sums alone
-    rules: Mapping[str, Turn] = {}  # when the kinds of message that it handles may come
+    rules: Mapping[str, Turn] = {}  # when the host accepts the kinds of message in `handlers`
 
     def __init__(self, form: AnswerForm = _NO_FORM) -> None:
         self.form = form
 
     def begin(self, _run: bytes) -> Mapping[str, Any] | None:
-        """The host joins a server; returns what other hosts must know of it."""
+        """The host calls it as it joins a server; returns what it must tell other hosts."""
         return None
 
     def handlers(self, _tracer: Tracer) -> Mapping[str, Callable[[Message, HostTransport], None]]:
-        """By kind of message, what carries it out, beside those of the algorithm."""
+        """By kind of message, its handler, beside those of the algorithm."""
         return {}
 
     def num_sharers(self, _question: Message) -> int:
-        """By how many hosts' parts the noise in what the server sees of the answers is enough."""
+        """M: how many hosts' parts make the whole noise; 1 where the server sees every answer."""
         return 1
 
     def pack(self, leaving: Leaving) -> Message:
@@ -95,31 +92,31 @@ class HostPath:
         )
 
     def when_free(self, then: Callable[[], None]) -> None:
-        """The answer has left: calls `then` as soon as no other host waits for this one."""
+        """The host calls it after its answer; calls `then` once no other host waits for it."""
         then()
 
     def adopted(self, message: Message) -> Mapping[int, State]:
         """By worker, the states in an ADOPT message."""
         return messages.by_worker(message)
 
-    # What hosts hand to each other.
+    # Messages between hosts.
 
     def parcel(self, _taker: int, message: Message) -> Message | None:
-        """A message for another host; None if only the server could read it."""
+        """A message in the form in which another host gets it; None if this host lacks its key."""
         return message
 
     def opened(self, _giver: int, _kind: str, _iteration: int, parcel: Message) -> State:
-        """The tensors of what another host has made a parcel of.
+        """The tensors in a parcel from another host.
 
         Raises:
-            ValueError: it has not, or not for this host.
+            ValueError: the other host has not made it, or not for this host.
         """
         return parcel.tensors
 
 
 @dataclass(frozen=True)
 class AskedHosts:
-    """Hosts with the workers that are asked, by worker its group, and fields for their question."""
+    """The hosts that the server asks, with their workers; groups by worker; and fields to send."""
 
     hosts: Hosts
     groups: Mapping[int, int]
@@ -128,49 +125,49 @@ class AskedHosts:
 
 @dataclass(eq=False)
 class ServerPath:
-    """How the server asks for answers, and waits for them."""
+    """The server's side: it chooses the hosts to ask, and waits for their answers."""
 
     form: AnswerForm
     hides_answers = False  # whether the server sees sums alone
 
     def begin(self, members: Peers) -> None:
-        """All hosts that take part from the start have joined.
+        """The server calls it when all hosts of the start have joined.
 
         Raises:
-            BadInput: there are too few.
+            BadInput: there are too few hosts.
         """
 
     def lacking(self, _members: Peers, _workers: Collection[int]) -> str:
-        """As `ServerPart.lacking`."""
+        """See `ServerPart.lacking`."""
         return ""
 
     def num_sharers(self, _hosts: Collection[int], _members: Peers) -> int:
-        """By how many hosts' parts the noise of some hosts' answers is enough."""
+        """M: how many hosts' parts make the whole noise; 1 where the server sees every answer."""
         return 1
 
     def able(self, hosts: Hosts, _members: Peers) -> Hosts:
-        """Those of some hosts that the next question can be for."""
+        """The hosts among these that the server can ask next."""
         return hosts
 
     def look_closer(self) -> None:
-        """Some answers do not fit the others: the next sums are of few hosts, drawn anew."""
+        """Makes the next sums of few hosts, drawn anew, to find a host that spoils sums."""
 
     def gives_up_search(self) -> bool:
-        """Takes all hosts next time, since those of `able` do not do; False if these were all."""
+        """Pauses the search of `look_closer`, so that `able` has all hosts; False if none is on."""
         return False
 
     def most_groups(self, wanted: int, _hosts: Hosts, _members: Peers) -> int:
-        """Into how many groups the answers of some hosts are divided; at least 1."""
+        """Into how many groups the answers of these hosts can be divided, up to `wanted`."""
         return wanted
 
     def ask(self, hosts: Hosts, groups: Mapping[int, int], _engine: Engine) -> AskedHosts:
-        """The hosts that are to be asked, and what for; groups are by worker."""
+        """Chooses the hosts to ask, and the fields of the question; groups are by worker."""
         return AskedHosts(hosts, groups)
 
     def ask_for_sum(
         self, kind: str, engine: Engine, form: AnswerForm, fields: Mapping[str, Any] = {}
     ) -> list[PartialSum]:
-        """Has all workers answer in one sum, once; its parts, or none if none came."""
+        """Asks all workers for one sum, once; returns its parts, maybe none."""
         iteration = engine.done + 1
         hosts = engine.peers.taking_part()
         asked = self.ask(hosts, dict.fromkeys(workers_of(hosts), 0), engine)
@@ -207,22 +204,22 @@ def pack_answers(
     Args:
         answers: by worker, float32 of the form's shape; maybe none.
         losses: J_disc and J_gen by worker, float32 [2].
-        groups: by worker, which answers may be added up with its own: those of the same group.
+        groups: by worker; the host may add up answers of the same group.
         beside: name → worker → tensor.
-        weights: of workers in sums, if the form's arithmetic has any.
+        weights: by worker in sums, if the form's arithmetic has weights.
 
     Returns:
-        fields `workers`, and `summed`: a list of workers for every sum. Tensors in the order of
-        `workers`: `losses`, float32 [W, 2]; those of `beside`, float32 [W, …], one after the other
-        if they are not all of one shape; and, as the codec writes them, `answers.…` of the workers
-        that are in no sum. In the order of `summed`: `sums.…`, too, float64 if the codec is exact.
+        Fields `workers`, and `summed`: a list of workers for every sum. Tensors in the order of
+        `workers`: `losses`, float32 [W, 2]; those of `beside`, float32 [W, …], concatenated if
+        their shapes differ; and, as the codec writes them, `answers.…` of workers that are in no
+        sum. In the order of `summed`: `sums.…`, float64 if the codec is exact.
     """
-    if not answers:  # a stage has written all of them
+    if not answers:
         return Message(form.kind, iteration)
     codec, arithmetic = form.codec, form.arithmetic
     members: dict[int, list[int]] = {}
     for worker, group in groups.items() if form.sums else ():
-        if isfinite(float(answers[worker].sum())):  # a broken answer travels alone, to be refused
+        if isfinite(float(answers[worker].sum())):  # the server must see broken answers alone
             members.setdefault(group, []).append(worker)
     to_sum = [added for added in members.values() if len(added) >= LEAST_TO_SUM]
     singly = _others(answers, to_sum)
@@ -245,7 +242,7 @@ def pack_answers(
 
 
 def in_one_message(answers: Sequence[Message]) -> Message:
-    """What `pack_answers` gave for several forms: kind → fields; tensors named `<kind>/<name>`."""
+    """Merges messages of `pack_answers` into one: kind → fields; tensors `<kind>/<name>`."""
     first, *others = answers
     if not others:
         return first
@@ -255,21 +252,21 @@ def in_one_message(answers: Sequence[Message]) -> Message:
 
 
 def of_kind(message: Message, kind: str) -> Message:
-    """What a host has answered in one form; an empty message if nothing."""
+    """A host's answers of one kind, as `pack_answers` wrote them; an empty message if none."""
     if message.kind == kind:
         return message
-    fields = message.fields.get(kind) if message.kind == ANSWERS else None
-    given = fields if isinstance(fields, Mapping) else {}
-    return Message(kind, message.iteration, given, tensors=part_of(message.tensors, f"{kind}/"))
+    value = message.fields.get(kind) if message.kind == ANSWERS else None
+    fields = value if isinstance(value, Mapping) else {}
+    return Message(kind, message.iteration, fields, tensors=part_of(message.tensors, f"{kind}/"))
 
 
 def read_answers(
     message: Message, form: AnswerForm, forms: Mapping[int, AnswerForm] | None = None
 ) -> Answers:
-    """Reads what `pack_answers` wrote; there are no answers in what a hostile host malformed.
+    """Reads a message of `pack_answers`; a malformed one, of a hostile host, has no answers.
 
     Args:
-        forms: by worker, if the shapes of what they send beside differ.
+        forms: by worker, if the shapes of their tensors `beside` differ.
     """
     fields, tensors = message.fields, message.tensors
     workers, groups = _ranks(fields.get("workers")), fields.get("summed", [])
@@ -281,7 +278,7 @@ def read_answers(
         return Answers()
     if len(set(workers)) < len(workers) or sorted(all_named) != sorted(workers):
         return Answers()
-    if not all(groups) or (groups and not form.sums):  # of no worker, or hidden from the algorithm
+    if not all(groups) or (groups and not form.sums):  # empty sums, or sums where none may be
         return Answers()
     try:
         alone = _decoded(tensors, "answers.", len(singly), form=form)
@@ -301,7 +298,7 @@ def read_answers(
 
 
 def _rows(sent: Tensor | None, shapes: Mapping[int, tuple[int, ...]]) -> dict[int, Tensor]:
-    """What each worker sent beside its answer; nothing if the shapes are others."""
+    """By worker, the rows of one tensor `beside` its answer; empty if the tensor does not fit."""
     alike = len(set(shapes.values())) <= 1
     sizes = [1 if alike else shape[0] for shape in shapes.values()]
     if sent is None or sent.shape[:1] != (sum(sizes),):
@@ -315,9 +312,9 @@ def _others(workers: Iterable[int], groups: Iterable[Iterable[int]]) -> list[int
     return [worker for worker in workers if worker not in grouped]
 
 
-def _ranks(given: object) -> list[int]:
-    if isinstance(given, list) and all(type(worker) is int for worker in given):
-        return given
+def _ranks(value: object) -> list[int]:
+    if isinstance(value, list) and all(type(worker) is int for worker in value):
+        return value
     return []
 
 

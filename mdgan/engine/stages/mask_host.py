@@ -1,38 +1,38 @@
-"""Sums of which the server learns no part, even if it lies: the host's half of the stage.
+"""Secure sums, the host's side: the server learns only sums of hosts' answers, even if it lies.
 
 Bonawitz et al. 2017, "Practical Secure Aggregation for Privacy-Preserving Machine Learning", figure
-4, with its rounds put together so that a sum takes two:
+4, with rounds merged, so that a sum takes two rounds of messages:
 
-0. Keys, once for each link. A host makes a key and signs it (`host_keys.py`). Every two hosts agree
-   on a secret. From it they derive s_uv anew for each sum.
-1. and 2. Shares and masked input, in one message. The host draws b_u, and sends its addend with the
-   masks of b_u and of each s_uv on it. With it go Shamir's shares of b_u and of each s_uv, of which
-   t put one together. Each host's shares are encrypted for that host.
+0. Keys, once for each link. A host makes a key and signs it (`host_keys.py`). Every two hosts u, v
+   agree on a secret, from which they derive a new s_uv for each sum.
+1. and 2. Shares and masked input, in one message. Host u draws b_u, and sends its addend with the
+   masks of b_u and of each s_uv. It adds Shamir's shares of b_u and of each s_uv; any t shares
+   reconstruct a secret. It encrypts each host's shares for that host.
 3. Consistency, only if a host has dropped out. The server names the survivors. Each host confirms
-   at most one list of survivors for a sum, to each of the others, by a code that only the two of
-   them can make.
+   at most one list of survivors for a sum, to each other host, by a code that only these two hosts
+   can make.
 4. Unmasking. The server names the survivors and passes on their encrypted shares, and the codes if
    a host is missing. A host to which t - 1 others have confirmed the same list reveals its shares
-   of b_u of every survivor u, and of s_ud where u has survived and d has not. It does so once.
+   of b_u for every survivor u, and of s_ud for survivors u and lost hosts d. It does so once.
 
-Why the server learns a sum of t hosts or nothing, whatever it says:
+Why the server learns the sum of at least t hosts or nothing, whatever it says:
 
-* A host's addend stays hidden while b_u is unknown, and while s_uv with one honest host is.
-* A host reveals once, and so of a host d either its share of b_d or those of s_ud, never both.
-* Where c of n hosts work together with the server, 2t > n + c keeps it from having t shares of
-  both. With t = ⌊2n/3⌋ + 1 that is so for c < n/3.
-* Shares of s_ud are revealed only for a list that t hosts have confirmed, and by the same count
-  there is one such list at most. It names t hosts or more, and their sum is all that there is. The
-  list of all hosts needs no codes, as it reveals no s_uv; where t hosts have confirmed another
-  list, too few are left to reveal anything for that of all.
-* Shares and codes are bound to the run, the sum, its hosts and their keys, and to what the answers
-  are about (`Leaving.about`). Hosts that were told of different questions cannot read each
-  other's shares.
-* No answer is masked twice, nor an equal one once its sum may be known (`repeats`). The shares of
-  one sum tell nothing of the masks of another one.
+* A host's addend stays hidden while b_u is unknown, and while s_uv with one honest host v is.
+* A host reveals once. So it reveals of a host d either its share of b_d or those of s_ud.
+* If c of n hosts help the server, it cannot get t shares of both where 2t > n + c. With
+  t = ⌊2n/3⌋ + 1 that holds for c < n/3.
+* Hosts reveal shares of s_ud only for a list that t hosts have confirmed; by the same count at most
+  one list has t confirmations. It names t hosts or more, and the server learns only their sum. The
+  list of all hosts needs no codes, since it reveals no s_uv. If t hosts have confirmed another
+  list, too few hosts are left to reveal anything for the list of all.
+* Shares and codes are bound to the run, the sum, its hosts and their keys, and to the question
+  (`Leaving.about`). If the server asks hosts different questions, they cannot read each other's
+  shares.
+* A host masks no answer twice, nor an equal one once the server may know its sum (`repeats`). The
+  shares of one sum show nothing of the masks of another sum.
 
-In the paper shares are of the key from which all s_uv of a host follow: a key is good for one sum,
-and shares come before any masks. Here they are of s_uv itself, and those of survivors are enough.
+In the paper hosts share the key from which all their s_uv follow: a key serves one sum, and hosts
+exchange shares before masks. Here they share each s_uv, and shares of survivors are enough.
 """
 
 import json
@@ -83,34 +83,31 @@ _NO_SUMS = "its question does not say whose sums it wants"
 
 @dataclass
 class _AnsweredSum:
-    """A sum that this host has answered, until it reveals its shares.
-
-    What its hosts had signed then counts: the server may tell other keys since.
-    """
+    """A sum that this host has answered, until it reveals its shares."""
 
     context: bytes
     parties: tuple[int, ...]
-    signed: Mapping[int, SignedKey]
-    own: Limbs
+    signed: Mapping[int, SignedKey]  # the keys of then; the server may have sent others since
+    shares: Limbs  # this host's shares of its own secrets
     confirmed: tuple[int, ...] | None = None
 
 
 class HostMask(HostPath):
-    """Masks what one host answers, and helps to unmask sums; what it refuses is `NotMasked`.
+    """Masks the answers of one host, and helps to unmask sums; it refuses by `NotMasked`.
 
     Args:
-        least: how many hosts' answers a sum must have, 3 or more.
-        repeats: whether the host would answer the same if it were asked for an iteration again.
-            Then it does so only until it has helped to unmask that one's sum, in whichever run: of
-            two sums, the second without one host, the difference would be that host's answer.
-        tells_once: whether it would answer the same in any iteration; `repeats` holds for all then.
-        sharing: what a sum must have if answers, or counts, have a part of the noise only.
+        least: the least number of hosts in a sum, 3 or more.
+        repeats: whether the host's answer to a repeated iteration would be the same. Then the host
+            answers an iteration only until it has helped to unmask its sum, in this run or another:
+            if the second sum lacked one host, the difference of both would be that host's answer.
+        tells_once: whether its answer would be the same in any iteration: `repeats` for all.
+        sharing: what a sum must have if answers, or counts, have only a part of the noise.
     """
 
     hides_answers = True
     rules: Mapping[str, Turn] = {
         Kind.KEYS: Turn(ALWAYS, 1000, Per.TEN_MINUTES),
-        Kind.ASKCOUNTS: Turn(ARRIVED, 1, Per.PROCESS),  # two sums would tell its own counts
+        Kind.ASKCOUNTS: Turn(ARRIVED, 1, Per.PROCESS),  # two sums would show this host's counts
         **{kind: Turn(ARRIVED, above={kind: 0}) for kind in (Kind.SURVIVORS, Kind.UNMASK)},
     }
 
@@ -148,11 +145,11 @@ class HostMask(HostPath):
             with tracer.span("send"):
                 transport.send(self.reveal(order))
             then, self._then = self._then, None
-            if then is not None:  # the server goes on by itself for a moment
+            if then is not None:  # no host waits for this one now
                 then()
 
         return {
-            Kind.KEYS: lambda told, _: self.keys.learn(told.fields["keys"]),
+            Kind.KEYS: lambda message, _: self.keys.learn(message.fields["keys"]),
             Kind.SURVIVORS: confirm,
             Kind.UNMASK: unmask,
         }
@@ -162,19 +159,19 @@ class HostMask(HostPath):
         if self._sharing is None:
             return 1
         parties = mask.read_sums(question, mask.SumQuestion, _NO_SUMS).parties.values()
-        known = [self.keys.signed(hosts).values() for hosts in parties]
-        return self._sharing.among(min(map(self.keys.num_sharers, known), default=1))
+        keys = [self.keys.signed(hosts).values() for hosts in parties]
+        return self._sharing.among(min(map(self.keys.num_sharers, keys), default=1))
 
     def pack(self, leaving: Leaving) -> Message:
-        """Host → server: the sums of what the host's workers answer, masked (rounds 1 and 2).
+        """Host → server: the masked addends of this host (rounds 1 and 2).
 
-        The field `abstains` says whether an answer cannot be added up (it has NaN or Inf, or is too
-        large), so that the others must do without this host, and `refuses` of which hosts it was
-        told keys that are none: it masks nothing for a question with one of these. Tensors are
-        `masked.<sum>` and `shares.<sum>`, see `MaskedSum`.
+        Tensors are `masked.<sum>` and `shares.<sum>`, see `MaskedSum`. The field `abstains` says
+        whether an answer is unusable (it has NaN or Inf, or is too large), so that the others sum
+        without this host. `refuses` names hosts whose keys are invalid: the host masks no answer to
+        a question with one of these.
 
         Args:
-            leaving: answers to a question that says in `sums` which hosts take part in which sum.
+            leaving: answers to a question whose field `sums` names the hosts of each sum.
         """
         about = leaving.about()
         question = leaving.question
@@ -193,54 +190,54 @@ class HostMask(HostPath):
                 parties = asked.parties[group]
                 carried = {h: key.workers for h, key in self.keys.signed(parties).items()}
                 leaving.check(self._host, carried, self.least)
-                given = self._mask(
+                addend = self._mask(
                     asked.number, tuple(parties), group, total=total, about=about[group]
                 )
-                tensors[f"masked.{group}"] = given.total
-                tensors[f"shares.{group}"] = given.shares
+                tensors[f"masked.{group}"] = addend.total
+                tensors[f"shares.{group}"] = addend.shares
         fields = {"workers": list(leaving.answers), "abstains": abstains, "refuses": refuses}
         return Message(self._asked_form.kind, question.iteration, fields, tensors=tensors)
 
     def when_free(self, then: Callable[[], None]) -> None:
-        """Other hosts wait for this one's shares first."""
+        """Keeps `then` until this host has revealed its shares, for which others wait."""
         self._then = then
 
     def confirm(self, order: Message) -> Message:
         """Host → server: this host's codes for a list of survivors (round 3).
 
-        Tensors are `codes.<sum>`, uint8 [|survivors| - 1, CODE_BYTES]: for each other survivor.
+        Tensors are `codes.<sum>`, uint8 [|survivors| - 1, CODE_BYTES], one for each other survivor.
         """
         codes = {}
         for group, survivors in self._read_survivors(order).survivors.items():
             sum_ = self._check(group, survivors)
             sum_.confirmed = tuple(survivors)
-            own = [self._code(h, self._host, sum_) for h in survivors if h != self._host]
-            codes[f"codes.{group}"] = torch.tensor([*map(list, own)], dtype=torch.uint8)
+            rows = [self._code(h, self._host, sum_) for h in survivors if h != self._host]
+            codes[f"codes.{group}"] = torch.tensor([*map(list, rows)], dtype=torch.uint8)
         return Message(self._asked_form.kind, order.iteration, {}, tensors=codes)
 
     def reveal(self, order: Message) -> Message:
-        """Host → server: what takes the masks off the sum of the survivors (round 4).
+        """Host → server: the shares that take the masks off the sum of the survivors (round 4).
 
         Args:
-            order: a `Survivors` in `sums`; tensors `shares.<sum>`: what every other survivor has
-                encrypted for this host, uint8 [|survivors| - 1, …]; and, if a host is missing,
-                `codes.<sum>`: what each has confirmed to it, uint8 [|survivors| - 1, CODE_BYTES].
+            order: a `Survivors` in `sums`; tensors `shares.<sum>`, uint8 [|survivors| - 1, …]: the
+                shares that each other survivor has encrypted for this host; and, if a host is
+                missing, `codes.<sum>`, uint8 [|survivors| - 1, CODE_BYTES]: their codes.
 
         Returns:
-            Tensors `revealed.<sum>`, uint8 [|survivors|, 1 + number of those that dropped out,
-            SECRET_BYTES]: of each survivor, the share of b_u, then that of s_ud for each d. If what
-            a survivor has sent cannot be decrypted, numbers that are no share. None of a sum whose
-            list of survivors too few hosts confirm: some may have crashed since.
+            Tensors `revealed.<sum>`, uint8 [|survivors|, 1 + number of lost hosts, SECRET_BYTES]:
+            of each survivor u, the share of b_u, then that of s_ud for each d; numbers that are no
+            share if this host cannot decrypt u's. A sum is left out if too few hosts confirm its
+            list of survivors: some may have crashed since.
         """
         asked, tensors = self._read_survivors(order), {}
         for group, survivors in asked.survivors.items():
             sum_ = self._check(group, survivors)
-            del self._answered[group]  # whatever happens now, never again
+            del self._answered[group]  # the host never reveals a second time
             if len(survivors) < len(sum_.parties):
                 needed = threshold(len(sum_.parties))
                 codes = mask.read_rows(order, "codes", group, len(survivors) - 1, mask.CODE_BYTES)
                 confirm = self._num_confirming(sum_, survivors, codes)
-                if confirm < needed:  # hosts may have crashed, or one may lie: no reason to end
+                if confirm < needed:  # hosts may have crashed, or one may lie: training goes on
                     _log.warning(
                         "a sum is not unmasked: the server says that a host has dropped out, and "
                         f"{confirm} of {needed} hosts that it takes confirm that to this one"
@@ -258,18 +255,18 @@ class HostMask(HostPath):
 
     @override
     def adopted(self, message: Message) -> Mapping[int, State]:
-        # Another host may have sealed one state for several workers.
+        # One sealed state may be for several workers of this host.
         if SEALED not in message.tensors:
             if message.tensors:
-                # With networks of its choice in all others, the sum would be what one has answered.
+                # If the server chose the networks of all other workers, sums would show one answer.
                 raise NotMasked("it gives states that no host has sealed")
             return {}
         fields = message.fields
         copy: dict[str, Tensor] = {}  # fits no model
         try:
-            given = self.opened(fields["giver"], Kind.STATE, fields["given"], parcel=message)
-            (found,) = by_worker(replace(message, tensors=given)).values()
-            copy = {name: t for name, t in found.items() if name.startswith(fields["prefix"])}
+            tensors = self.opened(fields["giver"], Kind.STATE, fields["given"], parcel=message)
+            (state,) = by_worker(replace(message, tensors=tensors)).values()
+            copy = {name: t for name, t in state.items() if name.startswith(fields["prefix"])}
         except ValueError as error:
             _log.warning("a copy for rank(s) %s is refused: %s", fields["workers"], error)
         return dict.fromkeys(fields["workers"], copy)
@@ -286,12 +283,12 @@ class HostMask(HostPath):
     def _mask(
         self, number: int, parties: tuple[int, ...], group: int, total: Tensor, about: bytes
     ) -> mask.MaskedSum:
-        """The total with all masks on it, and the others' shares of their seeds."""
-        said = [number, self._iteration, group, parties, self.keys.keys_of(parties), about.hex()]
-        context = sha256(json.dumps(said).encode()).digest()
-        own, use = os.urandom(SECRET_BYTES), b"mask of " + context
-        drawn = [own if host == self._host else self.keys.derived(host, use) for host in parties]
-        secrets = np.stack([*map(as_secret, drawn)])
+        """The total with all masks, and the other hosts' shares of the masks' seeds."""
+        bound = [number, self._iteration, group, parties, self.keys.keys_of(parties), about.hex()]
+        context = sha256(json.dumps(bound).encode()).digest()
+        b_u, use = os.urandom(SECRET_BYTES), b"mask of " + context
+        seeds = [b_u if host == self._host else self.keys.derived(host, use) for host in parties]
+        secrets = np.stack([*map(as_secret, seeds)])
         signs = (sign_between(self._host, host) for host in parties)
         masks = [Mask(secret, sign) for secret, sign in zip(secrets, signs, strict=True)]
         rows = shared(secrets, threshold(len(parties)), len(parties)).astype("<u2")
@@ -301,11 +298,11 @@ class HostMask(HostPath):
             if host != self._host
         ]
         kept, signed = rows[parties.index(self._host)], self.keys.signed(parties)
-        self._answered[group] = _AnsweredSum(context, parties, signed, own=kept)
+        self._answered[group] = _AnsweredSum(context, parties, signed, shares=kept)
         return mask.MaskedSum(masked(total, masks), torch.from_numpy(np.stack(sealed)))
 
     def _read(self, question: Message, groups: Collection[int]) -> mask.SumQuestion:
-        """What is asked for, if answering it tells the server nothing but sums."""
+        """Reads the question's sums; refuses a question whose answer would show more than sums."""
         asked = mask.read_sums(question, mask.SumQuestion, _NO_SUMS)
         if asked.number <= self._number:
             raise NotMasked(f"it asks question {asked.number} a second time")
@@ -330,14 +327,14 @@ class HostMask(HostPath):
         return asked
 
     def _check_noise(self, hosts: Collection[int], asked: Mapping[int, SignedKey]) -> None:
-        """Checks that these hosts' noise is enough, of those that were asked."""
-        own, of_counts = self._sharing, self._asked_form.kind == Kind.COUNTS
-        if own is None or (own.counts_alone and not of_counts):
+        """Checks that the noise of these hosts, of those `asked`, is enough for their sum."""
+        sharing, of_counts = self._sharing, self._asked_form.kind == Kind.COUNTS
+        if sharing is None or (sharing.counts_alone and not of_counts):
             return
         keys = [asked[host] for host in hosts]
         ranks = {rank for key in keys for rank in key.workers}
         number, num_asked = map(self.keys.num_sharers, (keys, asked.values()))
-        if lacks := own.lacking(len(ranks), number, num_asked):
+        if lacks := sharing.lacking(len(ranks), number, num_asked):
             raise NotMasked(f"it wants a sum without {lacks}")
 
     def _read_survivors(self, order: Message) -> mask.Survivors:
@@ -347,7 +344,7 @@ class HostMask(HostPath):
         return asked
 
     def _check(self, group: int, survivors: Sequence[int]) -> _AnsweredSum:
-        """A sum that this host may help to unmask for these survivors."""
+        """The sum of a group, if this host may help to unmask it for these survivors."""
         sum_ = self._answered.get(group)
         if sum_ is None:
             raise NotMasked("it wants to unmask a sum that this host has no part in, or a 2nd time")
@@ -368,31 +365,31 @@ class HostMask(HostPath):
     def _num_confirming(
         self, sum_: _AnsweredSum, survivors: Sequence[int], codes: Tensor | None
     ) -> int:
-        """How many survivors have confirmed this list, this host among them."""
+        """How many survivors, with this host, have confirmed this list."""
         if sum_.confirmed is None or codes is None:
             return 0
         others = [host for host in survivors if host != self._host]
-        right = [self._code(self._host, other, sum_) for other in others]
-        return 1 + sum(map(compare_digest, map(bytes, codes.tolist()), right))
+        expected = [self._code(self._host, other, sum_) for other in others]
+        return 1 + sum(map(compare_digest, map(bytes, codes.tolist()), expected))
 
     def _code(self, reader: int, writer: int, sum_: _AnsweredSum) -> bytes:
-        """What one host tells another one: these are the only survivors that it has confirmed."""
+        """The code by which the writer confirms the list `sum_.confirmed`, and no other list."""
         other = writer if reader == self._host else reader
-        said = b"survivors %d " % writer + sum_.context + json.dumps(sum_.confirmed).encode()
-        return self.keys.derived(other, said)
+        use = b"survivors %d " % writer + sum_.context + json.dumps(sum_.confirmed).encode()
+        return self.keys.derived(other, use)
 
     def _opened(
         self, sum_: _AnsweredSum, survivors: Sequence[int], sealed: Tensor | None
     ) -> dict[int, Limbs]:
-        """By survivor, this host's shares of its secrets, [n, LIMBS]."""
+        """By survivor, this host's shares of the survivor's secrets, [n, LIMBS]."""
         if sealed is None:
             raise NotMasked("it passes on no shares of the survivors, or not all")
         others = [host for host in survivors if host != self._host]
-        opened = {self._host: sum_.own}
+        opened = {self._host: sum_.shares}
         for host, row in zip(others, sealed, strict=True):
             try:
                 shares = self.keys.unseal(host, sum_.context, row.numpy().tobytes())
-            except ValueError as error:  # that host may have lied, or it was asked another question
+            except ValueError as error:  # that host has lied, or the server asked it otherwise
                 _log.warning("shares for a sum are refused: %s", error)
                 shares = bytes([255]) * len(sum_.parties) * SECRET_BYTES  # see `reveal`
             opened[host] = np.frombuffer(shares, "<u2").reshape(-1, LIMBS)

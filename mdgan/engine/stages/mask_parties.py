@@ -1,4 +1,4 @@
-"""Which hosts masked sums can have: those whose keys others accept, and as many as each wants."""
+"""Which hosts a masked sum can have: others accept their keys, and each sets a least number."""
 
 from collections.abc import Collection, Mapping
 
@@ -10,35 +10,35 @@ from mdgan.records.values import in_words
 
 
 def able_hosts(members: Peers, among: Collection[int]) -> dict[int, int]:
-    """Those of some hosts that one sum can have, each with how many hosts it wants in a sum.
+    """The hosts, among some, that can be in one sum, each with its least number of hosts in a sum.
 
-    They have told a key. One that wants more hosts than there are is left out, not waited for. One
-    that is not here yet is taken to be like others.
+    They have sent a key. A host whose least number is above the number of hosts is left out, and
+    the others do not wait for it. A host that has not joined yet counts as able.
     """
-    known = {host: members.member(host) for host in among}
-    able = {h: 0 if m is None else int(m.key["least"]) for h, m in known.items() if not m or m.key}
+    peers = {host: members.member(host) for host in among}
+    able = {h: 0 if m is None else int(m.key["least"]) for h, m in peers.items() if not m or m.key}
     while (most := max(able.values(), default=0)) > len(able):
         able = {host: least for host, least in able.items() if least < most}
     return able
 
 
 def least_of(hosts: Collection[int], members: Peers) -> int:
-    """How many hosts each of these would have in a sum."""
-    known = (members.member(host) for host in hosts)
-    return max([LEAST_PARTIES, *(int(m.key["least"]) for m in known if m is not None and m.key)])
+    """The least number of hosts in a sum of these hosts, so that none of them refuses it."""
+    peers = (members.member(host) for host in hosts)
+    return max([LEAST_PARTIES, *(int(m.key["least"]) for m in peers if m is not None and m.key)])
 
 
 def least_parties(members: Peers) -> int:
-    """How many hosts a sum takes: as many as the host that insists on most, and can have them."""
+    """The least number of hosts in a sum of all `able_hosts`."""
     return least_of(able_hosts(members, members.hosts()), members)
 
 
 def heed_refusals(
     refusing: Mapping[int, Refusal], answered: Collection[int], engine: Engine
 ) -> None:
-    """Goes on without hosts whose keys most others refuse, or else without those that refuse.
+    """Blames hosts whose keys most others refuse; leaves other refusing hosts out of sums.
 
-    The server has checked each key itself, so that a few hosts cannot shut another one out.
+    The server has checked each key itself, so that a few hosts cannot shut another host out.
     """
     peers = engine.peers
     num_owners, blamed = len({peers.identity(host) for host in answered}), set[int]()

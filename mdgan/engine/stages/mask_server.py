@@ -1,10 +1,10 @@
-"""Sums of which the server learns no part: it asks for them, and takes masks off whole sums.
+"""Secure sums, the server's side: it asks hosts for masked answers, and unmasks only whole sums.
 
-The server's half of Bonawitz et al. 2017, figure 4; see `mask_host.py`. In a sum are the hosts
-whose masked answers have come, whether they are there afterwards or not. If all have come, each is
-asked for its shares at once. If not, those that are left first confirm to each other which have. A
-sum that two thirds of its hosts, or three, do not survive is left out, and so is one that makes no
-sense; `privacy/spoilers.py` finds whose fault that is.
+See `mask_host.py` for the protocol (Bonawitz et al. 2017, figure 4). A sum consists of the hosts
+whose masked answers have arrived, even if a host is lost afterwards. If all have arrived, the
+server asks each host for its shares at once. If not, the survivors first confirm their list to each
+other. The server drops a sum that fewer than three, or than two thirds, of its hosts survive, and a
+sum that makes no sense; `privacy/spoilers.py` finds the host that spoils it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -43,22 +43,19 @@ from mdgan.privacy.spoilers import SpoilerSearch, UsualSums
 from mdgan.records.values import in_words
 from mdgan.spelling import flag
 
-_MOST_VAIN, _MOST_VAIN_IN_SEARCH = 3, 30
+_MOST_VAIN, _MOST_VAIN_IN_SEARCH = 3, 30  # questions in a row without a sum before a run ends
 
-Masked = Mapping[int, Mapping[int, mask.MaskedSum]]  # what hosts have answered, by host and sum
+Masked = Mapping[int, Mapping[int, mask.MaskedSum]]  # the addends, by host and sum
 
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
-    """One sum: its number, the hosts that were asked, and those whose masked answers have come.
+    """One sum of a question, once hosts have answered it."""
 
-    The workers are those of which it has answers.
-    """
-
-    group: int
-    parties: Sequence[int]
-    survivors: Sequence[int]
-    workers: tuple[int, ...]
+    group: int  # its number
+    parties: Sequence[int]  # the hosts that the server has asked
+    survivors: Sequence[int]  # the hosts whose masked answers have arrived
+    workers: tuple[int, ...]  # of the survivors
 
     @property
     def num_lost(self) -> int:
@@ -67,30 +64,30 @@ class _Sum:
 
 @dataclass(eq=False, kw_only=True)
 class ServerMask(ServerPath):
-    """Asks for masked sums of answers of a form, and has the masks taken off."""
+    """Asks hosts for masked addends, and unmasks their sums with the hosts' help."""
 
-    # Whether hosts read in a question which sum each answer belongs to (`groups`).
+    # Whether the question tells hosts to which sum each answer belongs (`groups`).
     divides: bool = False
-    # Whether hosts answer once alone, so that a spoiled sum cannot be asked for again.
+    # Whether hosts answer only once, so that the server cannot ask again for a spoiled sum.
     is_once: bool = False
-    # What a sum must have if answers, or counts, have a part of the noise only.
+    # What a sum must have if answers, or counts, have only a part of the noise.
     sharing: NoiseSharing | None = None
     hides_answers = True
 
     def __post_init__(self) -> None:
-        # Where the noise takes all workers there are no smaller sums.
         shared = self.sharing
         self._of_answers = None if shared is None or shared.counts_alone else shared
+        # If the noise needs all workers, the server cannot search with smaller sums.
         self._searches = self._of_answers is None or self._of_answers.given is not None
         self._question = mask.SumQuestion(0, {})
-        self._num_in_vain = 0
+        self._num_in_vain = 0  # questions in a row without a sum
         self._search = SpoilerSearch(divides=self.divides)
         self._parts: list[list[int]] = []
         self._left_out = set[int]()
         self._usual: dict[str, UsualSums] = {}
 
     def begin(self, members: Peers) -> None:
-        """Checks that a sum does not tell what a host has answered."""
+        """Refuses a run with too few hosts, or too little noise, to hide answers in a sum."""
         num_hosts = len(members.hosts())
         if num_hosts < LEAST_PARTIES:
             why = f"the workers are on {num_hosts} host(s), and a sum takes {LEAST_PARTIES}"
@@ -112,9 +109,9 @@ class ServerMask(ServerPath):
         return 1 if self.sharing is None else self.sharing.among(members.num_sharers(hosts))
 
     def able(self, hosts: Hosts, members: Peers) -> Hosts:
-        """Those that can be in a sum; while spoilers are searched for, in one of those to ask for.
+        """The hosts that can be in a sum; in a search for spoilers, in one of the search's sums.
 
-        Then the few that want the largest sums must not keep the others from smaller ones.
+        A search leaves out the few hosts that want the largest sums, so that it can use small ones.
         """
         able = able_hosts(members, hosts)
         if new := hosts.keys() - able.keys() - self._left_out:
@@ -125,7 +122,7 @@ class ServerMask(ServerPath):
             )
         if self._search.is_on and able:
             least = max(LEAST_PARTIES, sorted(able.values())[2 * len(able) // 3])
-            owners = {host: members.identity(host) for host, own in able.items() if own <= least}
+            owners = {h: members.identity(h) for h, at_least in able.items() if at_least <= least}
             self._parts = self._search.sums_of(owners, least)
             able = {host: 0 for part in self._parts for host in part}
         return {host: hosts[host] for host in sorted(able)}
@@ -139,25 +136,25 @@ class ServerMask(ServerPath):
         return was_on
 
     def most_groups(self, wanted: int, hosts: Hosts, members: Peers) -> int:
-        """Each sum is of as many hosts as it takes."""
+        """As many sums as have enough hosts each; one in a search."""
         most = 1 if self._search.is_on else len(hosts) // least_parties(members)
         return max(1, min(wanted, most))
 
     def ask(self, hosts: Hosts, groups: Mapping[int, int], engine: Engine) -> AskedHosts:
-        """Leaves out groups in which too few hosts have a part.
+        """Chooses the hosts of each sum; leaves out groups with too few hosts.
 
         Fields are `sums`, a `SumQuestion`, and `groups`: worker → the sum of its answer.
         """
         able = able_hosts(engine.peers, hosts)
         if self._search.is_on:
-            part_of = {host: part for part, own in enumerate(self._parts) for host in own}
+            part_of = {host: part for part, its in enumerate(self._parts) for host in its}
             groups = {n: part_of.get(h, 0) for h, workers in hosts.items() for n in workers}
         parties: dict[int, list[int]] = {}
         for host, workers in sorted(hosts.items()):
             for group in sorted({groups[worker] for worker in workers} if host in able else ()):
                 parties.setdefault(group, []).append(host)
-        enough = {g: own for g, own in parties.items() if len(own) >= least_of(own, engine.peers)}
-        chosen = sorted({host for own in enough.values() for host in own})
+        enough = {g: its for g, its in parties.items() if len(its) >= least_of(its, engine.peers)}
+        chosen = sorted({host for its in enough.values() for host in its})
         asked = {host: hosts[host] for host in chosen}
         engine.peers.tell_keys(asked)
         self._question = mask.SumQuestion(self._question.number + 1, enough)
@@ -172,26 +169,26 @@ class ServerMask(ServerPath):
         weights: Mapping[int, float] | None = None,
         form: AnswerForm | None = None,
     ) -> Answers:
-        """Waits for the sums that hosts were asked for, and has the masks taken off.
+        """Waits for the masked addends, and unmasks their sums.
 
-        The losses of workers are the mean of their group. There are no answers if too few hosts are
-        left, or if no sum makes sense.
+        Each worker gets the mean losses of its sum. There are no answers if too few hosts are left,
+        or if no sum makes sense.
 
         Raises:
-            AllWorkersLost: there was no sum several times in a row.
+            AllWorkersLost: several questions in a row have led to no sum.
         """
         form = form or self.form
         read = partial(mask.read_masked, form=form, parties=self._question.parties)
-        given = engine.collector.collect(iteration, asked.hosts, read=read).masked
-        refusing = {host: own for host, own in given.items() if isinstance(own, mask.Refusal)}
-        heed_refusals(refusing, set(given), engine)
-        masked: Masked = {host: own for host, own in given.items() if host not in refusing}
+        replies = engine.collector.collect(iteration, asked.hosts, read=read).masked
+        refusing = {h: reply for h, reply in replies.items() if isinstance(reply, mask.Refusal)}
+        heed_refusals(refusing, set(replies), engine)
+        masked: Masked = {host: reply for host, reply in replies.items() if host not in refusing}
         sums, shared = [], self.sharing if form.kind == Kind.COUNTS else self._of_answers
         for group, parties in self._question.parties.items():
             survivors = [host for host in parties if group in masked.get(host, {})]
             of_sum = [n for h in survivors for n in asked.hosts[h] if asked.groups[n] == group]
             least = max(least_of(survivors, engine.peers), threshold(len(parties)))
-            if shared is not None and shared.given is None:  # else there is too little noise
+            if shared is not None and shared.given is None:  # fewer hosts add too little noise
                 least = len(parties)
             if len(survivors) >= least:
                 sums.append(_Sum(group, parties, survivors, workers=tuple(of_sum)))
@@ -201,7 +198,7 @@ class ServerMask(ServerPath):
         totals: dict[_Sum, Tensor | None] = {}
         for sum_ in sums:
             addends = {host: masked[host][sum_.group].total for host in sum_.survivors}
-            shares = {h: own[sum_.group] for h, own in revealed.items() if sum_.group in own}
+            shares = {h: rows[sum_.group] for h, rows in revealed.items() if sum_.group in rows}
             if len(shares) >= threshold(len(sum_.parties)):
                 totals[sum_] = total_of(sum_.parties, addends, shares)
         for host in self._silent(masked, sums, revealed):
@@ -218,21 +215,21 @@ class ServerMask(ServerPath):
         masked: Masked,
         engine: Engine,
     ) -> dict[int, dict[int, Limbs]]:
-        """What hosts reveal, by host and sum (rounds 3 and 4)."""
+        """The shares that hosts reveal, by host and sum (rounds 3 and 4)."""
         codes = dict[int, dict[int, Tensor]]()
 
         def ask(
             kind: Kind, wanted: Sequence[_Sum], name: str, shapes: Mapping[int, tuple[int, ...]]
         ) -> dict[int, Any]:
-            """Asks the survivors of some sums, as far as they are there."""
-            own = {host: [s for s in wanted if host in s.survivors] for host in asked.hosts}
-            there = [h for h, its in own.items() if its and engine.peers.member(h) is not None]
-            hosts = {host: asked.hosts[host] for host in there}
+            """Asks the survivors of some sums that are still members."""
+            sums_of = {host: [s for s in wanted if host in s.survivors] for host in asked.hosts}
+            live = [h for h, its in sums_of.items() if its and engine.peers.member(h) is not None]
+            hosts = {host: asked.hosts[host] for host in live}
 
             def order(host: int) -> Message:
-                its, tensors = own[host], dict[str, Tensor]()
+                its, tensors = sums_of[host], dict[str, Tensor]()
                 if kind == Kind.UNMASK:
-                    # A host that has confirmed nothing reveals nothing.
+                    # A host reveals nothing of a sum whose survivors it has not confirmed.
                     its = [s for s in its if not s.num_lost or s.group in codes.get(host, {})]
                     for sum_ in its:
                         tensors |= _passed_on(host, sum_, masked, codes=codes)
@@ -247,24 +244,23 @@ class ServerMask(ServerPath):
         if incomplete := [sum_ for sum_ in sums if sum_.num_lost]:
             sizes = {sum_.group: (len(sum_.survivors) - 1, mask.CODE_BYTES) for sum_ in incomplete}
             codes |= ask(Kind.SURVIVORS, incomplete, "codes", shapes=sizes)
-            confirmed = [group for given in codes.values() for group in given]
-            sums = [
+            confirmed = [group for by_sum in codes.values() for group in by_sum]
+            sums = [  # hosts reveal nothing of a list with too few confirmations
                 sum_
                 for sum_ in sums
-                if not sum_.num_lost
-                or confirmed.count(sum_.group) >= threshold(len(sum_.parties))  # else none reveals
+                if not sum_.num_lost or confirmed.count(sum_.group) >= threshold(len(sum_.parties))
             ]
         shapes = {s.group: (len(s.survivors), 1 + s.num_lost, SECRET_BYTES) for s in sums}
         revealed = ask(Kind.UNMASK, sums, "revealed", shapes=shapes)
         return {
-            host: {g: given.numpy().view("<u2").astype(np.uint16) for g, given in own.items()}
-            for host, own in revealed.items()
+            host: {g: shares.numpy().view("<u2").astype(np.uint16) for g, shares in by_sum.items()}
+            for host, by_sum in revealed.items()
         }
 
     def _silent(
         self, masked: Masked, sums: Sequence[_Sum], revealed: Mapping[int, Collection[int]]
     ) -> set[int]:
-        """The hosts that have answered, without a sum that no host of the run would leave out."""
+        """The hosts that have answered, but left out a sum that every honest host answers."""
         asked = [(h, g) for g, parties in self._question.parties.items() for h in parties]
         silent = {h for h, g in asked if g not in masked.get(h, {g})}
         whole = [(h, s.group) for s in sums if not s.num_lost for h in s.survivors]
@@ -273,14 +269,14 @@ class ServerMask(ServerPath):
     def _screened(
         self, totals: Mapping[_Sum, Tensor | None], weights: Mapping[int, float], form: AnswerForm
     ) -> tuple[Answers, list[_Sum]]:
-        """The sums that make sense, and those that do not: absurd ones, or None of odd shares."""
-        found, answers, norms = Answers(), dict[_Sum, Tensor](), dict[_Sum, float]()
+        """The sums that make sense, and the spoiled ones: absurd, or None since shares misfit."""
+        result, answers, norms = Answers(), dict[_Sum, Tensor](), dict[_Sum, float]()
         for sum_, total in totals.items():
-            found.hosts.update(sum_.survivors)
+            result.hosts.update(sum_.survivors)
             if total is None:
                 continue
             answer = total[: -mask.NUM_LOSSES].double() / form.arithmetic.scale
-            # Each worker's part can have been below the form's limit.
+            # A larger sum has an answer above the form's limit, which no host adds up.
             if answer.abs().max() <= form.arithmetic.largest * len(sum_.workers):
                 weight = sum(weights.get(worker, 1.0) for worker in sum_.workers)
                 answers[sum_] = answer
@@ -293,24 +289,24 @@ class ServerMask(ServerPath):
                 part = PartialSum(sum_.workers, answer.view(form.shape))
                 if norms[sum_] > limit:
                     part = part._replace(total=part.total * (limit / norms[sum_]))
-                found.sums.append(part)
+                result.sums.append(part)
                 losses = total[-mask.NUM_LOSSES :].double() / mask.LOSS_STEPS
                 mean = (losses / len(sum_.workers)).float()
-                found.losses.update(dict.fromkeys(sum_.workers, mean))
-        return found, [sum_ for sum_ in totals if sum_ not in answers or sum_ in absurd]
+                result.losses.update(dict.fromkeys(sum_.workers, mean))
+        return result, [sum_ for sum_ in totals if sum_ not in answers or sum_ in absurd]
 
     def _look_for_spoilers(self, spoiled: Sequence[_Sum], answers: Answers, engine: Engine) -> None:
-        """Blames a host if sums have told which one spoils them, and decides what to ask next."""
+        """Blames a host if sums show that it spoils them; begins or ends the search otherwise."""
         peers, has_found = engine.peers, False
         for sum_ in spoiled:
-            whose = (
+            what = (
                 f"the sum of rank(s) {in_words(sum_.workers)} makes no sense: one of them does not "
                 "mask its answers as agreed, or answers absurdly"
             )
             if self.is_once:
-                raise AllWorkersLost(f"{whose}; it tells once alone, so begin anew without it")
+                raise AllWorkersLost(f"{what}; it tells once alone, so begin anew without it")
             if self._searches and not self._search.is_on:
-                engine.note(f"{whose}; sums of others will tell which")
+                engine.note(f"{what}; sums of others will tell which")
             owners = {peers.identity(host): host for host in sum_.survivors}
             if (guilty := self._search.guilty(owners)) is None:
                 continue
@@ -335,22 +331,22 @@ class ServerMask(ServerPath):
 def _passed_on(
     host: int, sum_: _Sum, masked: Masked, codes: Mapping[int, Mapping[int, Tensor]]
 ) -> dict[str, Tensor]:
-    """What the other survivors have for a host: shares and, if a host is lost, codes."""
-    group, there = sum_.group, sum_.survivors
-    shares = {other: masked[other][group].shares for other in there}
+    """The tensors of other survivors for a host: shares and, if a host is lost, codes."""
+    group, survivors = sum_.group, sum_.survivors
+    shares = {other: masked[other][group].shares for other in survivors}
     passed = {f"shares.{group}": _rows_for(host, sum_.parties, shares)}
     if sum_.num_lost:
-        nothing = torch.zeros(len(there) - 1, mask.CODE_BYTES, dtype=torch.uint8)
-        confirmed = {other: codes.get(other, {}).get(group, nothing) for other in there}
-        passed[f"codes.{group}"] = _rows_for(host, there, confirmed)
+        no_codes = torch.zeros(len(survivors) - 1, mask.CODE_BYTES, dtype=torch.uint8)
+        confirmed = {other: codes.get(other, {}).get(group, no_codes) for other in survivors}
+        passed[f"codes.{group}"] = _rows_for(host, survivors, confirmed)
     return passed
 
 
-def _rows_for(host: int, of: Sequence[int], given: Mapping[int, Tensor]) -> Tensor:
-    """The row for a host in what each other one gives to all others of a list."""
-    place = of.index(host)
-    others = (other for other in given if other != host)
-    return torch.stack([given[other][place - (place > of.index(other))] for other in others])
+def _rows_for(host: int, readers: Sequence[int], rows_by: Mapping[int, Tensor]) -> Tensor:
+    """The rows for one host; each writer has written a row for every other host of `readers`."""
+    place = readers.index(host)
+    writers = (other for other in rows_by if other != host)
+    return torch.stack([rows_by[n][place - (place > readers.index(n))] for n in writers])
 
 
 def total_of(
@@ -358,11 +354,12 @@ def total_of(
 ) -> Tensor | None:
     """The sum of the survivors' addends without masks, int64 (round 4).
 
-    It is None if fewer than t hosts have revealed all that it takes.
+    It is None if fewer than t hosts have revealed valid shares.
 
     Args:
-        parties: the hosts that were asked, in the order of the question.
-        shares: by host, what it has revealed; see `HostMask.reveal`.
+        parties: the hosts that the server has asked, in the order of the question.
+        totals: by survivor, its masked addend.
+        shares: by host, the shares that it has revealed; see `HostMask.reveal`.
     """
     needed, survivors = threshold(len(parties)), [host for host in parties if host in totals]
     holders = [host for host, its in sorted(shares.items()) if (its < PRIME).all()][:needed]

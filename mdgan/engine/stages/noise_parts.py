@@ -1,7 +1,7 @@
-"""Noise that certificates add together: what the server says of it, and what each host adds.
+"""Noise that certificates add together: how much each host adds (see `privacy/shared_noise.py`).
 
-Each host says how much noise its workers' accounts take. All hosts of a sum are told the least of
-others, and each has as much itself; see `privacy/shared_noise.py`.
+Each host sends the server how much noise its workers' accounts need. The server sends all hosts of
+a sum the least of these amounts, and each host counts on the others for no more.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ from mdgan.privacy.accountant import MOST_NOISE
 from mdgan.privacy.shared_noise import variance_of_part
 
 _LEAST = "least_noise"
-OF_ANSWERS, OF_COUNTS = "noise", "counts_noise"  # fields of what a host says of its workers
+OF_ANSWERS, OF_COUNTS = "noise", "counts_noise"  # fields of a host's hello
 
 
 def least_noise(question: Message) -> float:
-    """The least that the accounts of any other host in the sum take, as the server says."""
+    """The least noise that the accounts of any other host in the sum need, as the server says."""
     least = question.fields.get(_LEAST)
     return float(least) if isinstance(least, int | float) else 0.0
 
@@ -31,7 +31,7 @@ def least_noise(question: Message) -> float:
 def parts_of_noise(
     question: Message, path: HostPath, noises: Mapping[int, float]
 ) -> dict[int, float]:
-    """By what each rank multiplies its noise σ: all of this host add what one of M sharers adds."""
+    """By rank, the factor of its noise σ: a host's ranks together add one of M parts."""
     if not noises:
         return {}
     most, least = max(noises.values()), least_noise(question)
@@ -44,25 +44,25 @@ def parts_of_noise(
 def noise_of_sum(
     hosts: Hosts, field: str, path: ServerPath, peers: Peers
 ) -> tuple[dict[str, Any], dict[int, float]]:
-    """Fields of a question to hosts, and the variance of each worker's noise, by what they said."""
+    """The fields of a question to hosts, and by worker the variance of the noise in its answer."""
     read = {host: read_noise(peers.told().get(host, {}), field) for host in hosts}
-    said = {h: {n: read[h].get(n, 0.0) for n in own} for h, own in hosts.items() if own}
-    least = min((max(own.values()) for own in said.values()), default=0.0)
+    noises = {h: {n: read[h].get(n, 0.0) for n in ranks} for h, ranks in hosts.items() if ranks}
+    least = min((max(by_rank.values()) for by_rank in noises.values()), default=0.0)
     sharers = path.num_sharers(hosts, peers)
     variances = {
-        n: variance_of_part(max(own.values()), least, sharers) / len(own)
+        n: variance_of_part(max(by_rank.values()), least, sharers) / len(by_rank)
         if path.hides_answers
         else noise**2
-        for own in said.values()
-        for n, noise in own.items()
+        for by_rank in noises.values()
+        for n, noise in by_rank.items()
     }
     return {_LEAST: least}, variances
 
 
-def read_noise(told: Mapping[str, Any], field: str = OF_ANSWERS) -> dict[int, float]:
-    """The standard deviation of each worker's noise, as a host says; 0 where it makes no sense."""
+def read_noise(hello: Mapping[str, Any], field: str = OF_ANSWERS) -> dict[int, float]:
+    """By worker, the σ that its host has sent in its hello; 0 for an impossible value."""
     try:
-        given = msgspec.convert(told.get(field, {}), dict[int, float], strict=False)
+        noises = msgspec.convert(hello.get(field, {}), dict[int, float], strict=False)
     except msgspec.ValidationError:
         return {}
-    return {n: noise if 0 <= noise <= MOST_NOISE else 0.0 for n, noise in given.items()}
+    return {n: noise if 0 <= noise <= MOST_NOISE else 0.0 for n, noise in noises.items()}

@@ -1,26 +1,27 @@
 """Refuses answers that no aggregation can use, and cuts those that are far longer than usual.
 
-What is broken, of a wrong shape, or absurdly long is refused. What is far longer than usual is cut,
-so that none decides a step alone.
+The server refuses an answer that is broken, of a wrong shape, or absurdly long. It cuts an answer
+that is far longer than usual, so that no worker decides a step alone.
 
-This stage is the server's alone. `AnswerChecks` takes in what each host has sent, whichever way the
-server waits for it, and asks the `Screening` of each kind of answer.
+Only the server has this stage. `AnswerChecks` takes in the answers of each host, and asks the
+`Screening` of each kind of answer.
 
-The workers vote on which norm is usual, but not those that came later: any host may bring these. A
-worker's vote is the largest norm that it ever claimed, and the usual norm is the median vote: a
-minority cannot move it beyond what honest workers claim, however often or early it answers. It is
-the largest, because gradients may vanish for a while (a discriminator that is sure of itself), and
-must not look absurd when they come back. What was absurd is no vote of a worker that is excused.
+The workers of the start vote on the usual norm; later workers do not, since a host may bring any
+number of them. A worker's vote is the largest norm that it ever sent, and the usual norm is the
+median vote: a minority cannot move it beyond the norms of honest workers, however often or early it
+answers. It is the largest norm because gradients may vanish for a while (a discriminator that is
+sure of itself), and must not look absurd when they come back. An absurd norm of an excused worker
+is no vote.
 
 In the first iteration no worker has voted yet. If the first answers decided what is usual, a liar
-need only be quick. So the server accepts these norms for now and judges them when all answers are
-in: `look_back`.
+need only be quick. So the server accepts these norms on trust, and judges them in `look_back`, when
+all answers have arrived.
 
-For cutting, the usual norm is the median of those of an iteration, so fewer than half of the
-workers cannot move it, nor can the order in which answers come. Where they come one by one, it is
-the median of the newest of each worker. An answer that is not longer stays as it is, bit for bit.
-On digits no honest answer was more than 2.6 times as long as usual: with iid and sorted shards,
-exchanges and means, batches of 10 and 64.
+For cutting, the usual norm is the median of an iteration's norms: fewer than half of the workers
+cannot move it, nor can the order of answers. Where answers come one by one, it is the median of
+each worker's newest norm. An answer that is not longer stays as it is, bit for bit. On digits no
+honest answer was more than 2.6 times as long as usual: with iid and sorted shards, exchanges and
+means, batches of 10 and 64.
 """
 
 import bisect
@@ -42,29 +43,29 @@ from mdgan.engine.stages.mask import NUM_LOSSES
 from mdgan.messages import Message
 
 ABSURD_FACTOR = 1000.0
-"""How many times the usual norm is refused. Far above what honest workers differ by: on digits, ten
-workers, no norm was more than twice the usual one, also with sorted shards and with other losses.
-Far below what ruins Adam: one gradient 10⁶ times too large keeps its second moment, and so every
-step, wrong for thousands of iterations. Norms between these are for `--aggregation`."""
+"""The server refuses a norm above this many times the usual one. Honest workers differ far less: on
+digits, ten workers, no norm was more than twice the usual one, also with sorted shards and other
+losses. Adam is ruined by far more: one gradient 10⁶ times too large keeps its second moment, and so
+every step, wrong for thousands of iterations. `--aggregation` is for norms between these."""
 
 _ROUNDED = 1.001
-"""By how much rounding may lengthen an answer that is as long as it may be, at the very most."""
+"""The most by which rounding may lengthen an answer of the largest norm allowed."""
 LEAST_VOTES = 3  # with fewer votes the server cannot tell which norm is usual
 
 
 def limit_of(norms: Collection[float], factor: float) -> float:
-    """How long an answer may be; infinite where too little is known."""
+    """The norm above which answers are cut: `factor` times the median; infinite for few norms."""
     return factor * median(norms) if factor and len(norms) >= LEAST_VOTES else math.inf
 
 
 @dataclass
 class Screening:
-    """Refuses unusable answers, and counts strikes; all workers vote if no voters are given."""
+    """Refuses unusable answers of one kind, and counts strikes; without `voters` all vote."""
 
     form: AnswerForm
     conduct: Strikes
     voters: Collection[int] | None = None
-    # By worker, of its newest answer that could be used.
+    # By worker, the norm of its newest usable answer.
     norms: dict[int, float] = field(default_factory=dict, init=False)
     _largest: dict[int, float] = field(default_factory=dict, init=False)
     _votes: list[float] = field(default_factory=list, init=False)  # of `_largest`, sorted
@@ -78,10 +79,10 @@ class Screening:
         beside: Mapping[str, Tensor] | None = None,
         form: AnswerForm | None = None,
     ) -> str | None:
-        """Judges one worker's answer; a refusal, of which it says why, is a strike.
+        """Judges one worker's answer; a refusal is a strike, and its reason is returned.
 
         Args:
-            form: how it should look, if that differs by worker.
+            form: of this answer, if forms differ by worker.
         """
         for name, tensor in (beside or {}).items():
             reason = _of_another_kind(tensor, (form or self.form).beside[name], f"{name} of ")
@@ -94,8 +95,8 @@ class Screening:
     def refuse_together(
         self, workers: Sequence[int], answer: Tensor, form: AnswerForm | None = None
     ) -> dict[int, str]:
-        """Judges one answer for several workers; says why it is refused, a strike for each."""
-        if not self._on_trust.keys().isdisjoint(workers):  # a second answer: all first ones are in
+        """Judges the mean answer of several workers; a refusal is a strike for each of them."""
+        if not self._on_trust.keys().isdisjoint(workers):  # a second answer: all have given a first
             self._settle()
         reason, norm = _of_another_kind(answer, (form or self.form).shape), 0.0
         if reason is None:
@@ -109,9 +110,9 @@ class Screening:
         return self._refused(reasons)
 
     def cut(self, answers: Answers, live: Collection[int]) -> list[int]:
-        """Shortens answers that are far longer than usual; the workers whose answers were.
+        """Shortens answers that are far longer than usual; returns their workers.
 
-        The norm of a sum is that of the mean of its workers' answers.
+        The norm of a sum is that of the mean answer of its workers.
         """
         now = {n: norm for n, norm in self.norms.items() if n in answers.losses}
         usual = now if self._votes_of(now) else {n: self.norms[n] for n in live if n in self.norms}
@@ -127,15 +128,15 @@ class Screening:
         return sorted(factors)
 
     def _votes_of(self, norms: Mapping[int, float]) -> list[float]:
-        """Those of workers that have a vote; none if they are too few."""
+        """The norms of workers that have a vote; empty if these are too few."""
         voters = norms if self.voters is None else self.voters
         votes = [norm for n, norm in norms.items() if n in voters]
         return votes if len(votes) >= LEAST_VOTES else []
 
     def look_back(self) -> dict[int, str]:
-        """Judges what was taken on trust, once an iteration's answers are all in.
+        """Judges answers that were accepted on trust, when all of an iteration have arrived.
 
-        Says by worker why its answer cannot be used after all, which is a strike.
+        Returns, by worker, why its answer cannot be used after all, which is a strike.
         """
         trusted = self._settle()
         reasons = {worker: self._judge(worker, norm) for worker, norm in trusted.items()}
@@ -156,7 +157,7 @@ class Screening:
         return f"norm {norm:.2g}, {norm / usual:.2g} times the usual"
 
     def _settle(self) -> dict[int, float]:
-        """Ends the time of trust if enough have voted; the norms that were taken in it."""
+        """Ends the time of trust if enough workers have voted; returns the norms accepted in it."""
         trusted, self._on_trust = self._on_trust, {}
         self._usual_is_known = len(self._votes) >= LEAST_VOTES
         return trusted if self._usual_is_known else {}
@@ -173,7 +174,7 @@ class Screening:
             self._votes.pop(bisect.bisect_left(self._votes, self._largest.pop(worker)))
 
     def _refused(self, reasons: Mapping[int, str | None]) -> dict[int, str]:
-        """Counts a strike for each worker whose answer cannot be used; says why it cannot."""
+        """Counts a strike for each worker with a reason; returns these workers and reasons."""
         refused = {worker: reason for worker, reason in reasons.items() if reason is not None}
         for worker in refused:
             self.conduct.refuse(worker)
@@ -190,13 +191,13 @@ def _of_another_kind(tensor: Tensor, shape: tuple[int, ...], what: str = "") -> 
 
 @dataclass
 class AnswerChecks:
-    """Accepts what can be used of hosts' answers to one question, and refuses the rest.
+    """Accepts the usable answers of hosts to one question, and refuses the others.
 
     Attributes:
-        screenings: one for each kind of answer.
+        screenings: by kind of answer.
         form, forms, weights: see `AnswerCollector.collect`.
-        read: reads an answer of which the server sees the sum alone; raises ValueError if it is
-            malformed. None if it sees every answer.
+        read: reads a masked answer, and raises ValueError if it is malformed; None where the server
+            sees every answer.
     """
 
     screenings: Mapping[str, Screening]
@@ -209,7 +210,7 @@ class AnswerChecks:
     answers: Answers = field(default_factory=Answers)
 
     def take_in(self, answer: HostAnswer) -> None:
-        """Adds what can be used of one host's answer."""
+        """Adds the usable answers of one host's workers."""
         answers = self.answers
         answers.hosts.add(answer.host)
         if self.read is not None:
@@ -233,7 +234,7 @@ class AnswerChecks:
                 self._take_in_single(worker, given, screening)
 
     def look_back(self) -> None:
-        """All answers to the question are in: drops those that were taken on trust in vain."""
+        """Drops answers that were accepted on trust and are absurd, when all have arrived."""
         forms = self.forms or {0: self.form}
         for kind in {form.kind: None for form in forms.values()}:
             self._drop(self.screenings[kind].look_back())
@@ -246,7 +247,7 @@ class AnswerChecks:
             self.peers.attendance.cut(screening.cut(self.answers, self.peers.workers()))
 
     def _take_in_masked(self, answer: HostAnswer, read: Callable[[Message], Any]) -> None:
-        """Keeps masked sums until those of all hosts are there; only their form can be judged."""
+        """Keeps a host's masked addends for `ServerMask`; only their form can be judged."""
         try:
             self.answers.masked[answer.host] = read(answer.message)
         except ValueError as error:

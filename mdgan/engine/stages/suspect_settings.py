@@ -1,4 +1,4 @@
-"""The settings of the search for attackers and free riders, and how people see what it finds."""
+"""The settings of the search for attackers and free riders, and the figures that it records."""
 
 from math import inf
 
@@ -11,15 +11,15 @@ MOST_USUAL = 4.0  # how many times the usual norm an answer may have by default
 LEAST_WORKERS = 3
 """With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
 LEAST_TO_NAME = 5
-"""With fewer single answers no worker is taken for an attacker: where few agree little, an attacker
-that knows another worker's answers could have that worker named, or its answers left out."""
+"""With fewer single answers the server names no attacker: where few workers agree little, one that
+knows another worker's answers could have that worker named, or its answers left out."""
 LEAST_SAMPLES = 4  # with fewer samples in a batch there are too few pairs of them to compare
 GUILTY = 8.0
-"""The score from which on a worker is taken for what it looks like, in standard deviations."""
+"""The score, in standard deviations, from which on the server names a worker."""
 
 
 class SuspectSettings(Settings, group="faults"):
-    """What the server does with workers whose answers are unlike those of the others."""
+    """What the server does with workers whose answers differ from those of the others."""
 
     shut_out_free_riders: bool = setting(
         False,
@@ -36,7 +36,7 @@ class SuspectSettings(Settings, group="faults"):
     )
 
     def check_enough(self, num_workers: int, batch_size: int) -> None:
-        """Refuses to shut out free riders where there is too little to tell them by."""
+        """Refuses to shut out free riders with too few workers or samples to recognize them."""
         if self.shut_out_free_riders and num_workers < LEAST_WORKERS:
             raise BadInput(
                 flag("shut_out_free_riders"),

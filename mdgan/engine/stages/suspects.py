@@ -1,7 +1,7 @@
-"""Which workers look like attackers or free riders, by their answers; the server says so once.
+"""The stage that finds attackers and free riders by their answers, after the screening.
 
-For every algorithm whose workers answer with a gradient in each sample of a batch, and may hand
-models on to each other. The stage comes after the screening and before the rule.
+It logs each such worker once. It serves every algorithm whose workers answer with a gradient in
+each sample of a batch, and may give models to each other.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from mdgan.spelling import flag
 
 _HANDOVERS, _OPPOSITION, _OWNERS = "handovers", "opposition", "owners"
 _CERTIFIED = 1 << 62
-"""Owners at or above this are certificates, by a part of their hash; those below are hosts."""
+"""Numbers of owners at or above this are parts of a certificate's hash; those below are hosts."""
 
 
 class Suspects:
@@ -33,7 +33,7 @@ class Suspects:
         of_sums: whether the server sees only sums of answers.
 
     Attributes:
-        handovers: takes in reports of what workers hand on to each other.
+        handovers: takes in reports of the models that workers give to each other.
     """
 
     states = _HANDOVERS, _OPPOSITION, _OWNERS
@@ -46,25 +46,25 @@ class Suspects:
         self._shuts_out = settings.shut_out_free_riders
         self._looks = settings.longest_answer > 0
         self._of_sums = of_sums
-        self._noted_too_few = False  # answers to tell who opposes the others
+        self._noted_too_few = False  # whether the log says that too few answer to find attackers
         self._noted: set[int] = set()  # workers that the log has named
         self._owner_of: dict[int, int] = {}  # by worker; see `_CERTIFIED`
 
     def swapped(self, moves: Mapping[int, int]) -> None:
-        """Discriminators moved, giver → taker; a taker's answers may be due to what it took."""
+        """Records a swap, giver → taker: a taker's answers may be due to its new discriminator."""
         self._riders.swapped(moves)
         self.opposition.note_takers(moves.values())
 
     def state(self) -> dict[str, Tensor]:
-        """What later scores depend on."""
-        # Hosts have other numbers once the run is resumed; only certificates stay.
-        known = [(n, owner) for n, owner in self._owner_of.items() if owner >= _CERTIFIED]
-        owners = {_OWNERS: torch.tensor(known)} if known else {}
+        """The tensors that later scores depend on."""
+        # Numbers of hosts change when a run is resumed; certificates stay.
+        certified = [(n, owner) for n, owner in self._owner_of.items() if owner >= _CERTIFIED]
+        owners = {_OWNERS: torch.tensor(certified)} if certified else {}
         opposition = under(_OPPOSITION, self.opposition.state())
         return {**under(_HANDOVERS, self.handovers.state()), **opposition, **owners}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken; ignores other tensors in it."""
+        """Restores what `state` returned; ignores other tensors."""
         self.handovers.load_state(part_of(state, _HANDOVERS))
         self.opposition.load_state(part_of(state, _OPPOSITION))
         self._owner_of = dict(state[_OWNERS].tolist()) if _OWNERS in state else {}
@@ -82,8 +82,8 @@ class Suspects:
 
         Args:
             generated: X, [κ, b, C, H, W].
-            judged: which batch of X each worker has judged.
-            swap_follows: whether workers hand models on before the next iteration.
+            judged: by worker, the number of the batch of X that it has judged.
+            swap_follows: whether workers swap before the next iteration.
 
         Returns:
             The scores of workers, by the keys of `SUSPICIONS`.
@@ -126,7 +126,7 @@ class Suspects:
         return set(workers) - (self.opposition.guilty if self._of_sums else set())
 
     def _forget_changed_ranks(self, engine: Engine) -> None:
-        """Forgets what it knows of ranks that another certificate has now."""
+        """Forgets the evidence against ranks that now belong to another certificate."""
         changed = set[int]()
         for n, host in engine.peers.host_of().items():
             owner = _owner(engine.peers.identity(host), host)
@@ -139,7 +139,7 @@ class Suspects:
             self._riders.forget(changed)
 
     def _name(self, worker: int, what: str, reason: str, engine: Engine) -> None:
-        """Says once what a worker looks like, and why; shuts it out if the user wants that."""
+        """Logs once what a worker looks like, and why; or shuts it out, if the user wants that."""
         if worker in self._noted:
             return
         self._noted.add(worker)
@@ -151,7 +151,7 @@ class Suspects:
             engine.note(f"rank {worker} looks like {what}: {reason}{hint}")
 
 
-@lru_cache(maxsize=1 << 12)  # it is asked for each host in each iteration
+@lru_cache(maxsize=1 << 12)  # called for each host in each iteration
 def _owner(identity: str, host: int) -> int:
     """The number of the owner of a host; see `_CERTIFIED`."""
     digest = sha256(identity.encode()).digest()

@@ -1,4 +1,4 @@
-"""The server's share where one group of workers trains G and the other D (ParaGAN, section 5.1)."""
+"""The server of `--generator-ranks`: one group of workers trains G, the other D (ParaGAN, 5.1)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ Shares = Mapping[str, Mapping[int, WorkerShare]]
 
 @dataclass(eq=False)
 class ApartServer(ReplicaServer):
-    """Averages each network's gradients over its group, and keeps the images that wait."""
+    """Averages each network's gradients over its group, and keeps images of G for D's group."""
 
     ranks: GeneratorRanks
     sample_shape: Sequence[int]
@@ -59,7 +59,7 @@ class ApartServer(ReplicaServer):
         return f"all workers that train the {lost} ({flag('generator_ranks', self.ranks)})"
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
-        """One iteration: each group finds its network's gradient, beside the other."""
+        """One iteration: each group computes gradients of its network, both at the same time."""
         hosts = engine.await_hosts()
         i = done + 1
         engine.at(i)
@@ -73,8 +73,8 @@ class ApartServer(ReplicaServer):
             }
             self.replica.at(i, self.scaling.rates(shares))
 
-        # 2. Ask both groups at once; D learns from older images. As long as there are none, ask
-        #    G's group first, and D learns from what that has just made.
+        # 2. Ask both groups at once; D learns from older images. In the first iteration there are
+        #    none: ask G's group first, and D learns from the images that it has just made.
         fake = next(iter(self._images.batches), None)
         answers: dict[str, Answers] = {}
         rest: Shares = shares
@@ -86,7 +86,7 @@ class ApartServer(ReplicaServer):
             answers |= self._ask_for(i, hosts, rest, fake=fake, engine=engine)
         made = self._made(answers)
         if made is None or not answers.get(DISCRIMINATOR, Answers()).losses:
-            return None  # a group was lost: the iteration begins again with newcomers
+            return None  # a group was lost: the server repeats the iteration with newcomers
 
         # 3. Average each gradient in its group, and step with the means.
         with engine.span("aggregate"):
@@ -121,13 +121,13 @@ class ApartServer(ReplicaServer):
     def _ask_for(
         self, i: int, hosts: Hosts, shares: Shares, fake: Samples | None, engine: Engine
     ) -> dict[str, Answers]:
-        """Asks the hosts that have kept up for the shares of some groups; by group."""
-        every = {n: share for group in shares.values() for n, share in group.items()}
-        asked = keeping_up(hosts, every, engine)
+        """Asks `keeping_up` hosts for gradients of one group, or of both; returns them by group."""
+        share_of = {n: share for group in shares.values() for n, share in group.items()}
+        asked = keeping_up(hosts, share_of, engine)
         sizes = {n: s.batch_sizes.discriminator for n, s in shares.get(DISCRIMINATOR, {}).items()}
         dealt = {} if fake is None else deal(fake, sizes)
         generated = {n: s.batch_sizes.generator for n, s in shares.get(GENERATOR, {}).items()}
-        weights = {n: share.weight for n, share in every.items()}
+        weights = {n: share.weight for n, share in share_of.items()}
         counts = None
         if self._num_classes is not None and self.settings.training.label_prior == "data":
             counts = label_counts(self._num_classes, engine.held_classes())
@@ -151,9 +151,9 @@ class ApartServer(ReplicaServer):
 
 
 def deal(images: Samples, sizes: Mapping[int, int]) -> dict[int, Samples]:
-    """Deals generated images out to workers, like cards: each gets as many as `sizes` says.
+    """Deals generated images out, in order: each worker gets its number in `sizes`.
 
-    After the last image comes the first again; if there are too many, the last ones are left out.
+    With too few images it goes through them again from the first; with too many it omits the last.
     """
     dealt, first = {}, 0
     for worker, size in sizes.items():
@@ -164,7 +164,7 @@ def deal(images: Samples, sizes: Mapping[int, int]) -> dict[int, Samples]:
 
 
 def _only(answers: Answers, workers: Collection[int]) -> Answers:
-    """The answers of some workers; a sum is theirs if all its parts are."""
+    """The answers of some workers, and the sums of these workers alone."""
     return Answers(
         {n: answer for n, answer in answers.singles.items() if n in workers},
         [part for part in answers.sums if set(part.workers) <= set(workers)],
@@ -178,9 +178,9 @@ def _only(answers: Answers, workers: Collection[int]) -> Answers:
 
 
 def _losses(answers: Mapping[str, Answers]) -> tuple[Tensor, list[int]]:
-    """J_disc and J_gen of every worker, [N, 2]: its own, and the mean of the other group."""
-    each = [answers[network].mean_losses()[:, column] for column, network in enumerate(_GROUPS)]
-    means = torch.stack([finite_means(losses[:, None])[0] for losses in each])
+    """J_disc and J_gen by worker, [N, 2]: one is its own, the other its other group's mean."""
+    columns = [answers[network].mean_losses()[:, n] for n, network in enumerate(_GROUPS)]
+    means = torch.stack([finite_means(losses[:, None])[0] for losses in columns])
     rows = {}
     for column, network in enumerate(_GROUPS):
         for worker, losses in answers[network].losses.items():

@@ -1,4 +1,4 @@
-"""Makes the two parts of ParaGAN."""
+"""Builds the server's part and a host's part of ParaGAN, and foretells runs of it."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -73,12 +73,12 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
     def common_memory(
         self, settings: DataParallelSettings, models: Models, hosts: Mapping[int, Sequence[int]]
     ) -> SharedTraining | None:
-        """What hosts share that train together; None if they may not."""
+        """Common memory of hosts that train in it; None where settings or networks rule it out."""
         policies = _policies(settings)
         is_left_behind = settings.faults.deadline is not None
         if settings.all_reduce != SHARED or settings.asynchrony.generator_ranks is not None:
             return None
-        # Each tensor must be stepped by itself, which is known of no others.
+        # A process steps a part of a network; a user's optimizer, or lookahead, may need it all.
         is_known = not any(
             policy.looks_ahead or policy.inner in OPTIMIZER_NAMES.registered
             for policy in policies.values()
@@ -86,12 +86,12 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         if is_left_behind or not is_known:
             return None
         networks = _networks(models)
-        if any(p.dtype != torch.float32 for own in networks.values() for p in own.parameters()):
+        if any(p.dtype != torch.float32 for net in networks.values() for p in net.parameters()):
             return None
         return SharedTraining(networks, policies, hosts)
 
     def message_sizes(self, settings: DataParallelSettings, models: Models) -> MessageSizes:
-        """Weights on the way out, gradients on the way back."""
+        """Bounds of messages: weights to hosts, gradients from them."""
         networks = _networks(models)
         weights = sum(4 * prod(vector.shape) for vector in weight_vectors(networks).values())
         scaling = settings.scaling()
@@ -107,7 +107,7 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             return messages.apart_sizes(_STATE_BYTES, weights + counts, gradients, image_bytes)
         answers = {kind: 4 * prod(r.vector(networks).shape) + 64 for kind, r in KINDS.items()}
         answers[TOGETHER_FORM.kind] = 64
-        # A sum is float64, but stands for three workers or more.
+        # A sum is float64, but replaces the answers of three workers or more.
         sizes = MessageSizes(
             _STATE_BYTES + settings.asynchrony.lag_at(1) * image_bytes[DISCRIMINATOR],
             lambda count: {
@@ -125,7 +125,7 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
     def planning(
         self, settings: DataParallelSettings, models: Models, _class_counts: ClassCounts | None
     ) -> Planning[DataParallelSettings]:
-        # A short run has the updates that most iterations have.
+        # The short run has the kind of updates, sync or async, that most iterations have.
         weights = [_FLOAT_BYTES * num_parameters(network) for network in _networks(models).values()]
         is_async = settings.asynchrony.lag_at(settings.training.iterations // 2 + 1) > 0
         short = settings.but(sync_after=None, all_reduce=STAR)
@@ -140,7 +140,7 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         )
 
     def describe(self, run: PlannedRun[DataParallelSettings]) -> list[tuple[str, str]]:
-        """κ of every worker, the samples of an iteration, and what learning rates are scaled by."""
+        """Rows of `--dry-run`: κ, the samples of an iteration, and the factor of learning rates."""
         settings = run.settings
         kappa = ("κ", str(_kappa(settings)))
         if settings.asynchrony.generator_ranks is None:
@@ -168,7 +168,7 @@ def _networks(models: Models) -> dict[str, nn.Module]:
 def _sharing(
     settings: DataParallelSettings, workers: Sequence[int], network: str
 ) -> tuple[str, str]:
-    """The samples of an iteration that workers share, and what the learning rate is, in words."""
+    """In words: how many samples of an iteration workers share, and their learning rate."""
     scaling = settings.scaling()
     sizes = scaling.batch_sizes(workers)
     num_samples = sum(size.of(network) for size in sizes.values())
@@ -178,13 +178,13 @@ def _sharing(
 
 
 def _kappa(settings: DataParallelSettings) -> int:
-    """How many batches a worker generates, if it does; the groups share the only one."""
+    """How many batches a worker generates; where groups train apart, D learns from G's only one."""
     is_apart = settings.asynchrony.generator_ranks is not None
     return 1 if is_apart else resolve_kappa(settings.kappa, 1)
 
 
 def make_replica(rank: int, needs: HostNeeds[DataParallelSettings]) -> Replica:
-    """The replica of one rank; that of rank 1 draws what a single process would draw."""
+    """The replica of one rank; rank 1 draws the noise that a single process would draw."""
     training, shard = needs.settings.training, needs.shards[rank]
     keeps_classes = needs.settings.privacy.keeps_classes
     stream = () if rank == 1 else (rank,)

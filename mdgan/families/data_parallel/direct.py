@@ -1,10 +1,10 @@
-"""Hosts that add up gradients among themselves, with the server as one member of their group.
+"""`--all-reduce direct`: hosts average gradients among themselves; the server is a member, too.
 
-Hosts first tell how long the gradients are that they have found. So the server refuses what no mean
-can use, as it does in a star, and knows that all are ready: then a sum takes as long as its bytes.
-As soon as all members have the mean, the server tells them to step, and steps itself. It keeps both
-networks, so nothing is lost with any host. What a broken group leaves undone, the server asks for
-once more, and adds up itself: the bits are the same.
+Hosts first send the norms of their gradients. By these the server refuses gradients that no mean
+can use, and knows that all hosts are ready, so that none waits within the sum. As soon as all
+members have the mean, the server tells hosts to step, and steps itself. It keeps both networks, so
+the loss of a host loses no weights. If the group breaks, the server asks hosts for the gradients
+that they have kept, and averages these itself: the bits are the same.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,13 +30,13 @@ from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
 
-_LEAST_HOSTS = 2  # what a single host has found is the mean
+_LEAST_HOSTS = 2  # a single host has nothing to exchange
 
 
 class DirectServer:
-    """The server's part in the group, which is built anew when hosts come or go."""
+    """The server's member of the group; the server builds a new group when hosts come or go."""
 
-    forms = (*messages.NORMS.values(), messages.DONE)  # how hosts answer
+    forms = (*messages.NORMS.values(), messages.DONE)  # of the hosts' answers
 
     def __init__(self, replica: ReferenceReplica) -> None:
         self._replica = replica
@@ -44,10 +44,10 @@ class DirectServer:
         self._members: dict[int, list[int]] = {}
         self._is_new = False
         self._cannot: frozenset[int] = frozenset()
-        self._told: dict[int, tuple[bytes, str]] = {}
+        self._member_of: dict[int, tuple[bytes, str]] = {}  # by host, its place and `arithmetic`
 
     def handlers(self) -> Mapping[str, ServerHandler]:
-        """By kind of message, what takes it in."""
+        """By kind of message, its handler."""
         return {messages.MEMBER: self._hear}
 
     def stands(self, hosts: Hosts) -> bool:
@@ -56,7 +56,7 @@ class DirectServer:
         return len(self._members) == size - 1 and self._members.keys() == hosts.keys()
 
     def begin(self, i: int, hosts: Hosts, engine: Engine) -> None:
-        """Builds a group of some hosts, unless there is one, or these could not connect before."""
+        """Builds a group of these hosts, unless they have one, or could not connect before."""
         members = frozenset(hosts)
         if self.stands(hosts) or members == self._cannot or len(members) < _LEAST_HOSTS:
             return
@@ -68,7 +68,7 @@ class DirectServer:
                 engine.note(f"{why_not}: gradients go through the server, with the same result")
 
     def moments(self) -> dict[str, dict[str, Tensor]]:
-        """What the optimizers keep, for members that do not have it yet."""
+        """The optimizers' states by network, for the hosts of a new group; empty for an old one."""
         if not self._is_new:
             return {}
         return {name: self._replica.moments(name) for name in (DISCRIMINATOR, GENERATOR)}
@@ -81,23 +81,24 @@ class DirectServer:
         rates: Mapping[str, float],
         engine: Engine,
     ) -> Tensor | None:
-        """The mean of the gradients that hosts have told of; members step with it, too.
+        """The mean of the gradients that hosts have kept; the hosts step with it, too.
 
         Args:
-            question: which gradients.
-            answers: how long they are.
-            rates: by what the learning rate of each network is multiplied.
+            question: the question to which hosts have computed these gradients.
+            answers: their norms.
+            rates: the factor of each network's learning rate.
 
         Returns:
-            What `MeanStep.step` takes; None if it must be found in another way.
+            The argument of `MeanStep.step`; None if the server must ask for the gradients.
         """
         self._is_new = False
-        hosts = {host: own for host, own in engine.peers.free().items() if host in self._members}
+        free = engine.peers.free()
+        hosts = {host: workers for host, workers in free.items() if host in self._members}
         if self._collective is None or not self.stands(hosts):
             return None
         weights = {n: question.weights[n] for n in sorted(answers.losses)}
-        carried = ([n for n in own if n in weights] for own in self._members.values())
-        counted, found_by = Counted([[], *carried], weights), self._collective
+        carried = ([n for n in workers if n in weights] for workers in self._members.values())
+        counted, collective = Counted([[], *carried], weights), self._collective
         fields = msgspec.to_builtins(counted, str_keys=True)
         message = Message(messages.ADD_UP, i, fields)
         like, mean = self._replica.vector(question.reduction), None
@@ -105,26 +106,26 @@ class DirectServer:
         def own_part() -> bool:
             nonlocal mean
             with engine.span("aggregate"):
-                mean = found_by.mean(like, counted, {})
+                mean = collective.mean(like, counted, {})
             return mean is not None
 
         if not self._ask(i, hosts, lambda _: message, engine, own_part):
             self.drop()
             engine.note("the hosts' group broke: the server adds up what they have found")
             return None
-        told = {"rates": dict(rates), "threads": torch.get_num_threads()}
-        message = Message(messages.STEP, i, told)
+        fields = {"rates": dict(rates), "threads": torch.get_num_threads()}
+        message = Message(messages.STEP, i, fields)
         for host in self._members:
             engine.tell(host, message)
         return mean
 
     def on_lost(self, engine: Engine) -> None:
-        """Hosts are gone; should one come back, it has nothing of what the group does."""
+        """Removes lost hosts from the members; one that comes back needs a new group."""
         live = engine.peers.hosts()
-        self._members = {host: own for host, own in self._members.items() if host in live}
+        self._members = {h: workers for h, workers in self._members.items() if h in live}
 
     def drop(self) -> None:
-        """The group is over."""
+        """Leaves the group."""
         if self._collective is not None:
             self._collective.close()
         self._collective = None
@@ -132,9 +133,9 @@ class DirectServer:
 
     def _build(self, i: int, hosts: Hosts, engine: Engine) -> str:
         size = len(hosts) + 1
-        own = self._collective = Collective(0, size, engine.transport.own_address)
+        collective = self._collective = Collective(0, size, engine.transport.own_address)
         ranks = {host: rank for rank, host in enumerate(sorted(hosts), start=1)}
-        self._told = {}
+        self._member_of = {}
 
         def join(host: int) -> Message:
             return Message(messages.JOIN, i, {"rank": ranks[host], "size": size})
@@ -142,11 +143,12 @@ class DirectServer:
         if not self._ask(i, hosts, join, engine):
             return "not all hosts can listen for others"
         steps = messages.arithmetic(self._replica.device)
-        if others := sorted({other for _, other in self._told.values()} - {steps}):
+        if others := sorted({other for _, other in self._member_of.values()} - {steps}):
             return f"hosts would step otherwise than the server ({steps}): {others[0]:.99}"
-        places = [own.place, *(self._told[host][0] for host in ranks if host in self._told)]
+        members = [self._member_of[host] for host in ranks if host in self._member_of]
+        places = [collective.place, *(place for place, _ in members)]
         message = Message(messages.CONNECT, i, {"places": [place.hex() for place in places]})
-        if not self._ask(i, hosts, lambda _: message, engine, lambda: own.connect(places)):
+        if not self._ask(i, hosts, lambda _: message, engine, lambda: collective.connect(places)):
             return "not all hosts can connect with each other"
         self._is_new = True
         self._members = {host: list(hosts[host]) for host in ranks}
@@ -160,28 +162,28 @@ class DirectServer:
         engine: Engine,
         meanwhile: Callable[[], bool] = lambda: True,
     ) -> bool:
-        """Asks hosts, does the server's share meanwhile; whether all that live could do theirs."""
+        """Asks hosts, and calls `meanwhile`; whether this and all live hosts have succeeded."""
         engine.ask(i, hosts, question)
         well = meanwhile()
         answers = engine.collector.collect(i, hosts, form=messages.DONE, again=True)
-        return well and all(float(told) == 1.0 for told in answers.singles.values())
+        return well and all(float(done) == 1.0 for done in answers.singles.values())
 
     def _hear(self, _engine: Engine, host: int, message: Message) -> None:
         place, steps = message.fields["place"], message.fields["steps"]
-        self._told[host] = bytes.fromhex(str(place)), str(steps)
+        self._member_of[host] = bytes.fromhex(str(place)), str(steps)
 
 
 def kept(question: TrainQuestion, workers: Sequence[int]) -> TrainQuestion:
-    """Asks some workers for the gradients that they have kept."""
+    """The question that has some workers send the gradients that they have kept."""
     shares = {n: question.shares[n] for n in workers}
     return replace(question, shares=shares, is_direct=False, is_again=True)
 
 
 @dataclass(eq=False)
 class DirectHost:
-    """A host as a member of the group.
+    """The host's member of the group.
 
-    The networks of its first worker have optimizers, and the other workers follow them.
+    The networks of its first worker have optimizers; its other workers copy their weights.
     """
 
     replicas: Mapping[int, Replica]  # by worker, at least one
@@ -191,16 +193,15 @@ class DirectHost:
 
     def __post_init__(self) -> None:
         first, *self._others = self.replicas.values()
-        self._own = ReferenceReplica(first.models, self.policies)
+        self._first = ReferenceReplica(first.models, self.policies)
         self._collective: Collective | None = None
         self._reduction: Reduction | None = None
         self._mean: Tensor | None = None
-        self.found: Mapping[int, Tensor] = {}  # these gradients, until they have been used
-        # With the gradients that were found last, by worker, float32 [2].
-        self.losses: Mapping[int, Tensor] = {}
+        self.found: Mapping[int, Tensor] = {}  # by worker, gradients that await a sum or a question
+        self.losses: Mapping[int, Tensor] = {}  # by worker, J_disc and J_gen beside these, [2]
 
     def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
+        """By kind of message, its handler."""
         return {
             messages.JOIN: self._join,
             messages.CONNECT: self._connect,
@@ -209,15 +210,15 @@ class DirectHost:
         }
 
     def begin(self, question: TrainQuestion) -> None:
-        """Takes over what the optimizers keep, if it comes with a question."""
+        """Takes over the optimizers' states, if the question has them."""
         for name, moments in question.moments.items():
-            self._own.load_moments(name, moments)
+            self._first.load_moments(name, moments)
 
     def keep(
-        self, reduction: Reduction, found: Mapping[int, Tensor], losses: Mapping[int, Tensor]
+        self, reduction: Reduction, gradients: Mapping[int, Tensor], losses: Mapping[int, Tensor]
     ) -> None:
-        """Keeps what the host's workers have found, until the server says what becomes of it."""
-        self._reduction, self.found, self.losses, self._mean = reduction, found, losses, None
+        """Keeps the gradients of the host's workers until the server has them added up, or asks."""
+        self._reduction, self.found, self.losses, self._mean = reduction, gradients, losses, None
 
     def close(self) -> None:
         """Leaves the group."""
@@ -240,7 +241,7 @@ class DirectHost:
     def _add_up(self, message: Message, transport: HostTransport) -> None:
         if self._collective is not None and self._reduction is not None:
             with self.tracer.span("aggregate"):
-                like = self._own.vector(self._reduction)
+                like = self._first.vector(self._reduction)
                 counted = msgspec.convert(message.fields, Counted, str_keys=True)
                 self._mean = self._collective.mean(like, counted, self.found)
         well = self._mean is not None
@@ -249,13 +250,13 @@ class DirectHost:
     def _step(self, message: Message, _transport: HostTransport) -> None:
         reduction, mean = self._reduction, self._mean
         if reduction is None or mean is None:
-            raise ValueError("told to step without a mean")
+            raise ValueError("it orders a step, and this host has no mean")
         self.found, self._mean = {}, None
         rates = {name: float(rate) for name, rate in message.fields["rates"].items()}
         with self.tracer.span("step"), _threads(int(message.fields["threads"])):
-            self._own.at(message.iteration, rates)
-            self._own.step(reduction, mean)
-        changed = {name: self._own.weights(name) for name in reduction.changed if self._others}
+            self._first.at(message.iteration, rates)
+            self._first.step(reduction, mean)
+        changed = {name: self._first.weights(name) for name in reduction.changed if self._others}
         for replica in self._others:
             replica.take_over(changed)
 

@@ -1,4 +1,4 @@
-"""The workers' share of data-parallel training: they find gradients on their own data."""
+"""A host of ParaGAN: it has its workers compute gradients on their own data, and sends these."""
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
@@ -24,7 +24,7 @@ from mdgan.transport.host_end import HostTransport
 
 @dataclass(eq=False)
 class ReplicaHost(HostPart):
-    """The replicas of one host."""
+    """What both hosts of this family share: a replica for each worker, and the server's weights."""
 
     replicas: Mapping[int, Replica]
     device: torch.device
@@ -40,12 +40,12 @@ class ReplicaHost(HostPart):
 
     @abstractmethod
     def _train(self, message: Message, transport: HostTransport) -> None:
-        """Answers a question."""
+        """Has workers train as a TRAIN message asks, and sends their answer."""
 
     def _take_over(self, weights: Mapping[str, Tensor], asked: Collection[int]) -> None:
         if not asked or not self.replicas.keys() >= set(asked):
             raise ValueError(f"it asks workers {sorted(asked)}")
-        for replica in self.replicas.values():  # also of workers that are not asked this time
+        for replica in self.replicas.values():  # also workers that the server does not ask now
             replica.take_over(weights)
 
     def _send(self, answer: Message, transport: HostTransport) -> None:
@@ -55,11 +55,11 @@ class ReplicaHost(HostPart):
 
 @dataclass(eq=False)
 class DataParallelHost(ReplicaHost):
-    """Its workers train both networks.
+    """A host whose workers train both networks.
 
     Args:
-        together: meets the hosts and the server that share this process's memory, if any do.
-        direct: adds up gradients with other hosts, if they may.
+        together: the host's side where hosts share memory with the server; None if not.
+        direct: the host's side where hosts add up gradients among themselves; None if not.
     """
 
     together: TogetherHost | None = None
@@ -93,9 +93,9 @@ class DataParallelHost(ReplicaHost):
             self._send(norms, transport)
             return
         form = messages.gradient_form(question.reduction, next(iter(gradients.values())).shape)
-        groups = dict.fromkeys(gradients, 0)  # three or more are added up
-        found = message.iteration, gradients, losses, groups, form
-        self._send(pack_answers(*found, weights=question.weights), transport)
+        groups = dict.fromkeys(gradients, 0)  # the host adds up three or more
+        answers = message.iteration, gradients, losses, groups, form
+        self._send(pack_answers(*answers, weights=question.weights), transport)
 
     def _gradients(self, question: TrainQuestion) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
         gradients: dict[int, Tensor] = {}
@@ -114,7 +114,7 @@ class DataParallelHost(ReplicaHost):
 
 
 class ApartHost(ReplicaHost):
-    """Its workers, of one group or of both, train one network each (ParaGAN, section 5.1)."""
+    """A host whose workers, of one group or both, train one network each (ParaGAN, 5.1)."""
 
     def _train(self, message: Message, transport: HostTransport) -> None:
         with sensible(TRAIN):

@@ -1,7 +1,7 @@
-"""The messages of data-parallel training: weights go out, gradients come back.
+"""The messages of ParaGAN: the server sends weights, and hosts send gradients back.
 
-Of workers in two groups the server also passes images from G's group to D's. Hosts that add up
-gradients among themselves are told who joins, adds up and steps.
+Where one group of workers trains G and another D, the server also passes images from G's group to
+D's. To hosts that add up gradients among themselves it says when to connect, to add up, to step.
 """
 
 import platform
@@ -26,61 +26,61 @@ from mdgan.messages import Message
 
 TRAIN = "TRAIN"
 KINDS = {"DGRADIENT": OF_DISCRIMINATOR, "GGRADIENT": OF_GENERATOR, "GRADIENTS": OF_BOTH}
-"""The kinds of answer: which gradients are in each."""
+"""By kind of answer, the step whose gradients it has."""
 KIND_OF = {reduction: kind for kind, reduction in KINDS.items()}
 ALONE_KINDS = {DISCRIMINATOR: "DALONE", GENERATOR: "GALONE"}
-"""By network: the kind of the messages in which its group answers."""
+"""By network, the kind of answer of the group that trains it alone."""
 IMAGES, LABELS = "images", "labels"
-"""What the generator's group sends beside gradients, and what the other learns from."""
+"""G's group sends these beside gradients, and D's group learns from them."""
 _LABEL_COUNTS = "label_counts"
 TOGETHER_FORM = AnswerForm("TOGETHER", (1,), sums=False)
-"""How hosts answer that have trained in common memory, where everything else lies."""
+"""The answer of hosts that have trained in common memory; losses and weights lie there."""
 TOGETHER = "together"
 _MOMENTS = {name: f"moments.{name}." for name in (DISCRIMINATOR, GENERATOR)}
-JOIN = "JOIN"  # server → host: be of a `rank` in a group of a `size`; the server's is 0
-CONNECT = "CONNECT"  # server → host: where the members listen, by rank; connect with them
-ADD_UP = "ADDUP"  # server → host: add up the gradients that members have found; a `Counted`
+JOIN = "JOIN"  # server → host: become the member of a `rank` in a group of a `size`; it is 0
+CONNECT = "CONNECT"  # server → host: connect with the members, at these `places`, by rank
+ADD_UP = "ADDUP"  # server → host: add up the gradients of these workers, a `Counted`
 STEP = "STEP"
-"""Server → host: all have the mean; step with it. By its `rates` the learning rate of each network
-is multiplied. The server steps with so many `threads`: norms of whole tensors depend on it."""
+"""Server → host: all members have the mean; step with it. `rates` are factors of each network's
+learning rate. `threads` is how many the server steps with: norms of whole tensors depend on it."""
 MEMBER = "MEMBER"
 NORMS = {
     reduction: AnswerForm(kind.replace("GRADIENT", "NORM"), (1,), sums=False)
     for kind, reduction in KINDS.items()
 }
-"""How hosts tell how long the gradients are that they have found."""
+"""By step, the answer with the norms of the gradients that a host keeps to itself for now."""
 DONE = AnswerForm("DONE", (1,), sums=False, most_norm=1.0)
-"""How hosts tell whether they could do something: 1 or 0 for each worker."""
+"""The answer to JOIN, CONNECT and ADD_UP: for each worker 1 if the host has done it, else 0."""
 
 
 def gradient_form(reduction: Reduction, shape: tuple[int, ...]) -> AnswerForm:
-    """How gradients of a shape, that of `GradientVector`, travel back."""
+    """The form in which hosts send the gradients of a step, of the shape of a `GradientVector`."""
     return AnswerForm(KIND_OF[reduction], shape, arithmetic=WEIGHTED)
 
 
 @dataclass(frozen=True)
 class TrainQuestion:
-    """What workers are asked in which each trains both networks: gradients of a reduction."""
+    """Asks workers that train both networks for the gradients of one step."""
 
     reduction: Reduction
     shares: Mapping[int, WorkerShare]
-    lag: int = 0  # how many iterations ago the images were made that discriminators learn from
-    # Weights by the names of `weight_vectors`, those that the host does not have.
+    lag: int = 0  # K: discriminators learn from images of this many iterations ago
+    # The weights that the host lacks, by the names of `weight_vectors`.
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    # What optimizers keep, by network, for a host that has just begun to step itself.
+    # By network, the optimizer's state, for a host that has just begun to step itself.
     moments: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     # Whether hosts keep the gradients, to add them up among themselves; see `direct.py`.
     is_direct: bool = False
-    is_again: bool = False  # whether they have kept these, and send them to the server after all
+    is_again: bool = False  # whether hosts have kept these gradients, and must send them after all
 
     @property
     def weights(self) -> dict[int, float]:
-        """Of each worker in the mean."""
+        """The weight of each worker's gradients in their mean."""
         return {worker: share.weight for worker, share in self.shares.items()}
 
 
 def train(iteration: int, question: TrainQuestion) -> Message:
-    """Server → host: find gradients with these weights."""
+    """Server → host: take over these weights, and compute gradients with them."""
     fields = {
         "answer": KIND_OF[question.reduction],
         "lag": question.lag,
@@ -97,24 +97,24 @@ def train(iteration: int, question: TrainQuestion) -> Message:
 
 
 def train_together(iteration: int) -> Message:
-    """Server → host: from an iteration on train with others in common memory."""
+    """Server → host: from an iteration on, train with other hosts in common memory."""
     return Message(TRAIN, iteration, {TOGETHER: True})
 
 
 def read_train(message: Message, device: torch.device) -> TrainQuestion:
-    """Reads what `train` made; tensors go to a device."""
+    """Reads a message of `train`, and moves its tensors to a device."""
     fields, tensors = message.fields, {n: t.to(device) for n, t in message.tensors.items()}
     shares = {
         int(worker): WorkerShare(BatchSizes(int(learning), int(judging)), float(weight))
         for worker, (learning, judging, weight) in fields["shares"].items()
     }
-    found = {name: part_of(tensors, prefix) for name, prefix in _MOMENTS.items()}
+    moments_of = {name: part_of(tensors, prefix) for name, prefix in _MOMENTS.items()}
     return TrainQuestion(
         KINDS[fields["answer"]],
         shares,
         int(fields["lag"]),
         tensors={name: tensor for name, tensor in tensors.items() if name in ALL},
-        moments={name: moments for name, moments in found.items() if moments},
+        moments={name: moments for name, moments in moments_of.items() if moments},
         is_direct=fields["direct"] is True,
         is_again=fields["again"] is True,
     )
@@ -130,7 +130,7 @@ def alone_form(
     sample_shape: Sequence[int] = (),
     num_classes: int | None = None,
 ) -> AnswerForm:
-    """How a worker answers that trains a network alone, and generates so many images."""
+    """The answer of a worker that trains one network alone; of G, with this many images."""
     form = AnswerForm(ALONE_KINDS[network], shape, arithmetic=WEIGHTED)
     if network == DISCRIMINATOR:
         return form
@@ -139,7 +139,7 @@ def alone_form(
 
 
 def read_images(beside: Mapping[str, Mapping[int, Tensor]], num_classes: int | None) -> Samples:
-    """What the generator's group has made, in increasing worker; a label becomes a class."""
+    """The images of G's group, in the order of its workers; labels outside 0..K-1 are clamped."""
     workers = sorted(beside[IMAGES])
     images = torch.cat([beside[IMAGES][worker] for worker in workers])
     if num_classes is None:
@@ -150,19 +150,19 @@ def read_images(beside: Mapping[str, Mapping[int, Tensor]], num_classes: int | N
 
 @dataclass(frozen=True)
 class ApartQuestion:
-    """What a host with workers of one group or both is asked."""
+    """Asks a host whose workers are of G's group, of D's, or of both."""
 
     generated: Mapping[int, int]  # worker of G's group → b, how many images it learns from
-    learnt: Mapping[int, Samples]  # worker of D's group → what it learns from besides b real ones
+    learnt: Mapping[int, Samples]  # worker of D's group → b generated images, beside b real ones
     weights: Mapping[int, float]  # of each worker's gradients in the mean of its group
-    # Weights by the names of `weight_vectors`, those that the host does not have.
+    # The weights that the host lacks, by the names of `weight_vectors`.
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    # How often each class is generated, int64 [K]; None for equally often.
+    # How often G makes each class, int64 [K]; None for equally often.
     label_counts: Tensor | None = None
 
 
 def train_apart(iteration: int, question: ApartQuestion) -> Message:
-    """Server → host: find one network's gradients; images and labels are of the `learnt`."""
+    """Server → host: compute gradients of one network; `learnt` become `images` and `labels`."""
     batches, tensors = list(question.learnt.values()), dict(question.tensors)
     if batches:
         tensors[IMAGES] = torch.cat([batch.images for batch in batches])
@@ -180,7 +180,7 @@ def train_apart(iteration: int, question: ApartQuestion) -> Message:
 
 
 def read_train_apart(message: Message, device: torch.device) -> ApartQuestion:
-    """Reads what `train_apart` made; tensors go to a device."""
+    """Reads a message of `train_apart`, and moves its tensors to a device."""
     fields, tensors = message.fields, {n: t.to(device) for n, t in message.tensors.items()}
     sizes = {int(worker): int(size) for worker, size in fields["learnt"].items()}
     learnt: dict[int, Samples] = {}
@@ -201,7 +201,7 @@ def read_train_apart(message: Message, device: torch.device) -> ApartQuestion:
 def apart_sizes(
     state_bytes: int, weights: int, gradients: Mapping[str, int], images: Mapping[str, int]
 ) -> MessageSizes:
-    """How large messages can be; one worker's gradients and images have these bytes by network."""
+    """Bounds of messages; `gradients` and `images` are a worker's bytes, by network."""
 
     def from_host(count: int) -> dict[str, int]:
         kinds = {
@@ -221,7 +221,7 @@ def apart_sizes(
 
 
 def arithmetic(device: torch.device) -> str:
-    """What decides how a step is rounded: processes of the same take the same steps."""
+    """What decides how a step is rounded: processes with the same text take the same steps."""
     chip = torch.backends.cpu.get_cpu_capability()
     if device.type == "cuda":
         chip = torch.cuda.get_device_name(device)
@@ -229,20 +229,20 @@ def arithmetic(device: torch.device) -> str:
 
 
 def norms(
-    iteration: int, reduction: Reduction, found: Mapping[int, Tensor], losses: Mapping[int, Tensor]
+    iteration: int, reduction: Reduction, rows: Mapping[int, Tensor], losses: Mapping[int, Tensor]
 ) -> Message:
-    """Host → server: how long the gradients of its workers are."""
-    lengths = {n: torch.linalg.vector_norm(vector).view(1) for n, vector in found.items()}
+    """Host → server: the norms of gradients, `rows` by worker."""
+    lengths = {n: torch.linalg.vector_norm(vector).view(1) for n, vector in rows.items()}
     return pack_answers(iteration, lengths, losses, groups={}, form=NORMS[reduction])
 
 
 def member(iteration: int, place: bytes, steps: str) -> Message:
-    """Host → server, before DONE: where it listens, and its `arithmetic`."""
+    """Host → server, before the DONE to a JOIN: where the host listens, and its `arithmetic`."""
     return Message(MEMBER, iteration, {"place": place.hex(), "steps": steps})
 
 
 def done(iteration: int, workers: Sequence[int], *, well: bool) -> Message:
-    """Host → server: whether it could do what it was asked."""
+    """Host → server: whether the host has carried out a JOIN, CONNECT or ADD_UP."""
     answers = {n: torch.full((1,), float(well)) for n in workers}
     return pack_answers(iteration, answers, dict.fromkeys(workers, torch.zeros(2)), {}, DONE)
 
@@ -251,9 +251,9 @@ def with_direct(sizes: MessageSizes, moments_bytes: int, num_workers: int) -> Me
     """The message sizes of a run whose hosts add up among themselves.
 
     Args:
-        sizes: those of a star.
-        moments_bytes: of all that optimizers keep.
-        num_workers: N at the start; twice as many may come.
+        sizes: the message sizes where the server adds up.
+        moments_bytes: the bytes of both optimizers' states.
+        num_workers: N at the start; up to twice as many may join.
     """
     most = 2 * num_workers + 2
     a_place = 2 * most_place_bytes(most) + 8

@@ -1,4 +1,4 @@
-"""Replicas beside what they compute (`step.py`): weights that travel, and states."""
+"""Adds to the copies of `step.py` what a run needs: the weights they send, and checkpoints."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,11 +15,11 @@ from mdgan.gan.optimizer_settings import Policy
 _IMAGES = "images."
 _LABELS = "labels."
 _OF_MODELS = ("generator.", "optimizer.", "worker.discriminator.")
-"""What `LocalGAN.state` has that comes anew with the server's next question."""
+"""Prefixes of names in `LocalGAN.state` that the server's next question replaces."""
 
 
 class KeptImages(ImageBuffer):
-    """An image buffer that lies in checkpoints."""
+    """An image buffer that checkpoints save."""
 
     def __init__(self, shape: Sequence[int], num_classes: int | None) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class KeptImages(ImageBuffer):
 
 
 class Replica(LocalStep):
-    """A worker's replica, which takes over what the server sends."""
+    """A worker's copy of both networks on a host; the server's weights replace those of it."""
 
     images: KeptImages
 
@@ -64,7 +64,7 @@ class Replica(LocalStep):
         self._weights = weight_vectors(self.models)
 
     def take_over(self, weights: Mapping[str, Tensor]) -> None:
-        """Takes over what has changed in the server's replica, by the names of `weight_vectors`."""
+        """Takes over the server's weights and buffers, by the names of `weight_vectors`."""
         for name, vector in weights.items():
             self._weights[name].write(vector)
         if GENERATOR in weights:
@@ -77,7 +77,7 @@ class Replica(LocalStep):
         return {**kept, **model_state.under(_IMAGES, self.images.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Continues where `state` was taken; False if there are not as many samples."""
+        """Restores what `state` returned; False if the worker's number of samples has changed."""
         model_state.check_names(state, "noise", "random.", "worker.", _IMAGES)
         images = self.images.read(model_state.part_of(state, _IMAGES), self.gan.trained.device)
         now = self.gan.state()
@@ -89,7 +89,7 @@ class Replica(LocalStep):
 
 
 class ReferenceReplica(MeanStep):
-    """A replica with optimizers: the server's, or one that takes the same steps."""
+    """A copy with optimizers: the server's, or that of a host that takes the same steps."""
 
     def __init__(self, models: Mapping[str, nn.Module], policies: Mapping[str, Policy]) -> None:
         super().__init__(models, policies)
@@ -97,7 +97,7 @@ class ReferenceReplica(MeanStep):
 
     @property
     def device(self) -> torch.device:
-        """Where it lives."""
+        """The device of both networks."""
         return next(self.models[GENERATOR].parameters()).device
 
     def weights(self, name: str) -> Tensor:
@@ -105,12 +105,12 @@ class ReferenceReplica(MeanStep):
         return self._weights[name].read()
 
     def moments(self, name: str) -> dict[str, Tensor]:
-        """What the optimizer of a network keeps: the tensors themselves."""
+        """The tensors in the state of a network's optimizer, not copies of them."""
         network = self.networks[name]
         return model_state.optimizer_tensors(network.model, network.optimizer)
 
     def load_moments(self, name: str, moments: Mapping[str, Tensor]) -> None:
-        """The optimizer of a network goes on with what `moments` gave; weights stay."""
+        """Replaces the state of a network's optimizer by what `moments` returned; weights stay."""
         network = self.networks[name]
         model_state.load_moments(network.model, network.optimizer, moments)
 

@@ -1,4 +1,4 @@
-"""The server's share of data-parallel training: it averages gradients and takes the steps."""
+"""The server of ParaGAN: it asks workers for gradients, averages these, and takes the steps."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,14 +25,14 @@ _NUM_REDUCED = "num_reduced"
 
 
 def keeping_up(hosts: Hosts, shares: Collection[int], engine: Engine) -> dict[int, list[int]]:
-    """The hosts that have kept up in this iteration, with their workers that have a share."""
+    """The hosts that owe no answer in this iteration, with those of their workers that share it."""
     free = engine.peers.free()
     carried = {host: [n for n in free.get(host, ()) if n in shares] for host in hosts}
     return {host: workers for host, workers in carried.items() if workers}
 
 
 class SentWeights:
-    """Which weights every host has, so that none is sent twice."""
+    """Remembers which weights every host has, so that the server sends none twice."""
 
     def __init__(self, replica: ReferenceReplica) -> None:
         self._replica = replica
@@ -40,7 +40,7 @@ class SentWeights:
         self._read: dict[str, Tensor] = {}
 
     def missing(self, host: int, names: Sequence[str]) -> dict[str, Tensor]:
-        """The weights of some names that a host lacks; from here on it has them."""
+        """The weights of some names that a host lacks; the caller then sends them."""
         has = self._has.setdefault(host, set())
         lacking = [name for name in names if name not in has]
         has.update(lacking)
@@ -50,7 +50,7 @@ class SentWeights:
         return {name: self._read[name] for name in lacking}
 
     def note_step(self, reduction: Reduction, by: Collection[int] = ()) -> None:
-        """The networks in a reduction are others now, but for hosts that took the same step."""
+        """Records a step: all hosts but those that took it, too (`by`), now have old weights."""
         for name in reduction.changed:
             self._read.pop(name, None)
         for host, has in self._has.items():
@@ -58,13 +58,13 @@ class SentWeights:
                 has -= reduction.changed
 
     def keep_only(self, hosts: Collection[int]) -> None:
-        """Forgets hosts that are gone."""
+        """Forgets all other hosts."""
         self._has = {host: has for host, has in self._has.items() if host in hosts}
 
 
 @dataclass(eq=False)
 class ReplicaServer(ServerPart):
-    """What every server of this family has: the reference replica, and who knows what of it."""
+    """What both servers of this family share: the networks, and which weights each host has."""
 
     replica: ReferenceReplica
     settings: DataParallelSettings
@@ -80,7 +80,7 @@ class ReplicaServer(ServerPart):
         return self.replica.models[GENERATOR]
 
     def begin(self, engine: Engine) -> None:
-        """Says once what becomes of data that are not shared out."""
+        """Logs once that with `--partition none` data stay with their workers."""
         if not self.settings.data.partition.divides and engine.peers.iteration == 0:
             engine.note(
                 f"{flag('partition', 'none')}: every worker trains on its own data, which stay "
@@ -94,17 +94,17 @@ class ReplicaServer(ServerPart):
         self.replica.load_state(state)
 
     def on_lost(self, engine: Engine) -> None:
-        """Hosts that are gone have nothing any more when they come back."""
+        """Forgets the weights of lost hosts: one that comes back has none."""
         self.sent.keep_only(engine.peers.hosts())
 
 
 @dataclass(eq=False)
 class DataParallelServer(ReplicaServer):
-    """Every worker trains both networks.
+    """The server where every worker trains both networks.
 
     Args:
-        together: meets the hosts that share this process's memory, if there may be any.
-        direct: meets hosts that add up gradients among themselves, if they may.
+        together: the server's side where hosts share this process's memory; None if none does.
+        direct: the server's side where hosts add up gradients among themselves; None if not.
     """
 
     together: TogetherServer | None = None
@@ -155,7 +155,7 @@ class DataParallelServer(ReplicaServer):
             rates = self.scaling.rates(dict.fromkeys((DISCRIMINATOR, GENERATOR), shares))
             self.replica.at(i, rates)
 
-        # 2. Take the steps of the iteration, each as soon as all workers have found its gradients.
+        # 2. Take the steps of the iteration, each when all workers have computed its gradients.
         answers = Answers()
 
         def find_mean(reduction: Reduction) -> Tensor | None:
@@ -166,7 +166,7 @@ class DataParallelServer(ReplicaServer):
 
         plan = reductions(lag, self.settings.training.local_steps)
         if not self.replica.iterate(plan, find_mean, engine.span):
-            return None  # goes on with this reduction once there are workers again
+            return None  # the server repeats this step once workers have joined
         return Advance(i, answers.mean_losses(), sorted(answers.losses))
 
     def _average(
@@ -177,7 +177,7 @@ class DataParallelServer(ReplicaServer):
         hosts: Hosts,
         engine: Engine,
     ) -> tuple[Answers, Tensor | None]:
-        """Asks for gradients, and finds their mean; none without any answer."""
+        """Asks for gradients, and averages them; the mean is None without any answer."""
         reduction, direct = question.reduction, self.direct
         asked = keeping_up(hosts, question.shares, engine)
         if direct is not None:
@@ -212,16 +212,16 @@ class DataParallelServer(ReplicaServer):
             self.direct.drop()
 
     def progress(self) -> dict[str, int]:
-        """How many gradients of the next iteration are averaged already."""
+        """How many steps of the next iteration the server has taken already."""
         return {_NUM_REDUCED: self.replica.num_done}
 
     def go_on(self, progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
-        """Goes on within an iteration, if all workers were lost within it."""
+        """Continues within an iteration, if all workers were lost within it."""
         del changed, ended
         self.replica.num_done = progress.get(_NUM_REDUCED, 0)
 
     def _ask(self, i: int, question: TrainQuestion, hosts: Hosts, engine: Engine) -> Answers:
-        """Asks the hosts that have kept up for their share of a reduction, with what they lack."""
+        """Asks `keeping_up` hosts for the gradients of a step, with the weights that they lack."""
         asked = keeping_up(hosts, question.shares, engine)
 
         def message(host: int) -> Message:

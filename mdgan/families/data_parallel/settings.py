@@ -1,4 +1,4 @@
-"""The settings of ParaGAN, and its entry in the registry."""
+"""The settings of ParaGAN, what they exclude, and its entry in the registry."""
 
 import re
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ _KAPPA = Condition(
 
 
 class Groups(NamedTuple):
-    """Some workers by what they train, in increasing order."""
+    """The workers of each network's group, in increasing order."""
 
     generator: list[int]
     discriminator: list[int]
@@ -51,7 +51,7 @@ class GeneratorRanks:
         return self.first <= worker <= self.last
 
     def groups(self, workers: Iterable[int]) -> Groups:
-        """Which of some workers train what."""
+        """Divides workers into the two groups."""
         ordered = sorted(workers)
         return Groups([n for n in ordered if n in self], [n for n in ordered if n not in self])
 
@@ -70,7 +70,7 @@ def parse_generator_ranks(text: str) -> GeneratorRanks:
 
 
 class BatchSettings(declare.Settings):
-    """How large the batches of all workers are, and learning rates with them."""
+    """Batch sizes, and how learning rates follow from them."""
 
     global_batch_size: int | None = declare.setting(
         None,
@@ -157,7 +157,7 @@ class AsynchronySettings(declare.Settings):
     )
 
     def lag_at(self, iteration: int) -> int:
-        """How many iterations before i the images were made that discriminators learn from."""
+        """K of an iteration: discriminators learn from images of K iterations before; 0: sync."""
         is_over = self.sync_after is not None and iteration > self.sync_after
         if self.updates == "sync" or is_over:
             return 0
@@ -165,7 +165,7 @@ class AsynchronySettings(declare.Settings):
 
 
 class DataParallelSettings(RunSettings):
-    """The settings of ParaGAN, and those that every algorithm has."""
+    """The settings of ParaGAN, beside those that every algorithm has."""
 
     batches = declare.section(BatchSettings)
     asynchrony = declare.section(AsynchronySettings)
@@ -199,7 +199,7 @@ class DataParallelSettings(RunSettings):
     )
 
     def check(self) -> None:
-        """Refuses what makes no sense where every worker trains in every iteration."""
+        """Refuses values that do not fit the number of workers, all of which train each time."""
         super().check()
         if self.kappa != "auto" and self.kappa > _MOST_BATCHES:
             raise BadInput(
@@ -221,18 +221,18 @@ class DataParallelSettings(RunSettings):
                     scaling.rate_factor(sum(sizes))
 
     def _check_apart(self, ranks: GeneratorRanks) -> None:
-        given = flag("generator_ranks", ranks)
+        setting = flag("generator_ranks", ranks)
         if ranks.last > self.num_workers:
             raise BadInput(
-                given,
+                setting,
                 f"rank {ranks.last} is outside 1..{self.num_workers} "
                 f"({flag('world_size', self.world_size)})",
             )
         if len(ranks.groups(range(1, self.world_size)).discriminator) == 0:
-            raise BadInput(given, "leaves no worker for the discriminator", "use fewer")
+            raise BadInput(setting, "leaves no worker for the discriminator", "use fewer")
 
     def groups(self) -> list[list[int]]:
-        """The workers that train a network together, at the start: all, or two groups."""
+        """The groups of workers at the start: all in one, or G's and D's."""
         workers, ranks = list(range(1, self.world_size)), self.asynchrony.generator_ranks
         return [workers] if ranks is None else [*ranks.groups(workers)]
 
@@ -243,16 +243,16 @@ class DataParallelSettings(RunSettings):
 
     def scaling(self) -> Scaling:
         """The batch sizes and learning rates of any number of workers."""
-        given, usual = self.batches, self.training.batch_size
-        own = given.discriminator_batch_size or usual, given.generator_batch_size or usual
-        reference = given.reference_batch_size or usual
-        return Scaling(BatchSizes(*own), given.global_batch_size, given.lr_scaling, reference)
+        batches, usual = self.batches, self.training.batch_size
+        sizes = batches.discriminator_batch_size or usual, batches.generator_batch_size or usual
+        reference = batches.reference_batch_size or usual
+        return Scaling(BatchSizes(*sizes), batches.global_batch_size, batches.lr_scaling, reference)
 
 
 @dataclass(frozen=True)
 class _ParaGAN(Algorithm[DataParallelSettings]):
     def phases(self, settings: DataParallelSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Without steps of the discriminators alone, as long as both networks step at once."""
+        """The phases without the D steps, if both networks step at once until the end."""
         server, host = super().phases(settings)
         if settings.all_reduce == STAR:
             host = tuple(phase for phase in host if phase != "step")

@@ -1,14 +1,14 @@
-"""A network in memory that the processes of one machine share, and how they average buffers.
+"""A network in memory that the processes of one machine share, and the averaging of its buffers.
 
-Each worker lays its gradients beside those of the others. The weights are cut into pieces; the
-owner of a piece adds up what lies there for it, and steps its weights and moments in place. So
-nothing is sent, and the optimizer's work is shared out, too (Rajbhandari et al. 2020, "ZeRO",
+Each worker writes its gradients to a row of the memory. The weights are in pieces, and each piece
+has an owner: the process that averages all gradients of it, and steps its weights and moments in
+place. So processes send nothing, and share the optimizer's work (Rajbhandari et al. 2020, "ZeRO",
 section 5.1).
 
-The bits are those of one process. Sums on a grid do not depend on who adds up what
-(`exact_sum.py`). Adam steps each weight by itself, but its kernel rounds those at the end of a
-tensor, which fill no vector, in another way: so tensors are cut only after whole vectors. All other
-optimizers, and a bound on the norm of the gradient, get whole tensors.
+The bits are those of one process. Sums on a grid do not depend on which process adds up what
+(`exact_sum.py`). Adam steps each weight by itself; but its kernel rounds the last weights of a
+tensor, which fill no vector register, in another way. So pieces of Adam end after whole vectors.
+All other optimizers, and a bound on the norm of the gradient, get whole tensors.
 """
 
 from collections.abc import Sequence
@@ -26,16 +26,16 @@ from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, kept_by
 
 PIECE = 1 << 15
-"""At most about so many weights are in a piece of Adam's: a core's cache holds what is computed."""
+"""About how many weights a piece of Adam's has at most, so that a core's cache holds it."""
 _ALIGNED = 16
-"""Weights of a tensor begin at a multiple of so many, as where torch finds a place for it."""
+"""The weights of a tensor begin at a multiple of this place, as in tensors that torch allocates."""
 STEPPED, COUNT, NUMBERS = 0, 1, 2
-"""What is noted of a piece: whether it was stepped, what the optimizer counts for all weights
-together, and from there on what it keeps as numbers."""
+"""The places in a row of `SharedNetwork.noted`, one for each piece: whether it was ever stepped;
+the optimizer's count of steps; and from `NUMBERS` on the numbers in the optimizer's state."""
 
 
 class Piece:
-    """Some weights that one process steps: tensors, or parts of them, one after the other."""
+    """Weights that one process steps: tensors or parts of tensors, one after the other."""
 
     def __init__(self, number: int, begin: int) -> None:
         self.number = number
@@ -44,26 +44,26 @@ class Piece:
 
     @property
     def count(self) -> int:
-        """How many weights there are, with gaps between tensors."""
+        """How many numbers the piece has, with the gaps between tensors."""
         return self._end - self._begin
 
     def add(self, like: Tensor) -> None:
-        """Adds weights that lie as another tensor does."""
+        """Appends weights with the shape and strides of a tensor."""
         self._forms.append((self._end - self._begin, like.shape, like.stride()))
         self._end += _up(like.numel())
 
     def of(self, flat: Tensor) -> Tensor:
-        """Its part of all weights, moments or gradients, […, count]."""
+        """The piece's part of all weights, moments or gradients, […, count]."""
         return flat[..., self._begin : self._end]
 
     def tensors(self, values: Tensor) -> list[Tensor]:
-        """[count] values as the optimizer sees them."""
+        """Views of the piece's values, [count], as the tensors that the optimizer steps."""
         first = values.storage_offset()
         return [values.as_strided(shape, stride, first + at) for at, shape, stride in self._forms]
 
 
 def _cut(trained: Sequence[Tensor], size: int | None) -> tuple[list[Piece], list[int]]:
-    """Cuts tensors into pieces of a size, or not at all; tells in which piece each begins."""
+    """Cuts tensors into pieces of a size, or between tensors; and the piece each begins in."""
     pieces: list[Piece] = []
     piece_of, end = [], 0
     for tensor in trained:
@@ -85,9 +85,9 @@ class SharedNetwork:
     """A network in common memory.
 
     Args:
-        model: of the architecture.
-        workers: those that lay down gradients.
-        num_owners: among so many processes the steps are shared out.
+        model: a network of the architecture.
+        workers: those that write gradients.
+        num_owners: how many processes share the steps.
 
     Attributes:
         gradients: a row for each worker; see `row_of`.
@@ -103,7 +103,7 @@ class SharedNetwork:
         self._begins = [0, *accumulate(_up(parameter.numel()) for parameter in ordered)]
         count = self._begins[len(trained)]
         whole = policy.inner != "adam" or policy.clip_norm is not None
-        # Pieces are so large that each owner has as many as the others.
+        # Chooses the size of pieces so that each owner gets the same number of them.
         num_pieces = num_owners * -(-count // (num_owners * PIECE))
         size = None if whole else _up(-(-count // max(1, num_pieces)))
         self.pieces, self._piece_of = _cut(trained, size)
@@ -116,7 +116,7 @@ class SharedNetwork:
         self.noted = shared_array(np.float64, len(self.pieces), self.num_noted)
 
     def views(self, flat: Tensor, model: nn.Module) -> list[Tensor]:
-        """All weights, or the moments or gradients of those that are trained, by parameter."""
+        """Views, by parameter, of all weights, or of moments or gradients of the trained ones."""
         return [
             flat.as_strided(parameter.shape, parameter.stride(), flat.storage_offset() + begin)
             for parameter, begin in zip(trained_first(model), self._begins, strict=False)
@@ -125,7 +125,7 @@ class SharedNetwork:
 
     @torch.no_grad()
     def take_in(self, network: TrainedModel) -> None:
-        """The server's weights and moments become those here; what is here already stays."""
+        """Moves the server's weights and moments into the memory, unless they are there already."""
         model, states = network.model, network.optimizer.state
         ordered = trained_first(model)
         for parameter, view in zip(ordered, self.views(self._all_weights, model), strict=True):
@@ -134,32 +134,32 @@ class SharedNetwork:
                 parameter.data = view
         for name, flat in self.moments.items():
             for parameter, view in zip(ordered, self.views(flat, model), strict=False):
-                own = states.get(parameter, {})
-                if name in own and own[name].data_ptr() != view.data_ptr():
-                    view.copy_(own[name])
-                    own[name] = view
+                state = states.get(parameter, {})
+                if name in state and state[name].data_ptr() != view.data_ptr():
+                    view.copy_(state[name])
+                    state[name] = view
         count = network.optimizer.param_groups[0].get(COUNTS[0], 0)
         for parameter, piece in zip(ordered, self._piece_of, strict=False):
-            own = states.get(parameter, {})
-            numbers = [float(own.get(name, 0.0)) for name in self.kept.numbers]
-            self.noted[piece] = [bool(own), count, *numbers]
+            state = states.get(parameter, {})
+            numbers = [float(state.get(name, 0.0)) for name in self.kept.numbers]
+            self.noted[piece] = [bool(state), count, *numbers]
 
     def tell(self, network: TrainedModel) -> None:
-        """The server's optimizer keeps what is here, as if it had taken the steps itself."""
+        """Writes the state of the server's optimizer, as if it had taken the steps itself."""
         ordered, states = trained_first(network.model), network.optimizer.state
         moments = {name: self.views(flat, network.model) for name, flat in self.moments.items()}
         for n, (parameter, piece) in enumerate(zip(ordered, self._piece_of, strict=False)):
             noted = self.noted[piece]
             numbers = zip(self.kept.numbers, noted[NUMBERS:], strict=True)
-            own = {name: torch.tensor(value, dtype=torch.float32) for name, value in numbers}
-            own |= {name: views[n] for name, views in moments.items()}
-            states[parameter] = own if noted[STEPPED] else {}
+            state = {name: torch.tensor(value, dtype=torch.float32) for name, value in numbers}
+            state |= {name: views[n] for name, views in moments.items()}
+            states[parameter] = state if noted[STEPPED] else {}
         if self.kept.counts_steps and len(self.pieces):
             network.optimizer.param_groups[0][COUNTS[0]] = int(self.noted[0, COUNT])
 
 
 class LentModel:
-    """A worker's copy of a network, whose weights are those in common memory."""
+    """A worker's copy of a network, and views of its weights and gradients in common memory."""
 
     def __init__(self, network: SharedNetwork, model: nn.Module, worker: int) -> None:
         self._ordered = trained_first(model)
@@ -168,32 +168,32 @@ class LentModel:
         self._gradients = network.views(self._laid_down, model)
 
     def lend(self) -> None:
-        """The weights in common memory become the model's."""
+        """Makes the model use the weights in common memory."""
         for parameter, view in zip(self._ordered, self._weights, strict=True):
             parameter.data = view
 
     def take_back(self) -> None:
-        """The model has weights of its own again, with the same values."""
+        """Gives the model private weights again, with the same values."""
         for parameter in self._ordered:
             parameter.data = parameter.data.clone()
 
     @torch.no_grad()
     def lay_down(self) -> Tensor:
-        """Puts down the gradients, zeros where there are none; returns them all, [weights]."""
-        views, found = [], []
+        """Writes the worker's gradients to its row, zeros where there are none; returns the row."""
+        views, gradients = [], []
         for parameter, view in zip(self._ordered, self._gradients, strict=False):
             if parameter.grad is None:
                 view.zero_()
             else:
                 views.append(view)
-                found.append(parameter.grad)
-        if found:
-            torch._foreach_copy_(views, found)
+                gradients.append(parameter.grad)
+        if gradients:
+            torch._foreach_copy_(views, gradients)
         return self._laid_down
 
 
 def trained_first(model: nn.Module) -> list[nn.Parameter]:
-    """All parameters, those that are trained before the others."""
+    """All parameters, first those that require gradients."""
     return sorted(model.parameters(), key=lambda parameter: not parameter.requires_grad)
 
 
@@ -202,10 +202,10 @@ def _up(count: int) -> int:
 
 
 class BuffersInOne:
-    """The buffers of some models on the CPU, which become parts of two tensors.
+    """Makes the buffers of some models on the CPU views of two tensors, floats and whole numbers.
 
-    In small models these are much faster to read and to write. As in a `GradientVector`, a whole
-    number n is averaged as ⌊n / 2²⁴⌋ and n mod 2²⁴, both divided by 2²⁴.
+    Two tensors are much faster to read and write than many small buffers. As in a `GradientVector`,
+    a whole number n is averaged as ⌊n / 2²⁴⌋ and n mod 2²⁴, both divided by 2²⁴.
     """
 
     def __init__(self, *models: nn.Module) -> None:
@@ -213,11 +213,11 @@ class BuffersInOne:
         self._wholes: list[Tensor] = []
         self._parts: list[Tensor] = []
         floats, others = self._find()
-        self.count = len(floats) + 2 * len(others)  # of the values that are averaged
+        self.count = len(floats) + 2 * len(others)  # how many values processes average
 
     @torch.no_grad()
     def read(self, into: Tensor) -> None:
-        """Puts the present values in place, float32 [count]."""
+        """Writes the present values to a tensor, float32 [count]."""
         floats, others = self._find()
         into[: len(floats)] = floats
         if len(others):
@@ -225,7 +225,7 @@ class BuffersInOne:
 
     @torch.no_grad()
     def write(self, values: Tensor) -> None:
-        """Puts values in the models, float64 [count], rounded."""
+        """Writes averaged values, float64 [count], to the models' buffers, rounded."""
         floats, others = self._find()
         floats.copy_(values[: len(floats)])
         if len(others):
@@ -233,19 +233,19 @@ class BuffersInOne:
             others.numpy()[:] = np.rint(high * HALF + low)
 
     def _find(self) -> list[Tensor]:
-        found: list[Tensor] = [module._buffers[name] for module, name in self._places]  # type: ignore[misc] # none is None: it is saved
-        if not self._wholes or not all(map(is_, found, self._parts)):  # a model may replace one
-            floats = [n for n, buffer in enumerate(found) if buffer.is_floating_point()]
-            others = [n for n, buffer in enumerate(found) if not buffer.is_floating_point()]
-            self._wholes = [_in_one(found, of_kind) for of_kind in (floats, others)]
-            for (module, name), part in zip(self._places, found, strict=True):
+        buffers: list[Tensor] = [module._buffers[name] for module, name in self._places]  # type: ignore[misc] # none is None: it is saved
+        if not self._wholes or not all(map(is_, buffers, self._parts)):  # a model may replace one
+            floats = [n for n, buffer in enumerate(buffers) if buffer.is_floating_point()]
+            others = [n for n, buffer in enumerate(buffers) if not buffer.is_floating_point()]
+            self._wholes = [_in_one(buffers, of_kind) for of_kind in (floats, others)]
+            for (module, name), part in zip(self._places, buffers, strict=True):
                 module._buffers[name] = part
-            self._parts = found
+            self._parts = buffers
         return self._wholes
 
 
 def _in_one(tensors: list[Tensor], which: list[int]) -> Tensor:
-    """Lays some of the tensors in one, and replaces them by its parts."""
+    """Copies some of the tensors into a new one, and replaces them by views of it."""
     whole = torch.cat([tensors[n].reshape(-1) for n in which]) if which else torch.zeros(0)
     sizes = [tensors[n].numel() for n in which]
     for n, part in zip(which, torch.split(whole, sizes), strict=True):

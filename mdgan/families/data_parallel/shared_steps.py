@@ -1,4 +1,4 @@
-"""Reductions in common memory: what a process adds up and steps of both networks."""
+"""Reductions in common memory: each process averages and steps its share of both networks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,17 +23,17 @@ from mdgan.gan.optimizers import COUNTS, TrainedModel, make_optimizer
 
 
 class Journal(NamedTuple):
-    """Where a host keeps a piece as it was before the step that it takes."""
+    """The values of a piece before its step, which the server restores if the host then dies."""
 
     values: Tensor  # weights, then each moment
     noted: np.ndarray
 
 
 class SharedTraining(CommonMemory):
-    """Both networks in common memory, and where the processes meet that train them.
+    """The whole common memory: both networks, and the numbers by which processes keep in step.
 
     Args:
-        models: of the architectures, by network.
+        models: networks of the architectures, by name.
         hosts: all that may take part, each with its workers.
 
     Attributes:
@@ -69,7 +69,7 @@ class SharedTraining(CommonMemory):
 
 
 class _PieceSteps:
-    """The optimizer of one piece. Another process may have stepped the piece since."""
+    """One process's optimizer of one piece. Another process may have stepped the piece since."""
 
     def __init__(
         self,
@@ -85,13 +85,13 @@ class _PieceSteps:
         for parameter, part in zip(self.parameters, piece.tensors(gradient), strict=True):
             parameter.grad = part
         model = nn.ParameterList(self.parameters)
-        policy = replace(network.policy, clip_norm=None)  # that is of all pieces together
+        policy = replace(network.policy, clip_norm=None)  # `Stepper` clips all pieces together
         self._trained = TrainedModel(model, make_optimizer(model, policy), policy)
         self._counts_steps = network.kept.counts_steps
         self._laid_down = {n: piece.of(network.gradients[row]) for n, row in network.row_of.items()}
         self._noted = network.noted[piece.number]
         self._parts = [piece.of(flat) for flat in (network.weights, *network.moments.values())]
-        moments = {name: piece.tensors(piece.of(own)) for name, own in network.moments.items()}
+        moments = {name: piece.tensors(piece.of(flat)) for name, flat in network.moments.items()}
         self._kept = [
             {
                 **{name: parts[n] for name, parts in moments.items()},
@@ -129,12 +129,12 @@ class _PieceSteps:
         self._trained.at(iteration, rate)
         self._trained.step()
         for parameter, kept in zip(self.parameters, self._kept, strict=True):
-            for name, own in states[parameter].items():
-                if own is kept[name]:
+            for name, value in states[parameter].items():
+                if value is kept[name]:
                     continue
-                if name not in self._numbers:  # the first step has made it
-                    states[parameter][name] = own = kept[name].copy_(own)
-                kept[name] = own
+                if name not in self._numbers:  # the optimizer's first step has made a new tensor
+                    states[parameter][name] = value = kept[name].copy_(value)
+                kept[name] = value
         first = states[self.parameters[0]]
         noted[shared_network.NUMBERS :] = [float(first[name]) for name in self._numbers]
         noted[shared_network.COUNT] = group.get(COUNTS[0], 0)
@@ -146,41 +146,39 @@ def _steps_of(network: shared_network.SharedNetwork, mean: MeanOfRows) -> list[_
     largest = max((piece.count for piece in network.pieces), default=0)
     one, is_clipped = torch.zeros(largest), network.policy.clip_norm is not None
     return [
-        # The norm of all gradients together needs them all at a time.
+        # The norm of all gradients needs them at the same time: each piece has its own memory.
         _PieceSteps(network, piece, torch.zeros(n) if is_clipped else one[:n], mean=mean)
         for piece, n in ((piece, piece.count) for piece in network.pieces)
     ]
 
 
-_Task = tuple[str, _PieceSteps | None]  # a piece of a network; none for the buffers of both
+_Task = tuple[str, _PieceSteps | None]  # a network and a piece of it; None: the buffers of both
 
 
 class Stepper:
-    """What one process adds up and steps: its own share, or that of a host that has died."""
+    """Averages and steps the share of one host: a host calls it, or the server for a dead one."""
 
     def __init__(self, shared: SharedTraining) -> None:
         self._shared = shared
         self._meeting = shared.meeting
         self._mean = MeanOfRows()
-        self._pieces = {n: _steps_of(own, self._mean) for n, own in shared.networks.items()}
+        self._pieces = {n: _steps_of(network, self._mean) for n, network in shared.networks.items()}
         self._divided: dict[tuple[Reduction, tuple[int, ...]], list[list[_Task]]] = {}
 
     @torch.no_grad()
     def step(self, host: int, q: int, iteration: int, reduction: Reduction, order: Order) -> None:
-        """Steps a host's share in reduction q, from where that host has got to.
-
-        All hosts have given their gradients.
-        """
+        """Steps the rest of a host's share in reduction q, once all hosts have given gradients."""
         meeting, members = self._meeting, self._meeting.members(q)
-        given = [n for n in order.shares if meeting.host_of[n] in members]
-        usable = meeting.usable(given, reduction)
-        for worker in given:
+        workers = [n for n in order.shares if meeting.host_of[n] in members]
+        usable = meeting.usable(workers, reduction)
+        for worker in workers:
             if worker not in usable and meeting.host_of[worker] == host:
                 meeting.refuse(iteration, worker)
         if not usable:
             return
         weights = {n: order.shares[n].weight for n in usable}
-        most_norms = {name: own.policy.clip_norm for name, own in self._shared.networks.items()}
+        networks = self._shared.networks
+        most_norms = {name: network.policy.clip_norm for name, network in networks.items()}
         for name in reduction.networks:
             if (most := most_norms[name]) is not None:
                 for piece in self._pieces[name]:
@@ -206,7 +204,7 @@ class Stepper:
             meeting.note_stepped(host, q, n + 1)
 
     def _share(self, reduction: Reduction, members: tuple[int, ...], host: int) -> list[_Task]:
-        """What a host steps in a reduction."""
+        """The tasks of a host in a reduction."""
         key = reduction, members
         if key not in self._divided:
             pieces = [(n, piece) for n in reduction.networks for piece in self._pieces[n]]
@@ -221,7 +219,7 @@ class Stepper:
 
 
 def divide(sizes: Sequence[int], num_owners: int) -> list[list[int]]:
-    """Shares out pieces, largest first, each to the owner with least so far (Graham 1969)."""
+    """Deals out pieces, the largest first, each to the owner with the least (Graham 1969)."""
     owned: list[list[int]] = [[] for _ in range(num_owners)]
     load = [0] * num_owners
     for piece in sorted(range(len(sizes)), key=lambda piece: (-sizes[piece], piece)):

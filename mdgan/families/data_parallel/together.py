@@ -1,9 +1,8 @@
-"""Workers of one machine that train together in common memory, where gradients and weights lie.
+"""The server and hosts of one machine that train in common memory (`shared_steps.SharedTraining`).
 
-The server lets them begin, and looks on. Hosts are asked once, and then train one iteration after
-the other while the server writes how far they may go. After a short while they part, which means
-that they answer, and listen to messages again: that is when hosts come and go, and when checkpoints
-are made.
+The server sends one question, and hosts then train one iteration after the other; the server writes
+to the memory how far they may go. After a short while hosts part: they answer the question, and
+listen to messages again. Only then can hosts join or leave, and save checkpoints.
 """
 
 import contextlib
@@ -48,7 +47,7 @@ _LISTEN_SECONDS = 0.2
 
 
 class TogetherServer:
-    """The server, as it meets hosts of its memory."""
+    """The server's side: it lets hosts begin iterations, and steps for hosts that die."""
 
     def __init__(
         self, replica: ReferenceReplica, shared: SharedTraining, settings: DataParallelSettings
@@ -61,7 +60,7 @@ class TogetherServer:
         self._stepper = Stepper(shared)
         self._buffers = BuffersInOne(*replica.models.values())
         self._processes: dict[int, int] = {}  # host → a file descriptor of its process
-        self._hosts: dict[int, list[int]] = {}  # of this meeting, those that live
+        self._hosts: dict[int, list[int]] = {}  # the live hosts of the meeting, with their workers
         self._asked: Hosts = {}
         self._orders: dict[int, Order] = {}
         self._first = 0
@@ -75,7 +74,7 @@ class TogetherServer:
         return bool(self._asked)
 
     def convene(self, iteration: int, hosts: Hosts, engine: Engine) -> None:
-        """Asks hosts to train together from an iteration on, of which a part may be done."""
+        """Asks hosts to train together from an iteration on, of which some steps may be done."""
         self._take_in()
         self._asked, self._first = dict(hosts), iteration
         self._hosts = {host: list(workers) for host, workers in hosts.items()}
@@ -86,7 +85,7 @@ class TogetherServer:
         engine.ask(iteration, hosts, lambda _: train_together(iteration))
 
     def advance(self, i: int, engine: Engine) -> Advance | None:
-        """Waits until an iteration is over, and lets the next one begin meanwhile."""
+        """Lets hosts begin the next iteration, and waits for the end of this one."""
         try:
             return self._advance(i, engine)
         except BaseException:
@@ -113,7 +112,7 @@ class TogetherServer:
         with engine.span("wait"):
             self._await(end, engine)
         order = self._orders.pop(i)
-        if (reduced := int(meeting.given.max())) < end:  # all hosts are gone
+        if (reduced := int(meeting.given.max())) < end:  # all hosts are lost
             self._replica.num_done = order.first + max(0, reduced - order.before)
             self._part(reduced)
             return None
@@ -123,7 +122,7 @@ class TogetherServer:
             workers = self._judge(i, order, end, engine)
             losses = torch.from_numpy(meeting.losses(i, workers))
         if meeting.server[END] == i:
-            self._hosts = {}  # they write nothing any more
+            self._hosts = {}  # hosts write to the memory no more
             engine.collector.collect(self._first, self._asked, form=TOGETHER_FORM)
             self._part(end)
         else:
@@ -131,20 +130,20 @@ class TogetherServer:
         return Advance(i, losses, workers)
 
     def on_lost(self, engine: Engine) -> None:
-        """No host waits for those any more that are gone; the server will end their steps."""
+        """Ends the processes of lost hosts, so that no other waits; `_await` takes their steps."""
         live = engine.peers.hosts()
         for host in [host for host in self._hosts if host not in live]:
             self._end_process(host)
             del self._hosts[host]
             for i, order in self._orders.items():
-                if self._meeting.num_stepped(host) < order.before:  # no host can have begun it
+                if self._meeting.num_stepped(host) < order.before:  # no host can have begun i
                     self._orders[i] = self._ordered(order.before, order.first, engine)
                     self._meeting.write_order(i, self._orders[i])
             self._meeting.bury(host)
             self._shared.wake(self._shared.hosts)
 
     def close(self) -> None:
-        """Hosts part at once."""
+        """Has hosts part at once, and closes the handles of their processes."""
         self._meeting.server[GIVEN_UP] = 1
         self._shared.wake(self._shared.hosts)
         for descriptor in self._processes.values():
@@ -174,10 +173,10 @@ class TogetherServer:
     def _end_of(self, i: int) -> int:
         return self._orders[i].before + len(self._reductions(i))
 
-    # What becomes of hosts.
+    # Hosts that are slow or lost.
 
     def _await(self, end: int, engine: Engine) -> None:
-        """Waits until a reduction is over, or no host is left; does what lost ones left undone."""
+        """Waits until a reduction is over, or all hosts are lost; takes the steps of lost hosts."""
         meeting = self._meeting
         since = time.monotonic()
         before = -1
@@ -206,14 +205,14 @@ class TogetherServer:
                 engine.handle_losses()
 
     def _undone(self, end: int) -> list[tuple[int, int]]:
-        """The hosts that have died within a step up to a reduction, with the reduction."""
+        """The hosts that died before they had stepped a reduction up to `end`, and which one."""
         owed = [(host, self._meeting.owes_step(host)) for host in self._shared.hosts]
         return [(host, q) for host, q in owed if 0 < q <= end and self._meeting.have_given(q)]
 
     def knows(self, host: int, engine: Engine) -> bool:
-        """Whether a host has the memory; from here on its process can be ended."""
-        told = engine.peers.told().get(host, {})
-        token, process = told.get("memory"), told.get("process")
+        """Whether a host has the memory; opens a handle by which the server can end its process."""
+        hello = engine.peers.told().get(host, {})
+        token, process = hello.get("memory"), hello.get("process")
         if not isinstance(token, str) or type(process) is not int or process < 1:
             return False
         if not secrets.compare_digest(token.encode(), self._shared.token.encode()):
@@ -221,12 +220,12 @@ class TogetherServer:
         if host not in self._processes:
             try:
                 self._processes[host] = os.pidfd_open(process)
-            except OSError:  # it has just died
+            except OSError:  # the host has just died
                 return False
         return True
 
     def _end_process(self, host: int) -> None:
-        """Makes sure that a lost host never writes again, even if it only stood still."""
+        """Kills a lost host's process, which may only have stood still: it must write no more."""
         descriptor = self._processes.pop(host)
         try:
             with contextlib.suppress(ProcessLookupError):
@@ -243,14 +242,14 @@ class TogetherServer:
         self._listened = time.monotonic()
         engine.take_in(engine.transport.receive(0.0))
 
-    # What the server takes over.
+    # The server's networks.
 
     def _take_in(self) -> None:
         for name, network in self._shared.networks.items():
             network.take_in(self._replica.networks[name])
 
     def _part(self, num_before: int) -> None:
-        """The server's replica is as if it had taken all steps itself."""
+        """Updates the server's optimizers to the hosts' steps, and forgets the meeting."""
         for name, network in self._shared.networks.items():
             network.tell(self._replica.networks[name])
         self._num_before = num_before
@@ -259,7 +258,7 @@ class TogetherServer:
         self._orders = {}
 
     def _judge(self, i: int, order: Order, end: int, engine: Engine) -> list[int]:
-        """Counts strikes; returns the workers whose gradients were used, all if none could be."""
+        """Counts strikes; returns the workers whose gradients count, or all if none do."""
         members, refused = self._meeting.members(end), self._meeting.refusals(i)
         workers = [n for n in order.shares if self._meeting.host_of[n] in members]
         for worker in workers:
@@ -273,12 +272,12 @@ class TogetherServer:
 
 
 class _Parted(Exception):
-    """The server is gone, or has given up."""
+    """The server is lost, or has ended the meeting."""
 
 
 @dataclass(eq=False)
 class TogetherHost:
-    """A host's workers, as they meet those of others."""
+    """The host's side: its workers train iterations until the server has all hosts part."""
 
     host: int
     replicas: Mapping[int, Replica]
@@ -297,17 +296,18 @@ class TogetherHost:
             }
             for worker, replica in self.replicas.items()
         }
-        self._buffers = {n: BuffersInOne(*own.models.values()) for n, own in self.replicas.items()}
+        models_of = {worker: replica.models for worker, replica in self.replicas.items()}
+        self._buffers = {n: BuffersInOne(*models.values()) for n, models in models_of.items()}
         self._is_lent = False
         self._server_is_gone: Callable[[], bool] = lambda: False
         self._losses = dict.fromkeys(self.replicas, torch.zeros(2))
 
     def tell(self) -> dict[str, Any]:
-        """What shows the server that this process has the memory, and by which it can end it."""
+        """For `TogetherServer.knows`: the token of the memory, and this process's id."""
         return {"memory": self.shared.token, "process": os.getpid()}
 
     def take_back(self) -> None:
-        """The workers have weights of their own again."""
+        """Gives the workers private weights again."""
         if self._is_lent:
             for lent in self._lent.values():
                 for model in lent.values():
@@ -315,7 +315,7 @@ class TogetherHost:
         self._is_lent = False
 
     def train(self, iteration: int, server_is_gone: Callable[[], bool]) -> Message:
-        """Trains from an iteration on, until the server lets the hosts part; returns the answer."""
+        """Trains from an iteration on, until the server has hosts part; returns the answer."""
         self._server_is_gone = server_is_gone
         meeting, i = self._meeting, iteration
         for lent in self._lent.values():
@@ -330,10 +330,10 @@ class TogetherHost:
                 i += 1
                 self._wait_to_begin(i)
         except _Parted:
-            pass  # the server's next message, or the loss of it, says why
-        nothing = dict.fromkeys(self.replicas, torch.zeros(TOGETHER_FORM.shape))
-        groups = dict.fromkeys(nothing, 0)
-        return pack_answers(iteration, nothing, self._losses, groups=groups, form=TOGETHER_FORM)
+            pass  # the host learns why from the server's next message, or from its loss
+        empty = dict.fromkeys(self.replicas, torch.zeros(TOGETHER_FORM.shape))
+        groups = dict.fromkeys(empty, 0)
+        return pack_answers(iteration, empty, self._losses, groups=groups, form=TOGETHER_FORM)
 
     def _wait_to_begin(self, i: int) -> None:
         server = self._meeting.server
@@ -342,14 +342,14 @@ class TogetherHost:
     def _iterate(self, i: int) -> None:
         order, meeting = self._meeting.order_for(i), self._meeting
         lag = self.settings.asynchrony.lag_at(i)
-        left = reductions(lag, self.settings.training.local_steps)[order.first :]
-        for q, reduction in enumerate(left, order.before + 1):
+        remaining = reductions(lag, self.settings.training.local_steps)[order.first :]
+        for q, reduction in enumerate(remaining, order.before + 1):
             self._find_gradients(i, reduction, order, lag=lag)
             meeting.give(self.host, q)
             self.shared.wake(self._others)
             with self.tracer.span("receive"):
                 self._wait(partial(meeting.have_given, q))
-                if reduction.last:  # it changes what the server may still be looking at
+                if reduction.last:  # the server may still read the generator, which now changes
                     self._wait(lambda: meeting.server[LOOKED_AT] >= i - 1)
             with self.tracer.span("step"):
                 self._stepper.step(self.host, q, i, reduction, order)
@@ -358,7 +358,7 @@ class TogetherHost:
             if reduction.last and meeting.have_stepped(q):
                 self.shared.wake([SERVER])
             self._wait(partial(meeting.have_stepped, q))
-        if left:
+        if remaining:
             for vector in self._buffers.values():
                 vector.write(self.shared.mean_buffers)
 
@@ -369,8 +369,8 @@ class TogetherHost:
             share, stage = order.shares[worker], self.tracer.of_worker(worker)
             losses = replica.learn(reduction, share.batch_sizes, lag, stage)
             with self.tracer.span("send"):
-                lent = [self._lent[worker][name] for name in reduction.networks]
-                norms = [float(torch.linalg.vector_norm(model.lay_down())) for model in lent]
+                models = [self._lent[worker][name] for name in reduction.networks]
+                norms = [float(torch.linalg.vector_norm(model.lay_down())) for model in models]
                 if reduction.last:
                     self._buffers[worker].read(self.shared.buffers[worker])
                 self._losses[worker] = losses

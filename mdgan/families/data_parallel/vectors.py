@@ -1,4 +1,4 @@
-"""How networks and their gradients travel: each as one tensor."""
+"""Lays out the weights, gradients and buffers of networks as one tensor each, for messages."""
 
 from collections.abc import Mapping
 
@@ -8,13 +8,14 @@ from mdgan.gan.model_vector import TensorVector, buffers_of, gradients_of, weigh
 
 ALL = GENERATOR, DISCRIMINATOR, BUFFERS = "generator", "discriminator", "buffers"
 """The names of `weight_vectors`."""
-WHOLE = 2.0**24  # by this whole numbers are divided while they are averaged with gradients
+WHOLE = 2.0**24  # divides whole numbers while they are in one tensor with gradients
 
 
 class GradientVector(TensorVector):
-    """Gradients of some models as one tensor, and buffers of some, which follow them.
+    """The gradients of some models as one tensor, and after them the buffers of some.
 
-    Whole numbers, such as BatchNorm's count of batches, are scaled down, or drown gradients.
+    It divides whole numbers, such as BatchNorm's count of batches, by `WHOLE`: they would outweigh
+    all gradients.
 
     Attributes:
         num_gradient_blocks: how many of the first blocks hold gradients.
@@ -40,7 +41,7 @@ class GradientVector(TensorVector):
 
 
 def weight_vectors(models: Mapping[str, nn.Module]) -> dict[str, TensorVector]:
-    """What the server sends: the weights of each network, and the buffers of both."""
+    """The tensors that the server sends: the weights of each network, and the buffers of both."""
     generator, discriminator = models[GENERATOR], models[DISCRIMINATOR]
     return {
         GENERATOR: TensorVector(weights_of(generator)),

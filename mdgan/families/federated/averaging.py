@@ -1,6 +1,6 @@
-"""What a run adds to the rounds of `round.py`: who takes part, with what state; and other means.
+"""Adds to the rounds of `round.py` what a run needs: checkpoints, sampling, and robust means.
 
-With `--sampling poisson` updates are added up instead (`poisson_rounds.py`).
+`poisson_rounds.py` has the rounds of `--sampling poisson`, which add updates up instead.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,11 +30,11 @@ from mdgan.gan.randomness import generator_for
 from mdgan.spelling import flag
 
 _NEVER = -1
-_A_HAIR = 1e-9  # weights are rounded, too
+_A_HAIR = 1e-9  # the rounding of weights
 
 
 class Averaging(Rounds):
-    """Rounds with what a run needs beside: checks, a state, and rules that outvote liars.
+    """Rounds of a run: `Rounds` with checks, a state, and rules that outvote lying clients.
 
     Args:
         num_weight_blocks: see `ModelVector`; the blocks after these are buffers.
@@ -50,11 +50,11 @@ class Averaging(Rounds):
         self._num_weight_blocks = num_weight_blocks
 
     def begin(self, _num_rounds: int, class_counts: ClassCounts, _engine: Engine) -> None:
-        """Comes before the first of so many rounds; raises `BadInput` if there can be none."""
+        """The server calls this before the first round; `BadInput` if no round is possible."""
         check_classes(self._settings, class_counts)
 
     def announce(self, iteration: int, engine: Engine) -> None:
-        """Tells hosts what they must know before the round that ends with this iteration."""
+        """Sends hosts what they need before the round that ends with this iteration."""
 
     @override
     def choose(self, number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
@@ -79,38 +79,38 @@ class Averaging(Rounds):
         return False
 
     def close(self) -> None:
-        """The run ends in order."""
+        """The server calls this when the run ends, unless it was killed."""
 
     def progress(self) -> dict[str, int]:
-        """What a checkpoint must know besides tensors."""
+        """The numbers that checkpoints save beside `state`."""
         return {}
 
     def go_on(self, progress: Mapping[str, int]) -> None:
-        """Takes in what `progress` gave."""
+        """Restores what `progress` returned."""
 
     def state(self) -> dict[str, Tensor]:
-        """What the sampling keeps."""
+        """The tensors that later rounds depend on: the state of the sampling."""
         return self.sampling.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Takes back what `state` gave."""
+        """Restores what `state` returned."""
         self.sampling.load_state(state)
 
 
-def mean_by_own_weights(sums: Sequence[PartialSum], told: Mapping[int, float]) -> Tensor:
-    """Σ v_k·x_k / Σ v_k, float64, where each client has made its v_k of the weight it was told.
+def mean_by_own_weights(sums: Sequence[PartialSum], sent: Mapping[int, float]) -> Tensor:
+    """Σ v_k·x_k / Σ v_k, float64; client k has reduced the weight that the server sent to v_k.
 
-    It differs from the mean with weights of the server's by rounding alone: each addend is rounded
-    to 2⁻⁴⁴ in both.
+    It differs from a mean with weights that the server knows by rounding of addends to 2⁻⁴⁴ alone.
 
     Args:
-        sums: of what `with_weight` gave.
+        sums: Σ v_k·`with_weight`(x_k).
+        sent: by client, the weight that the server sent.
 
     Raises:
-        AllWorkersLost: some client has a weight that none can have.
+        AllWorkersLost: Σ v_k is impossible, so some client has lied.
     """
     whole = total({}, sums, {})
-    weight, most = float(whole[-1, 0]), sum(told[n] for part in sums for n in part.workers)
+    weight, most = float(whole[-1, 0]), sum(sent[n] for part in sums for n in part.workers)
     if not LEAST_PART * most * (1 - _A_HAIR) <= weight <= most * (1 + _A_HAIR):
         raise AllWorkersLost(
             f"{flag('weighting', 'kl')}: the secret weights of a round add up to {weight:.3g}, "
@@ -131,14 +131,12 @@ def combine_models(
 ) -> Tensor:
     """The server's next models, float64 `ModelVector.shape`, even if some clients lie.
 
-    `mean` is the papers' weighted mean of models, or of `as_differences`. The other rules
-    (`gan/aggregation_rules.py`) give each client one vote. With fewer than three answers no rule
-    can tell which one lies, and the mean is used. Both models of a client are one vector, so that
-    a client that lies about one of them is judged for both.
-
-    Rules look at weights alone: BatchNorm's count of batches is farther from the one before than
-    all weights together. Buffers have their median, which a minority cannot move beyond what
-    honest clients say.
+    `mean` is the papers' weighted mean of models, or, `as_differences`, of what has changed in
+    them. The other rules (`gan/aggregation_rules.py`) give each client one vote. With fewer than
+    three answers no rule can tell which client lies, so this takes the mean. Both models of a
+    client are one vector: a client that lies about one model is judged for both. Rules look at
+    weights alone, since BatchNorm's count of batches changes by more than all weights together.
+    Buffers become their median, which a minority cannot move beyond the values of honest clients.
     """
     singles = answers.singles
     if rule.name == "mean" or len(singles) < LEAST_TO_VOTE:
@@ -155,10 +153,7 @@ def combine_models(
 
 
 def check_classes(settings: FederatedSettings, class_counts: ClassCounts) -> None:
-    """Refuses balanced sampling where some class has no sample.
-
-    Of clusters some may have none, and so may classes by noisy counts.
-    """
+    """Refuses balanced sampling where a class has no sample; clusters and noisy counts may be 0."""
     rounds = settings.rounds
     if rounds.sampling != "balanced" or rounds.clusters.number or settings.hides_classes:
         return
@@ -186,19 +181,19 @@ class Sampling:
         self._seed = seed
 
     def choose(self, round_number: int, class_counts: ClassCounts, num_live: int = 0) -> list[int]:
-        """The clients of a round, counted from 0, in increasing order; `state` stays as it is.
+        """The clients of a round, counted from 0, in increasing order; does not change `state`.
 
-        Those in `class_counts` can take part; if more live, C is a fraction of `num_live`.
+        It chooses among those in `class_counts`. C is a fraction of all live clients, `num_live`.
         """
         wanted = num_participants(self._fraction, num_live or len(class_counts))
         random = generator_for(self._seed, "participants", round_number)
         return any_clients(class_counts, wanted, random)
 
     def took_part(self, round_number: int, clients: Iterable[int]) -> None:
-        """Records which clients really took part; called once after a round (section 3.4)."""
+        """Records which clients have answered; the server calls it once a round (section 3.4)."""
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of what the next choices depend on, for a checkpoint; empty if on nothing."""
+        """A copy of what the next choices depend on, for a checkpoint."""
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
@@ -208,16 +203,16 @@ class Sampling:
 
 
 class BalancedSampling(Sampling):
-    """`balanced_clients`, with the order in which clients are preferred.
+    """`balanced_clients`, with an order of preference among clients that hold the class.
 
-    The paper names three preferences and no order of them. Here, of the clients that hold the class
-    the one that took part longest ago (or never) is chosen; of equal ones the one with more
-    samples, then with the more even classes (the higher entropy), then with the lowest number.
-    Classes seen equally little count as one, so that nothing depends on how classes are numbered:
-    this gives figure 3, whose first client is the one with most samples.
+    The paper names three preferences and no order of them. Here the client comes first that took
+    part longest ago (or never); of equal ones the one with more samples, then the one with more
+    even classes (the higher entropy), then the one with the lowest number. Classes that were seen
+    equally little count as one, so that nothing depends on the numbers of classes: this gives
+    figure 3, whose first client is the one with most samples.
 
-    Fewer than C·n are chosen if fewer hold any sample. A client whose classes are all plentiful
-    elsewhere may wait for ever, since the class comes first.
+    It chooses fewer than C·n clients if fewer hold any sample. A client whose classes are plentiful
+    elsewhere may never be chosen, since the class decides first.
     """
 
     def __init__(self, fraction: float) -> None:
@@ -229,10 +224,10 @@ class BalancedSampling(Sampling):
 
     @override
     def choose(self, _number: int, class_counts: ClassCounts, num_live: int = 0) -> list[int]:
-        for client, given in class_counts.items():
-            if self._class_counts.get(client) != given:
-                self._class_counts[client] = list(given)
-                self._merits[client] = -sum(given), -_entropy(given)
+        for client, counts in class_counts.items():
+            if self._class_counts.get(client) != counts:
+                self._class_counts[client] = list(counts)
+                self._merits[client] = -sum(counts), -_entropy(counts)
         best_first = sorted(class_counts, key=self._preference)
         remaining = {client: self._class_counts[client] for client in best_first}
         wanted = num_participants(self._fraction, num_live or len(remaining))
@@ -255,9 +250,8 @@ class BalancedSampling(Sampling):
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        own = self.state()
-        if state.keys() != own.keys():
-            raise KeyError(f"tensors that do not fit: {sorted(state.keys() ^ own.keys())}")
+        if others := state.keys() ^ self.state().keys():
+            raise KeyError(f"tensors that do not fit: {sorted(others)}")
         for name, tensor in state.items():
             if tensor.dtype != torch.int64 or tensor.dim() != 1 or bool((tensor < 0).any()):
                 raise RuntimeError(f"{name} is no vector of counts: {tensor.dtype} {tensor.shape}")
@@ -272,11 +266,11 @@ class BalancedSampling(Sampling):
 
 
 def new_sampling(name: str, fraction: float, seed: int) -> Sampling:
-    """Makes the sampling of a fraction in ]0, 1]; `poisson` draws as many on average."""
+    """The sampling of a fraction in ]0, 1]; for `poisson` one that draws its mean number."""
     return BalancedSampling(fraction) if name == "balanced" else Sampling(fraction, seed)
 
 
 def _entropy(counts: Sequence[int]) -> float:
-    """Entropy of the distribution over classes, nats; does not depend on the order of counts."""
+    """Entropy of a client's classes, nats; does not depend on the order of counts."""
     num_samples = sum(counts)
     return fsum(n / num_samples * log(num_samples / n) for n in counts if n)

@@ -1,4 +1,4 @@
-"""Makes the two parts of FL-GAN and FeGAN."""
+"""Builds the server's part and a host's part of FL-GAN and FeGAN, and foretells runs of them."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -78,10 +78,10 @@ class _Federated(contract.Builder[FederatedSettings]):
             return _placed_host(needs, needs.clients)
         settings, budgets = needs.settings, needs.budgets
         make = partial(make_client, settings=settings, models=needs.models, device=needs.device)
-        clients = {n: make(n, shard=own, budget=budgets.get(n)) for n, own in needs.shards.items()}
+        clients = {n: make(n, shard=s, budget=budgets.get(n)) for n, s in needs.shards.items()}
 
         def begin(rank: int, _place: int, iteration: int) -> Client:
-            """With `client_state=fresh` a client has nothing of its earlier rounds but memory."""
+            """The client of a rank; with `client_state=fresh` a new one, in memory of the old."""
             if not settings.begins_anew:
                 return clients[rank]
             order = generator_for(settings.training.seed, "shard", rank, iteration)
@@ -126,21 +126,21 @@ class _Federated(contract.Builder[FederatedSettings]):
         shares = sizes.shares_bytes(settings.num_workers, is_secure=is_secure)
         placed = messages.OF_A_CLIENT_BYTES * in_a_round if settings.placing.clients else 0
         form = messages.CLASSES_FORM
-        told = _COUNT_BYTES * prod(form.shape) if settings.weighs_in_secret else 0
+        classes = _COUNT_BYTES * prod(form.shape) if settings.weighs_in_secret else 0
         policy = settings.training.policy
         networks = (generator, policy("generator")), (discriminator, policy("discriminator"))
         return sizes.MessageSizes(
             sizes.state_bytes(*networks),
-            # The codecs' places and scales come on top of values.
+            # 2 · sent leaves room for the codecs' places and scales beside values.
             lambda count: {
                 messages.UPDATE: count * (2 * sent + shares + 64) + (8 << 10),
-                **({form.kind: told + shares + sizes.small_bytes(count)} if told else {}),
+                **({form.kind: classes + shares + sizes.small_bytes(count)} if classes else {}),
                 **({messages.TRAINED: placed + sizes.small_bytes(count)} if placed else {}),
                 **({} if settings.adds_up else {messages.MODELS: both + sizes.small_bytes(1)}),
             },
             lambda count: {
-                messages.ROUND: both + placed + sizes.small_bytes(count) + shares + told,
-                **({messages.ASKCLASSES: sizes.small_bytes(count) + shares} if told else {}),
+                messages.ROUND: both + placed + sizes.small_bytes(count) + shares + classes,
+                **({messages.ASKCLASSES: sizes.small_bytes(count) + shares} if classes else {}),
                 CHARGE: sizes.small_bytes(count),
             },
             names_bytes=sizes.names_bytes(*networks),
@@ -150,14 +150,14 @@ class _Federated(contract.Builder[FederatedSettings]):
         )
 
     def class_counts(self, shard: Shard, settings: FederatedSettings) -> list[int]:
-        """With `--clusters` they are groups, which a client finds itself."""
+        """The samples of each class of a client; with `--clusters`, of groups that it finds."""
         method, number = settings.rounds.clusters.method, settings.rounds.clusters.number
         if not number:
             return shard.class_counts()
         return cluster_counts(shard.pieces(_PIECE), method, number, seed=settings.training.seed)
 
     def check_kind(self, settings: FederatedSettings, kind: SampleKind) -> None:
-        """Refuses what must look at samples before all sites have counted, or hides no counts."""
+        """Refuses settings that do not go with what sites count of tables before training."""
         clusters = settings.rounds.clusters
         if clusters.number and kind.num_counts:
             why = f"groups samples before training, when {kind.name} cannot be encoded yet"
@@ -178,17 +178,17 @@ class _Federated(contract.Builder[FederatedSettings]):
     def planning(
         self, settings: FederatedSettings, models: Models, class_counts: contract.ClassCounts | None
     ) -> contract.Planning[FederatedSettings]:
-        """How a few short rounds stand for the run's, and the paper's tables."""
+        """See `planning.planning`."""
         return planning(settings, models, class_counts)
 
     def describe(self, run: contract.PlannedRun[FederatedSettings]) -> list[tuple[str, str]]:
         settings = run.settings
         share = num_participants(settings.participation, settings.num_clients)
         length = settings.round_length(contract.mean_size(run.class_counts))
-        who = "worker" if settings.placing.clients is None else "client"
+        trainer = "worker" if settings.placing.clients is None else "client"
         rows = [
             ("κ", str(resolve_kappa(settings.kappa, 1))),
-            ("a round", f"{length} iterations of {share} {who}(s)"),
+            ("a round", f"{length} iterations of {share} {trainer}(s)"),
         ]
         if settings.placing.clients is not None:
             number = "1" if settings.placing.placement == PULL else str(settings.placing.slots)
@@ -208,9 +208,10 @@ def make_client(
     after: Client | None = None,
     budget: Budget | None = None,
 ) -> Client:
-    """The client of one number; its models are the server's from the first round on.
+    """Makes the client of one number; the server's models replace its own in its first round.
 
-    `stream` decides its random numbers, too. It takes over the models of the client `after`.
+    `stream` seeds its random numbers, with the run's seed and `rank`. `after` is a client that
+    trains no more, whose networks this one uses.
     """
     half = make_half(shard, rank, settings, budget, *stream)
     seed = settings.training.seed
@@ -231,22 +232,22 @@ def make_client(
 
 
 def _placed_host(needs: contract.HostNeeds[FederatedSettings], clients: ClientShards) -> PlacedHost:
-    """The part of a host that trains whichever clients it is given."""
+    """The part of a host that trains any of the placed clients."""
     settings, models = needs.settings, needs.models
     (rank,) = needs.shards
     networks = build_model(models.generator, 0), build_model(models.discriminator, 0)
     shape = ModelVector(*networks).shape
     pulls, gives_all = settings.placing.placement == PULL, not settings.adds_up
     asked = settings.placing.slots
-    given = 1 if pulls else asked if isinstance(asked, int) else None
+    num_slots = 1 if pulls else asked if isinstance(asked, int) else None
 
     def make_train(slot: int) -> Train:
-        if needs.own_process:  # one thread a slot: results may depend on the number of threads
+        if needs.own_process:  # results may depend on the number of threads: one for each slot
             if needs.cores:
                 pin(needs.cores[slot % len(needs.cores)])
             torch.set_num_threads(1)
         device = device_of_slot(needs.device, slot)
-        earlier = dict[int, Client]()  # those that train no more; their models are used again
+        earlier = dict[int, Client]()  # clients that train no more, whose networks later ones use
 
         def begin(number: int, place: int, iteration: int) -> Client:
             shard, after = clients.begun_in(number, iteration), earlier.get(place)
@@ -258,11 +259,11 @@ def _placed_host(needs: contract.HostNeeds[FederatedSettings], clients: ClientSh
         return LocalTraining(settings, device, begin, num_samples=lambda n: len(clients[n])).train
 
     if needs.own_process:
-        slots: Slots = SlotProcesses(shape, make_train, gives_all, most=given or MOST_SLOTS)
+        slots: Slots = SlotProcesses(shape, make_train, gives_all, most=num_slots or MOST_SLOTS)
     else:
-        slots, given = Slots(shape, make_train, gives_all), given or 1
+        slots, num_slots = Slots(shape, make_train, gives_all), num_slots or 1
     about = f"{models.source!s}, {settings.algorithm}, batches of {settings.training.batch_size}"
-    count = SlotCount(given, needs.device, about, cores=needs.cores)
+    count = SlotCount(num_slots, needs.device, about, cores=needs.cores)
     return PlacedHost(rank, slots, count, len(clients), needs.tracer)
 
 

@@ -1,4 +1,4 @@
-"""Counts of clusters instead of classes, where data have no labels (FeGAN, section 3.1)."""
+"""`--clusters`: a client groups unlabelled samples, and counts groups for classes (FeGAN, 3.1)."""
 
 import threading
 import warnings
@@ -22,17 +22,17 @@ dimensions would need far more samples than a client has."""
 _ATTEMPTS = 4
 _MOST_STEPS = 300
 
-# Limits on threads hold for the whole process: two at once could leave it with one for good.
+# Limits on threads hold for the whole process: two at once could leave it on one thread for good.
 _one_at_a_time = threading.Lock()
 
 
 def cluster_counts(images: Iterable[Tensor], method: str, k: int, seed: int) -> list[int]:
     """Groups images, float32 [n, C, H, W] in pieces, and counts the groups; zeros come last.
 
-    Clusters have no names that clients share. They are therefore put in order of the means of their
-    samples along one random direction, the same for all clients. So clients that hold all k kinds
-    agree on the order, except for kinds that happen to lie close together. Clients that hold only
-    some kinds do not: their counts tell how uneven their data are, not of which kinds they are.
+    Clusters have no names that clients share. So each client orders its clusters by the means of
+    their samples along one random direction, the same for all clients. Clients that hold all k
+    kinds of samples agree on the order, except for kinds that lie close together. Clients that hold
+    only some kinds do not: their counts show how uneven their data are, not which kinds they hold.
 
     Raises:
         BadInput: k < 1.
@@ -50,8 +50,8 @@ def cluster_counts(images: Iterable[Tensor], method: str, k: int, seed: int) -> 
     ).numpy()
     places = rows @ direction
     members = [labels == label for label in np.unique(labels)]
-    members.sort(key=lambda own: float(places[own].mean()))
-    counts[: len(members)] = [int(own.sum()) for own in members]
+    members.sort(key=lambda is_member: float(places[is_member].mean()))
+    counts[: len(members)] = [int(is_member.sum()) for is_member in members]
     return counts
 
 

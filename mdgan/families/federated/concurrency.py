@@ -1,8 +1,8 @@
-"""How many slots a host offers: as many as the user said, or as many as train fastest here.
+"""How many slots a host offers: the number of the user, or the number that trains fastest.
 
-Sani et al. 2024, "Pollen", section 3.2: one slot more every few rounds while that makes the machine
-faster. The paper says when to stop as "until the execution speed stops improving"; the 2 % and the
-round for warming up are ours.
+Sani et al. 2024, "Pollen", section 3.2: the host adds a slot every few rounds while that makes it
+faster. The paper stops when "the execution speed stops improving"; the 2 % and the round for
+warming up are ours.
 """
 
 import logging
@@ -24,10 +24,10 @@ from mdgan.storage.known_number import KnownNumber
 _log = logging.getLogger(__name__)
 
 ROUNDS_EACH = 3
-"""T_c: rounds that count for each number of slots. One more goes before them, in which the new slot
-warms up. Three are enough for a median that a single slow round does not move."""
-_ENOUGH = 1.02  # so much more work a second makes one slot more worth it
-_MEMORY_SHARE = 0.9  # of the free memory, how much slots may use
+"""T_c: rounds that count for each number of slots, after one in which the new slot warms up. A
+single slow round does not move the median of three."""
+_ENOUGH = 1.02  # the host keeps one more slot if it does this many times the work a second
+_MEMORY_SHARE = 0.9  # the part of free memory that slots may use
 
 
 class ConcurrencyEstimator(HillClimber[int]):
@@ -41,7 +41,7 @@ class ConcurrencyEstimator(HillClimber[int]):
         self._rates: list[float] = []
 
     def note_round(self, work: float, seconds: float) -> None:
-        """Takes a round into account, by the work of all clients of the machine and the seconds."""
+        """Counts a round: the work of all clients on this machine, and the seconds it took."""
         valid = isfinite(work) and isfinite(seconds) and work > 0 and seconds > 0
         if self.settled or not valid:
             return
@@ -52,23 +52,25 @@ class ConcurrencyEstimator(HillClimber[int]):
 
 
 def device_of_slot(device: torch.device, slot: int) -> torch.device:
-    """The device of a slot: with several GPUs the next one for each, from the host's on."""
+    """The device of a slot: with several GPUs each slot gets the next, beginning at the host's."""
     if device.type != "cuda" or device.index is None:
         return device
     return torch.device("cuda", (device.index + slot) % max(1, torch.cuda.device_count()))
 
 
 def most_slots(free_bytes: int, bytes_each: int) -> int:
-    """How many slots fit into memory that nothing uses yet: W_max, at least 1."""
+    """W_max: how many more slots fit into free memory, at least 1."""
     return max(1, floor(free_bytes * _MEMORY_SHARE / bytes_each))
 
 
 @dataclass
 class SlotCount:
-    """The slots that one host offers for the next round: those given, or as many as train fastest.
+    """The slots that one host offers for the next round.
 
-    `about` is what decides how many that are besides the machine, such as models and batches.
-    `cores`, of each slot in turn, are pinned by the user; empty if slots may use all.
+    Args:
+        given: the number of the user; None to search for the number that trains fastest.
+        about: what the fastest number depends on besides the machine, such as models and batches.
+        cores: by slot, in turn, the cores that the user pinned; empty if slots may use all.
     """
 
     given: int | None
@@ -84,22 +86,22 @@ class SlotCount:
         self._search: ConcurrencyEstimator | None = None
 
     def offer(self) -> Offer:
-        """The slots for the next round; those that share a device or cores alike are alike."""
+        """The kind of each slot for the next round; slots that share alike have one kind."""
         number = self._start if self._search is None else self._search.candidate
-        every = frozenset(range(num_cores()))
-        cores = [self.cores[n % len(self.cores)] if self.cores else every for n in range(number)]
-        own = [(device_of_slot(self.device, n), at) for n, at in enumerate(cores)]
-        sharing = Counter(own)
+        full = frozenset(range(num_cores()))
+        cores_of = [self.cores[n % len(self.cores)] if self.cores else full for n in range(number)]
+        places = [(device_of_slot(self.device, n), at) for n, at in enumerate(cores_of)]
+        sharing = Counter(places)
         return [
             f"{_device_name(device)}: {sharing[device, at]} slot(s) on {len(at)} core(s)"
-            for device, at in own
+            for device, at in places
         ]
 
     def note(self, work: float, seconds: float, measure: Callable[[], int]) -> None:
-        """A round with these slots is done; `measure` gives the memory of one, or 0."""
+        """Counts a round with these slots; `measure` returns the memory of one slot, or 0."""
         if self.given is not None:
             return
-        if self._search is None:  # clients were trained and measured; this round does not count
+        if self._search is None:  # the first round shows the memory of a slot, and does not count
             free, bytes_each = _free_bytes(self.device), measure()
             if self.device.type == "cuda":
                 bytes_each = (self._free_before - free) // self._start
@@ -114,7 +116,7 @@ class SlotCount:
 
 
 def _device_name(device: torch.device) -> str:
-    """What the system calls it, as an offer may have it: short, in printable ASCII."""
+    """The system's name of a device, in short printable ASCII, as offers need it."""
     name = processor_name() if device.type == "cpu" else device.type
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
@@ -123,7 +125,7 @@ def _device_name(device: torch.device) -> str:
 
 
 def _free_bytes(device: torch.device) -> int:
-    """What nothing uses yet; of several GPUs, as much as if all had what the fullest has."""
+    """Free memory; of several GPUs, that of the fullest times their number."""
     if device.type == "cuda":
         devices = {device_of_slot(device, n) for n in range(MOST_SLOTS)}
         return len(devices) * min(int(torch.cuda.mem_get_info(each)[0]) for each in devices)

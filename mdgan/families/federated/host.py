@@ -1,7 +1,7 @@
-"""The hosts' share: each trains its own clients, or placed ones in slots (Pollen, 6b).
+"""A host of FL-GAN and FeGAN: it trains its own clients, or placed clients in slots (Pollen, 6b).
 
-A client trains as `round.py` says; with `--vectorize` clients of equal loads train at once, as long
-as that works.
+A client trains by `Client.train` of `round.py`. With `--vectorize` clients with equal loads train
+at once, unless their networks rule that out.
 """
 
 import logging
@@ -43,16 +43,15 @@ from mdgan.transport.host_end import HostTransport
 _log = logging.getLogger(__name__)
 
 LEAST_AT_ONCE = 8
-"""Fewer are faster one after another (`python -m benchmarks.vectorized --algorithm fl-gan`)."""
-MOST_AT_ONCE = 32  # clients of a group: more take memory, and are hardly faster
+"""Fewer clients are faster one by one (`python -m benchmarks.vectorized --algorithm fl-gan`)."""
+MOST_AT_ONCE = 32  # clients of a group: more need memory, and are hardly faster
 
 
 @dataclass
 class LocalTraining:
-    """Trains clients, wherever they are: in a host, or in one of its slots.
+    """Trains clients one by one or in groups, in the host's process or in a slot.
 
-    `begin` makes the client of a number, at a place of its group, for the round that ends with an
-    iteration.
+    `begin` makes a client, from its number, its place in the group, and the round's last iteration.
     """
 
     settings: FederatedSettings
@@ -70,11 +69,11 @@ class LocalTraining:
     def train(
         self, tasks: Sequence[ClientTask], sent: Tensor, iteration: int
     ) -> Iterator[list[tuple[ClientTask, Tensor, Tensor]]]:
-        """Trains clients, group by group, beginning with the models sent.
+        """Trains clients, group by group, from the models that the server has sent.
 
         Yields:
-            As soon as a group is trained, of each client the task, what it sends, float32
-            `ModelVector.shape`, and J_disc and J_gen, float32 [2].
+            After each group, for each client: its task; what it sends, float32
+            `ModelVector.shape`; and J_disc and J_gen, float32 [2].
         """
         sent = sent.to(self.device)
         for group in self.groups(tasks):
@@ -82,15 +81,15 @@ class LocalTraining:
                 for task in group:
                     spans.enter_context(self.span(task.client))
                 clients = [self.begin(task.client, n, iteration) for n, task in enumerate(group)]
-                found = self._train_group(clients, sent, group[0].load, last=iteration)
+                trained = self._train_group(clients, sent, group[0].load, last=iteration)
             vector = clients[0].vector
             yield [
-                (task, *sent_by(self.settings, vector, sent, *own))
-                for task, own in zip(group, found, strict=True)
+                (task, *sent_by(self.settings, vector, sent, *models_and_losses))
+                for task, models_and_losses in zip(group, trained, strict=True)
             ]
 
     def groups(self, tasks: Sequence[ClientTask]) -> list[list[ClientTask]]:
-        """Clients that train as many batches of the same size; single ones if those are too few."""
+        """Groups of clients with equal iterations and batch sizes; too few of them train singly."""
         if self._most == 1:
             return [[task] for task in tasks]
         alike: dict[tuple[int, int], list[ClientTask]] = {}
@@ -98,10 +97,10 @@ class LocalTraining:
             batch_size = min(task.load.batch_size, self.num_samples(task.client))
             alike.setdefault((task.load.iterations, batch_size), []).append(task)
         groups = []
-        for own in alike.values():  # as few as possible, whose sizes differ by one at most
-            most = self._most if len(own) >= LEAST_AT_ONCE else 1
-            parts = np.array_split(range(len(own)), -(-len(own) // most))
-            groups += [[own[n] for n in part] for part in parts]
+        for equal in alike.values():  # into few groups, whose sizes differ by one at most
+            most = self._most if len(equal) >= LEAST_AT_ONCE else 1
+            parts = np.array_split(range(len(equal)), -(-len(equal) // most))
+            groups += [[equal[n] for n in part] for part in parts]
         return groups
 
     def _train_group(
@@ -109,12 +108,12 @@ class LocalTraining:
     ) -> list[tuple[Tensor, Tensor]]:
         if len(clients) > 1 and self._most > 1:
             try:
-                found = train_at_once(clients, models, load, last=last, rehearses=not self._worked)
+                results = train_at_once(clients, models, load, last, rehearses=not self._worked)
             except CannotStack as reason:
                 self._train_singly(str(reason))
             else:
                 self._worked = True
-                return found
+                return results
         return [each.train(models, load.iterations, load.batch_size, last) for each in clients]
 
     def _train_singly(self, why: str) -> None:
@@ -125,9 +124,9 @@ class LocalTraining:
 def train_at_once(
     clients: Sequence[Client], models: Tensor, load: Load, last: int, *, rehearses: bool
 ) -> list[tuple[Tensor, Tensor]]:
-    """`Client.train` of several clients at once, but for what `StackedGANs` says.
+    """`Client.train` of several clients at once; `StackedGANs` says what differs.
 
-    They begin anew, and clip no gradients. If it has not worked before, it is rehearsed first.
+    The clients keep nothing of earlier rounds, and clip no gradients. `rehearses`: tries it first.
 
     Raises:
         CannotStack: these clients must train one after another.
@@ -144,21 +143,22 @@ def train_at_once(
             gan.at(i)
         losses.append(stack.step())
     means = torch.stack(losses).mean(0)
-    return [(client.vector.read(), own) for client, own in zip(clients, means, strict=True)]
+    return [(client.vector.read(), mean) for client, mean in zip(clients, means, strict=True)]
 
 
 def sent_by(
-    settings: FederatedSettings, vector: ModelVector, begun: Tensor, found: Tensor, losses: Tensor
+    settings: FederatedSettings, vector: ModelVector, begun: Tensor, trained: Tensor, losses: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What a client sends: its models, what training has changed, or as much of that as it may."""
+    """What a client sends: models, or their change since it began; under privacy, cut to C."""
     if settings.rounds.sampling == "poisson":
         losses = losses if settings.privacy.discloses_losses else torch.zeros_like(losses)
-        return update(begun, found, vector.num_weight_blocks, settings.privacy.update_clip), losses
-    return (found if str(settings.wire.models) == "fp32" else found - begun), losses
+        clip = settings.privacy.update_clip
+        return update(begun, trained, vector.num_weight_blocks, clip), losses
+    return (trained if str(settings.wire.models) == "fp32" else trained - begun), losses
 
 
 def _why_not_at_once(settings: FederatedSettings) -> str:
-    """Why no models can be trained at once with these settings; empty if they may be."""
+    """Why clients cannot train at once with these settings; empty if they can."""
     if settings.training.arithmetic.compile:
         return "compiled models are called one by one"
     policies = map(settings.training.policy, ("generator", "discriminator"))
@@ -169,21 +169,21 @@ def _why_not_at_once(settings: FederatedSettings) -> str:
 
 @dataclass(eq=False)
 class FederatedHost(HostPart):
-    """The devices of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2) on one host."""
+    """A host whose clients live on it: the devices of Guerraoui et al. 2020, section 3.2."""
 
     needs: HostNeeds[FederatedSettings]
     clients: Mapping[int, Client]
     path: HostPath = field()
     training: LocalTraining
-    # By client, the samples of each class; empty if none weighs its models itself.
+    # By client, the samples of each class; empty unless clients weigh their models in secret.
     classes: Mapping[int, Sequence[int]] = field(default_factory=dict)
     begins = messages.ROUND
 
     def __post_init__(self) -> None:
-        # A round that was aborted, or of which no sum could be opened, comes again.
+        # The server repeats a round that it has aborted, or whose sum it could not open.
         many = 1000 if self.needs.settings.rounds.on_deadline == "abort" else 100
         self.rules = {messages.ROUND: Turn(most=many, above={messages.ROUND: 0})}
-        if self.classes:  # two sums would tell what one host holds
+        if self.classes:  # two sums over different hosts would show what one host holds
             self.rules[messages.ASKCLASSES] = Turn(ARRIVED, 1, Per.PROCESS)
         self._last = 0, b""
         self._total: list[int] | None = None
@@ -203,12 +203,12 @@ class FederatedHost(HostPart):
         return {**able, **({} if account is None else account.tell())}
 
     def close(self) -> None:
-        """The account of the clients' samples is exact."""
+        """Closes the privacy account of the clients' samples."""
         if self.needs.account is not None:
             self.needs.account.close()
 
     def _tell_classes(self, question: Message, transport: HostTransport) -> None:
-        """Hosts add up how many samples of each class their clients hold."""
+        """Answers ASKCLASSES: how many samples of each class the clients hold, in a secure sum."""
         form = messages.CLASSES_FORM
         counts = {n: torch.zeros(form.shape).double() for n in self.classes}
         for n, held in self.classes.items():
@@ -221,7 +221,7 @@ class FederatedHost(HostPart):
             self.needs.account.begin_round(about.fields)
 
     def _check_again(self, iteration: int, models: Tensor) -> None:
-        """Clients that begin anew train on the same batches again; so the models are the same."""
+        """Refuses a repeated round with other models: its clients train on the same batches."""
         before, self._last = self._last, (iteration, sha256(models.numpy().tobytes()).digest())
         if before[0] == iteration and before != self._last:
             raise OutOfTurn(f"it orders the round of iteration {iteration} with other models")
@@ -231,23 +231,23 @@ class FederatedHost(HostPart):
             shape = next(iter(self.clients.values())).vector.shape
             begun_with, lists = messages.read_order(order, shape)
             total = messages.read_classes(order) if self.classes else []
-        if self._total not in (None, total):  # by others it would learn what classes these are
+        if self._total not in (None, total):  # two totals would show a client's classes
             raise OutOfTurn("it tells of other classes of all clients than before")
         self._total = total
         if self.needs.settings.begins_anew:
             self._check_again(order.iteration, begun_with)
-        asked = [task for own in lists for task in own]
+        asked = [task for tasks_of_slot in lists for task in tasks_of_slot]
         tasks = dict[int, ClientTask]()
         for task in asked:
             if task.client in self.clients and self._spending.lets(task.client):
                 most = self._spending.most(task.client, task.load.iterations)
                 tasks[task.client] = task._replace(load=replace(task.load, iterations=most))
-        if not tasks:  # asked before the server knew
+        if not tasks:  # the server asked before it knew that budgets are spent
             return
         ending = self._spending.ending({n: task.load.iterations for n, task in tasks.items()})
         groups = self.training.train(list(tasks.values()), begun_with, order.iteration)
-        found = {task.client: (sent, losses) for group in groups for task, sent, losses in group}
-        trained, losses = ({rank: found[rank][n] for rank in tasks} for n in (0, 1))
+        sent_by_client = {task.client: both for group in groups for task, *both in group}
+        trained, losses = ({rank: sent_by_client[rank][n] for rank in tasks} for n in (0, 1))
         weights = {task.client: task.weight for task in asked}
         settings, account = self.needs.settings, self.needs.account
         if settings.shares_noise:
@@ -256,17 +256,17 @@ class FederatedHost(HostPart):
             trained = account.with_part_of_noise(trained, clip, sharers)
         uniform = settings.rounds.weighting == "uniform"
         part = 1.0
-        own = dict[int, float]()
+        secret = dict[int, float]()
         if self.classes:
             part = LEAST_PART
             trained = {n: messages.with_weight(x) for n, x in trained.items()}
-            own = {n: own_weight(tasks[n].weight, self.classes[n], total) for n in trained}
+            secret = {n: own_weight(tasks[n].weight, self.classes[n], total) for n in trained}
         leaving = Leaving(
             order,
             trained,
             losses,
-            groups=dict.fromkeys(trained, 0),  # three or more are added up
-            weights={**weights, **own},
+            groups=dict.fromkeys(trained, 0),  # the host adds up three or more
+            weights={**weights, **secret},
             about=lambda: {0: messages.digest_of(order)},
             check=partial(check_weights, weights=weights, uniform=uniform, least_part=part),
         )
@@ -276,18 +276,18 @@ class FederatedHost(HostPart):
             span.num_bytes = transport.send(answer)
 
 
-def own_weight(told: float, held: Sequence[int], total: Sequence[int]) -> float:
-    """What a client makes of the weight that it was told: e^(−s) of it (FeGAN, 3.2 and 3.3).
+def own_weight(sent: float, held: Sequence[int], total: Sequence[int]) -> float:
+    """v_k: the weight that the server has sent, times e^(−s_k) (FeGAN, 3.2 and 3.3).
 
-    One that has come since the start may hold more of a class than all others did then.
+    A client that has joined since the start may hold more of a class than `total` says.
     """
-    known = [max(each) for each in zip_longest(held, total, fillvalue=0)]
-    return told * exp(-divergence_score(held, known))
+    at_least = [max(counts) for counts in zip_longest(held, total, fillvalue=0)]
+    return sent * exp(-divergence_score(held, at_least))
 
 
 @dataclass(eq=False)
 class PlacedHost(HostPart):
-    """Trains lists of any clients in its slots, and sends their sum."""
+    """A host that trains lists of placed clients in its slots, and sends the sum of models."""
 
     rank: int
     slots: Slots
@@ -322,15 +322,15 @@ class PlacedHost(HostPart):
             except SlotsDied as error:
                 raise HostFailed(f"rank {self.rank}: {error}") from error
         amount = sum(task.load.iterations for tasks in lists for task in tasks)
-        if all(lists):  # an idle slot says nothing of what one more is worth
+        if all(lists):  # with an idle slot the round does not show what one more slot is worth
             self.count.note(amount, time.monotonic() - begin, self.slots.bytes_each)
         report = messages.HostReport(work.trained, self.count.offer())
         with self.tracer.span("send") as span:
             i = order.iteration
-            for client, found in work.models.items():
-                span.num_bytes += transport.send(
-                    Message(messages.MODELS, i, {"client": client}, tensors={"models": found})
-                )
+            for client, x in work.models.items():
+                fields = {"client": client}
+                message = Message(messages.MODELS, i, fields, tensors={"models": x})
+                span.num_bytes += transport.send(message)
             span.num_bytes += transport.send(messages.report_message(i, report))
             update = messages.sum_message(i, self.rank, work.total, reports=work.trained)
             span.num_bytes += transport.send(update)

@@ -1,4 +1,4 @@
-"""The messages of a round: models and tasks go out, models come back, or one sum of each host."""
+"""The messages of a round: the server sends models and tasks, hosts send models or their sums."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -21,26 +21,26 @@ from mdgan.messages import Message
 from mdgan.privacy.masks import threshold
 
 ROUND = "ROUND"  # server → host: train these clients
-UPDATE = "UPDATE"  # host → server: what they found
+UPDATE = "UPDATE"  # host → server: their models, or the sum of these
 TRAINED = "TRAINED"
-"""Host → server, before the UPDATE of a placed round: who was trained, for how long."""
+"""Host → server, before the UPDATE of a placed round: which clients trained, for how long."""
 MODELS = "MODELS"
-"""Host → server, before TRAINED: a `client` and its `models`, where a rule must see them all."""
+"""Host → server, before TRAINED: a `client` and its `models`, for rules that must see them all."""
 
 ASKCLASSES = "ASKCLASSES"
 """Server → host, once: how many samples of each class do your clients hold?"""
 CLASSES_FORM = AnswerForm("CLASSES", (MOST_CLASSES,), arithmetic=FixedPoint(1.0, 2.0**48))
-"""How hosts answer that: whole numbers, in a secure sum."""
+"""The answer to ASKCLASSES: whole numbers, in a secure sum."""
 
 LEAST_PART = exp(-1 / e)
-"""What a client that weighs its models itself makes of its weight at least: e^(−s), s at most."""
+"""The least factor e^(−s_k) by which a client reduces its weight in secret: s_k is at most 1/e."""
 
-OF_A_CLIENT_BYTES = 256  # what a client adds to the JSON of a message
+OF_A_CLIENT_BYTES = 256  # the JSON of one client in a message
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _Kind = Annotated[str, msgspec.Meta(max_length=120, pattern=r"\A[ -~]*\Z")]
 Offer = Annotated[list[_Kind], msgspec.Meta(min_length=1, max_length=MOST_SLOTS)]
-"""The slots for the next round, by kind, such as a processor's name: equally fast ones."""
+"""The kind of each slot for the next round, such as a processor's name; it decides the speed."""
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 _Weight = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 _Classes = Annotated[
@@ -53,14 +53,14 @@ _Lists = Annotated[
 
 @dataclass(frozen=True)
 class Load:
-    """What a client does in one round: at most E iterations, of batches of at most B."""
+    """How much a client trains in one round: E_k iterations, of batches of at most B_k."""
 
     iterations: int
     batch_size: int
 
 
 class ClientTask(NamedTuple):
-    """What one client does in a round, and the weight of its models in the sum."""
+    """How much one client trains in a round, and the weight of its models in the sum."""
 
     client: int
     load: Load
@@ -69,7 +69,7 @@ class ClientTask(NamedTuple):
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """What is to be trained: chosen clients' tasks, on models of `ModelVector.shape`, until i."""
+    """The order of a round: the models, of `ModelVector.shape`, and the chosen clients' tasks."""
 
     number: int
     iteration: int
@@ -78,13 +78,13 @@ class RoundPlan:
 
 
 Lists = Sequence[Sequence[ClientTask]]
-"""For each slot of a host, what it does in order; one list if clients are not placed."""
+"""For each slot of a host, its tasks in order; a single list if clients are not placed."""
 
 
 class ClientReport(msgspec.Struct, frozen=True):
-    """One client has been trained in a slot, from so many seconds after the round began.
+    """How a slot has trained one client; `begin` counts the seconds since the round began.
 
-    Models that are not finite are in no sum, and have losses of 0.
+    If a client's models are not finite, the slot leaves them out of its sum, and losses are 0.
     """
 
     client: int
@@ -96,16 +96,16 @@ class ClientReport(msgspec.Struct, frozen=True):
 
 
 class HostReport(msgspec.Struct, frozen=True):
-    """What a host tells of a placed round besides the sum: all its clients, and its next offer."""
+    """A host's report of a placed round, beside the sum: all its clients, and its next offer."""
 
     trained: list[ClientReport]
     offer: Offer
 
 
 def update_form(settings: FederatedSettings, shape: tuple[int, ...]) -> AnswerForm:
-    """How a host answers, both models of a client being one vector of this shape.
+    """The answer of a host; the models of a client are one vector of this shape.
 
-    Clients that weigh their models themselves have one block more; see `with_weight`.
+    Clients that weigh their models in secret send one block more; see `with_weight`.
     """
     shape = (shape[0] + settings.weighs_in_secret, *shape[1:])
     is_bounded = settings.privacy.hides_clients and not settings.shares_noise
@@ -120,11 +120,11 @@ def order(
 ) -> Message:
     """Server → host: train these models, float32 `ModelVector.shape`, until iteration i.
 
-    `sums` is what the stages of the answers want to say. If models are masked, the list has the
-    tasks of all workers of the sum, so that hosts see that each of them is told the same.
+    `sums` are the fields of `AskedHosts`. If hosts mask models, the list has the tasks of all
+    workers of the sum, so that hosts can check that the server sends the same list to each of them.
     """
-    told = [[[n, load.iterations, load.batch_size, w] for n, load, w in own] for own in lists]
-    return Message(ROUND, iteration, {"lists": told, **(sums or {})}, tensors={"models": models})
+    rows = [[[n, load.iterations, load.batch_size, w] for n, load, w in tasks] for tasks in lists]
+    return Message(ROUND, iteration, {"lists": rows, **(sums or {})}, tensors={"models": models})
 
 
 def read_order(
@@ -140,13 +140,13 @@ def read_order(
         raise ValueError(f"each of the clients 1 to {num_clients or 'N'} may be there once")
     if message.iteration < 1:
         raise ValueError(f"iteration {message.iteration}")
-    return models, [[ClientTask(n, Load(i, b), weight) for n, i, b, weight in own] for own in lists]
+    return models, [[ClientTask(n, Load(i, b), w) for n, i, b, w in rows] for rows in lists]
 
 
 def digest_of(order: Message) -> bytes:
-    """SHA-256 of what all hosts of a sum must be told alike: tasks, models, and what all hold."""
-    told = json.dumps([order.fields["lists"], order.fields.get("classes")]).encode()
-    return sha256(told + order.tensors["models"].numpy().tobytes()).digest()
+    """SHA-256 of what the server must send alike to all hosts of a sum: tasks, models, classes."""
+    fields = json.dumps([order.fields["lists"], order.fields.get("classes")]).encode()
+    return sha256(fields + order.tensors["models"].numpy().tobytes()).digest()
 
 
 def read_classes(order: Message) -> list[int]:
@@ -155,7 +155,7 @@ def read_classes(order: Message) -> list[int]:
 
 
 def with_weight(models: Tensor) -> Tensor:
-    """Models, and after them a 1: the sum of these, weighted, ends with the sum of the weights."""
+    """Models with a 1 appended: a weighted sum of these ends with the sum of the weights."""
     block = torch.zeros_like(models[:1])
     block[0, 0] = 1.0
     return torch.cat([models, block])
@@ -172,36 +172,36 @@ def check_weights(
 ) -> None:
     """Checks that no worker of a host weighs so much that the sum is almost its answer alone.
 
-    As hosts may drop out, only those that weigh least count, of as many as must survive (`least`).
-    A worker may weigh less than told, down to this part of it.
+    Hosts may drop out. So a worker's weight is compared with that of the lightest hosts, of as many
+    as must survive (`least`). These may reduce their weights in secret, to `least_part` at most.
 
     Raises:
-        NotMasked: a weight is none, or of a worker that no host of the sum has; or one worker of
-            this host has 1 / (least - 1) of the weight, or more.
+        NotMasked: a weight is not one, or is of a worker that no host of the sum has; or one worker
+            of this host has 1 / (least - 1) of the weight, or more.
     """
-    if not weights.keys() <= {worker for own in carried.values() for worker in own}:
+    if not weights.keys() <= {worker for workers in carried.values() for worker in workers}:
         raise NotMasked("it gives weights to workers that no host of the sum has")
     if not all(isfinite(weight) and weight >= 0 for weight in weights.values()):
         raise NotMasked("it gives weights that are none")
     if uniform and len(set(weights.values())) > 1:
         raise NotMasked("it gives workers different weights, and the run has --weighting uniform")
-    of_host = {h: sum(weights.get(worker, 0.0) for worker in own) for h, own in carried.items()}
+    of_host = {h: sum(weights.get(n, 0.0) for n in workers) for h, workers in carried.items()}
     others = sorted(weight for h, weight in of_host.items() if h != host)
     survive = max(least, threshold(len(carried)))
-    left = of_host[host] + sum(others[: survive - 1])
+    total = of_host[host] + sum(others[: survive - 1])
     heaviest = max(carried[host], key=lambda worker: weights.get(worker, 0.0))
     weight = weights.get(heaviest, 0.0)
-    left = weight + least_part * (left - weight)
-    if not weight * (least - 1) < left:
+    total = weight + least_part * (total - weight)
+    if not weight * (least - 1) < total:
         raise NotMasked(
-            f"rank {heaviest} has {weight / (left or 1.0):.0%} of the weight "
+            f"rank {heaviest} has {weight / (total or 1.0):.0%} of the weight "
             f"of a sum, and a host that insists on {least} hosts gives less than "
             f"{1 / (least - 1):.0%}"
         )
 
 
 def report_message(iteration: int, report: HostReport) -> Message:
-    """A TRAINED message, with the fields of the report."""
+    """Host → server: a TRAINED message with the report's fields."""
     return Message(TRAINED, iteration, msgspec.to_builtins(report))
 
 
@@ -210,10 +210,10 @@ def read_report(message: Message) -> HostReport:
     return msgspec.convert(dict(message.fields), HostReport)
 
 
-def read_offer(told: Mapping[str, Any]) -> Offer:
-    """What a host offered last; empty if it makes no sense."""
+def read_offer(hello: Mapping[str, Any]) -> Offer:
+    """The last offer of a host; empty if it is malformed."""
     try:
-        offer: Offer = msgspec.convert(told.get("offer"), Offer)
+        offer: Offer = msgspec.convert(hello.get("offer"), Offer)
     except msgspec.ValidationError:
         return []
     return offer
@@ -222,8 +222,8 @@ def read_offer(told: Mapping[str, Any]) -> Offer:
 def sum_message(
     iteration: int, rank: int, total: Tensor, reports: Sequence[ClientReport]
 ) -> Message:
-    """An UPDATE of a rank with Σ w_k · x_k over a host's clients, float64, and mean losses."""
-    losses = torch.tensor([each.losses for each in reports]).mean(0)
+    """Host → server: an UPDATE with Σ w_k · x_k over its clients, float64, and mean losses."""
+    losses = torch.tensor([report.losses for report in reports]).mean(0)
     fields = {"workers": [rank], "summed": [[rank]]}
     tensors = {"losses": losses[None], **FP32.encode(total[None], "sums.")}
     return Message(UPDATE, iteration, fields, tensors=tensors)

@@ -1,7 +1,7 @@
-"""Placed clients: each round the server says which slot trains which of them (Pollen, 3.1 and 4).
+"""Placed clients: in each round the server gives every client to a slot (Pollen, 3.1 and 4).
 
-Where clients train changes no bit of what they find: they keep nothing between rounds, and sums
-do not depend on who adds up what.
+The results do not depend, by a bit, on where clients train: they keep nothing between rounds, and
+sums do not depend on which process adds up what.
 """
 
 import time
@@ -36,13 +36,13 @@ from mdgan.gan.exact_sum import PartialSum
 from mdgan.messages import Message
 
 _ROUNDS_WITHOUT_A_FIT = 2
-"""The first rounds, which `lb` places as `rr` does: the fit for round t knows those up to t − 2."""
+"""The first rounds, which `lb` places as `rr` does: for round t it has times up to round t − 2."""
 _DECIMALS = 4
 
 
 @dataclass
 class _HostOrder:
-    """The clients of each slot of a host, the slots' kinds, and what the host has told since."""
+    """What the server ordered a host to train, by slot, and what the host has sent since."""
 
     lists: list[list[int]] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
@@ -51,25 +51,25 @@ class _HostOrder:
 
     @property
     def clients(self) -> list[int]:
-        return [client for own in self.lists for client in own]
+        return [client for clients in self.lists for client in clients]
 
 
 @dataclass
 class _PlacedRound:
-    """A round as far as it has got."""
+    """A round under way."""
 
     plan: RoundPlan
     engine: Engine
     strategy: str
     prediction: Prediction
-    found: Answers = field(default_factory=Answers)
-    failed: set[int] = field(default_factory=set)
+    answers: Answers = field(default_factory=Answers)
+    failed: set[int] = field(default_factory=set)  # hosts
     slots: dict[tuple[int, int], tuple[str, list[ClientReport]]] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
 
 
 class PlacedCohort(Cohort):
-    """Clients that train wherever there is room."""
+    """Clients that have no home: each trains in any slot."""
 
     def __init__(
         self, class_counts: Mapping[int, list[int]], form: AnswerForm, settings: FederatedSettings
@@ -82,7 +82,7 @@ class PlacedCohort(Cohort):
         self._asked: dict[int, _HostOrder] = {}
         self._conduct = Strikes(settings.faults.strikes)
         self._screening = Screening(form, self._conduct)
-        self._in_vain = 0
+        self._num_useless = 0  # rounds in a row without models that can be used
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         return {
@@ -96,7 +96,7 @@ class PlacedCohort(Cohort):
     @override
     def able(self, _hosts: Hosts, _engine: Engine) -> tuple[Sequence[int], int]:
         able = [client for client in self._counts if not self._conduct.is_out(client)]
-        if not able or self._in_vain >= self._settings.faults.strikes:
+        if not able or self._num_useless >= self._settings.faults.strikes:
             raise AllWorkersLost(
                 "no client's models could be used after training, "
                 f"{self._settings.faults.strikes} times in a row; try smaller learning rates"
@@ -105,7 +105,7 @@ class PlacedCohort(Cohort):
 
     @override
     def train(self, plan: RoundPlan, _hosts: Hosts, engine: Engine) -> Answers | None:
-        # Clients of a host that dies are placed again within the round.
+        # If a host dies, the server places its clients again within the round.
         strategy = self._settings.placing.placement
         if strategy == "lb" and plan.number < _ROUNDS_WITHOUT_A_FIT:
             strategy = "rr"
@@ -115,31 +115,32 @@ class PlacedCohort(Cohort):
             return None
         for client, reason in self._screening.look_back().items():
             self._leave_out(client, reason, placed)
-        self._in_vain = self._in_vain + 1 if plan.tasks and not placed.found.losses else 0
+        is_useless = bool(plan.tasks) and not placed.answers.losses
+        self._num_useless = self._num_useless + 1 if is_useless else 0
         fields = _recorded(placed, names_clients=self._settings.privacy.names_clients)
         engine.event("placement", plan.iteration, **fields)
-        return placed.found
+        return placed.answers
 
     def _push(self, placed: _PlacedRound) -> bool:
-        """One list a slot, one sum back a host (figure 6b); False if no host is left."""
+        """Sends each slot a list; each host sends one sum (figure 6b). False if no host is left."""
         plan, engine = placed.plan, placed.engine
-        left = list(plan.tasks)
+        unplaced = list(plan.tasks)
         batches = {client: task.load.iterations for client, task in plan.tasks.items()}
         strategy: Strategy = placed.strategy  # type: ignore[assignment] # not `pull`
-        while left:
+        while unplaced:
             slots = self._slots(placed)
             if not slots:
                 return False
-            placement = place(strategy, left, batches, slots, placed.prediction.seconds)
+            placement = place(strategy, unplaced, batches, slots, placed.prediction.seconds)
             asked = self._ask(plan, placement, engine)
-            if len(left) == len(batches):  # while hosts train: for the round after this one
+            if len(unplaced) == len(batches):  # fits for the next round, while hosts train
                 self._times.fit(plan.number - 1)
             answers = engine.collector.collect(plan.iteration, asked, self._weights(asked, plan))
-            left = self._take_in(asked, answers, placed)
+            unplaced = self._take_in(asked, answers, placed)
         return True
 
     def _pull(self, placed: _PlacedRound) -> bool:
-        """A host that is done gets the next client (figure 6a); False if no host is left."""
+        """Gives each host that is done the next client (figure 6a); False if no host is left."""
         plan = placed.plan
         engine = placed.engine
         busy = dict[int, list[int]]()
@@ -149,21 +150,21 @@ class PlacedCohort(Cohort):
             free = [slot for host, slot in first.items() if host not in busy]
             if not (free or busy):
                 return False
-            given = {slot: [queue.popleft()] for slot in free[: len(queue)]}
-            busy |= self._ask(plan, given, engine)
+            placement = {slot: [queue.popleft()] for slot in free[: len(queue)]}
+            busy |= self._ask(plan, placement, engine)
             answers = engine.collector.next_answer(plan.iteration, self._weights(busy, plan))
             owing = engine.peers.busy()
-            done = {host: own for host, own in busy.items() if host not in owing}
+            done = {host: ranks for host, ranks in busy.items() if host not in owing}
             queue.extendleft(self._take_in(done, answers, placed))
-            busy = {host: own for host, own in busy.items() if host in owing}
+            busy = {host: ranks for host, ranks in busy.items() if host in owing}
         return True
 
     def _slots(self, placed: _PlacedRound) -> list[Slot]:
-        """What free hosts offer now: those that have not failed in this round, if there are any."""
+        """The slots of free hosts: those that have not failed in this round, if there are any."""
         engine = placed.engine
-        told, slots = engine.peers.told(), list[Slot]()
+        hellos, slots = engine.peers.told(), list[Slot]()
         for host, ranks in engine.peers.free().items():
-            offer = messages.read_offer(told[host])
+            offer = messages.read_offer(hellos[host])
             if not offer or ranks != [host]:
                 engine.peers.drop(host, "it offers no slots for placed clients")
                 engine.handle_losses()
@@ -172,7 +173,7 @@ class PlacedCohort(Cohort):
         return [slot for slot in slots if slot.host not in placed.failed] or slots
 
     def _ask(self, plan: RoundPlan, placement: Placement, engine: Engine) -> dict[int, list[int]]:
-        """Asks hosts for what is placed on them; returns them, each with its only rank."""
+        """Orders hosts to train the clients placed on them; returns them, each with its rank."""
         asked: dict[int, _HostOrder] = {}
         for slot in sorted(placement):
             of_host = asked.setdefault(slot.host, _HostOrder())
@@ -183,25 +184,24 @@ class PlacedCohort(Cohort):
         hosts = {host: [host] for host in asked}
 
         def message(host: int) -> Message:
-            lists = [[plan.tasks[client] for client in own] for own in asked[host].lists]
+            lists = [[plan.tasks[n] for n in clients] for clients in asked[host].lists]
             return messages.order(plan.iteration, plan.models, lists)
 
         engine.ask(plan.iteration, hosts, message)
         return hosts
 
     def _weights(self, hosts: Hosts, plan: RoundPlan) -> dict[int, float]:
-        """What the sum of each host weighs; a host has one rank, its number."""
-        clients = {host: self._asked[host].clients for host in hosts}
-        return {host: sum(plan.tasks[n].weight for n in own) for host, own in clients.items()}
+        """The weight of each host's sum; a host has one rank, its number."""
+        return {h: sum(plan.tasks[n].weight for n in self._asked[h].clients) for h in hosts}
 
     def _hear(self, engine: Engine, host: int, message: Message) -> None:
-        """Takes in what a host tells of its round, just before its sum."""
+        """Takes in a host's TRAINED, which comes just before its sum."""
         report, asked = messages.read_report(message), self._asked.get(host, _HostOrder())
-        clients = sorted(each.client for each in report.trained)
-        slots_are_known = all(each.slot < len(asked.lists) for each in report.trained)
+        clients = sorted(trained.client for trained in report.trained)
+        slots_are_known = all(trained.slot < len(asked.lists) for trained in report.trained)
         if clients != sorted(asked.clients) or not (clients and slots_are_known):
             raise ValueError("it does not tell of the clients that were asked for")
-        usable = {each.client for each in report.trained if each.usable}
+        usable = {trained.client for trained in report.trained if trained.usable}
         if self._sees_all and asked.models.keys() != usable:
             raise ValueError("it has not sent the models of all its clients")
         if (member := engine.peers.member(host)) is not None:
@@ -209,7 +209,7 @@ class PlacedCohort(Cohort):
             asked.report = report
 
     def _hear_models(self, _engine: Engine, host: int, message: Message) -> None:
-        """Takes in a client's models, which come before the report."""
+        """Takes in a host's MODELS of one client, which come before its TRAINED."""
         client, models = message.fields["client"], message.tensors["models"]
         asked = self._asked[host]
         if client not in asked.clients or client in asked.models:
@@ -221,7 +221,7 @@ class PlacedCohort(Cohort):
         asked.models[client] = models
 
     def _take_in(self, hosts: Hosts, answers: Answers, placed: _PlacedRound) -> list[int]:
-        """Adds what hosts found; returns the clients of hosts that failed (a host may be late)."""
+        """Adds the models of hosts; returns the clients of hosts that failed, and are not late."""
         again, engine = list[int](), placed.engine
         totals = {part.workers: part.total for part in answers.sums}
         for host in hosts:
@@ -239,48 +239,48 @@ class PlacedCohort(Cohort):
 
     def _add(self, host: int, report: HostReport, total: Tensor, placed: _PlacedRound) -> None:
         plan, asked = placed.plan, self._asked[host]
-        losses = {each.client: torch.tensor(each.losses) for each in report.trained if each.usable}
-        placed.found.losses.update(losses)
+        losses = {r.client: torch.tensor(r.losses) for r in report.trained if r.usable}
+        placed.answers.losses.update(losses)
         if losses and not self._sees_all:
-            placed.found.sums.append(PartialSum(tuple(losses), total))
+            placed.answers.sums.append(PartialSum(tuple(losses), total))
         for client, models in asked.models.items():
-            placed.found.singles[client] = models.to(plan.models.device)
+            placed.answers.singles[client] = models.to(plan.models.device)
             if reason := self._screening.refuse(client, models):
                 self._leave_out(client, reason, placed)
         asked.models = {}
         for number, kind in enumerate(asked.kinds):
             placed.slots.setdefault((host, number), (kind, []))
-        for each in report.trained:
-            placed.slots[host, each.slot][1].append(each)
-            x = plan.tasks[each.client].load.iterations
-            self._times.observe(plan.number, asked.kinds[each.slot], x, seconds=each.seconds)
-            if not each.usable:
-                self._conduct.refuse(each.client)
-                self._leave_out(each.client, "NaN or Inf", placed)
+        for trained in report.trained:
+            placed.slots[host, trained.slot][1].append(trained)
+            x = plan.tasks[trained.client].load.iterations
+            self._times.observe(plan.number, asked.kinds[trained.slot], x, seconds=trained.seconds)
+            if not trained.usable:
+                self._conduct.refuse(trained.client)
+                self._leave_out(trained.client, "NaN or Inf", placed)
 
     def _leave_out(self, client: int, reason: str, placed: _PlacedRound) -> None:
-        """A client's models cannot be used; it has one strike more."""
-        placed.found.drop(client)
+        """Drops a client's models, and logs why."""
+        placed.answers.drop(client)
         strikes = self._conduct.strikes_of(client)
         placed.engine.note(f"models of client {client} refused: {reason} (strike {strikes})")
 
 
 def _recorded(placed: _PlacedRound, *, names_clients: bool) -> dict[str, Any]:
-    """The fields of the event: how long slots were busy, and in some rounds also with whom."""
+    """The fields of the `placement` event: the seconds of slots; in some rounds also clients."""
     plan, foretells = placed.plan, placed.strategy == "lb"
     is_shown = names_clients and not str(plan.number)[1:].strip("0")
 
-    def iterations(each: ClientReport) -> int:
-        return plan.tasks[each.client].load.iterations
+    def iterations(report: ClientReport) -> int:
+        return plan.tasks[report.client].load.iterations
 
-    def with_whom(kind: str, trained: Sequence[ClientReport]) -> dict[str, Any]:
+    def details(kind: str, trained: Sequence[ClientReport]) -> dict[str, Any]:
         seconds = placed.prediction.seconds if foretells and placed.prediction.curves else None
-        batches = [iterations(each) for each in trained]
+        batches = [iterations(report) for report in trained]
         return {
-            "clients": [each.client for each in trained],
+            "clients": [report.client for report in trained],
             "batches": batches,
-            "begin": [round(each.begin, _DECIMALS) for each in trained],
-            "seconds": [round(each.seconds, _DECIMALS) for each in trained],
+            "begin": [round(report.begin, _DECIMALS) for report in trained],
+            "seconds": [round(report.seconds, _DECIMALS) for report in trained],
             "predicted": [round(seconds(kind, x), _DECIMALS) for x in batches] if seconds else [],
         }
 
@@ -294,8 +294,8 @@ def _recorded(placed: _PlacedRound, *, names_clients: bool) -> dict[str, Any]:
                 "slot": number,
                 "kind": kind,
                 "work": sum(map(iterations, trained)) if names_clients else 0,
-                "busy": round(sum(each.seconds for each in trained), _DECIMALS),
-                **(with_whom(kind, trained) if is_shown else {}),
+                "busy": round(sum(report.seconds for report in trained), _DECIMALS),
+                **(details(kind, trained) if is_shown else {}),
             }
             for (host, number), (kind, trained) in sorted(placed.slots.items())
         ],

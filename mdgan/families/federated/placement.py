@@ -1,6 +1,6 @@
-"""Which slot trains which clients, and how long each is expected to take (Pollen, section 4).
+"""Decides which slot trains which clients, by how long each probably takes (Pollen, section 4).
 
-Seconds are measured by other processes, which may lie; they decide where clients train alone.
+Hosts measure the seconds, and may lie; seconds decide only where clients train, not the result.
 """
 
 import heapq
@@ -15,21 +15,21 @@ import numpy as np
 Strategy = Literal["rr", "bb", "lb"]
 
 Seconds = Callable[[str, int], float]
-"""Kind of slot and number of batches ≥ 1 → how long a client is expected to take; finite."""
+"""From a kind of slot and a number of batches ≥ 1, the predicted seconds of a client; finite."""
 
 Curve = tuple[float, float, float]
 """Equation 3 without its redundant c: a, b, d of f(x) = a·x + b·log(x) + d; none is negative."""
 
 Point = tuple[int, int, float]
-"""A number of batches, how many clients had it, and the mean seconds that they took."""
+"""A number of batches, how many clients had it, and their mean seconds."""
 
 _LEAST_SECONDS, _MOST_SECONDS = 1e-9, 1e6
 
 
 class Slot(NamedTuple):
-    """A place on a machine where one client trains at a time: one of those of a host.
+    """A place on a host where one client trains at a time.
 
-    Slots of a kind, such as "Xeon @ 2.5 GHz, 2 slots on 1 core", are expected to be equally fast.
+    Slots of one kind, such as "Xeon @ 2.5 GHz, 2 slots on 1 core", count as equally fast.
     """
 
     host: int
@@ -37,7 +37,7 @@ class Slot(NamedTuple):
     kind: str
 
 
-Placement = dict[Slot, list[int]]  # what each slot trains, in this order
+Placement = dict[Slot, list[int]]  # the clients of each slot, in order
 
 
 def place(
@@ -47,15 +47,14 @@ def place(
     slots: Iterable[Slot],
     seconds: Seconds,
 ) -> Placement:
-    """Gives every client of a round, in the order drawn, to one slot of at least one.
+    """Gives every client of a round, in the order of the draw, to one of the slots.
 
     Args:
-        strategy: `rr`: as many clients for every slot; the first slots take the remainder (section
-            4.1). `bb`: the largest client first, always to the slot with the fewest batches (4.1).
-            `lb`: the largest client first, always to the slot that is predicted to be done with it
-            first; of those that are done at once to the fastest kind (4.2, but for a difference
-            that `docs/decisions.md` explains).
-        seconds: predicted; only `lb` asks for them, once for each kind and x.
+        strategy: `rr`: equally many clients to every slot; the first slots take the remainder
+            (section 4.1). `bb`: the largest client first, each to the slot with the fewest batches
+            (4.1). `lb`: the largest client first, each to the slot that probably ends it first; of
+            equal ones, to the fastest kind (4.2; `docs/decisions.md` explains a difference).
+        seconds: the prediction; only `lb` calls it, once for each kind and x.
     """
     ordered = sorted(slots)
     if strategy == "rr":
@@ -74,21 +73,21 @@ def place(
 def _done_first(
     clients: Iterable[int], num_batches: Mapping[int, int], slots: Sequence[Slot], cost: Seconds
 ) -> Placement:
-    """Gives each client to the slot that is done with it first; of equal ones, to the first."""
+    """Gives each client to the slot that ends it first; of equal slots, to the first."""
     placement: Placement = {slot: [] for slot in slots}
     loads: dict[str, list[tuple[float, int]]] = {}  # by kind, heaps of load and place in `slots`
     for n, slot in enumerate(slots):
         loads.setdefault(slot.kind, []).append((0.0, n))
     for client in clients:
         x = num_batches[client]
-        done, n = min((of[0][0] + cost(kind, x), of[0][1]) for kind, of in loads.items())
+        done, n = min((heap[0][0] + cost(kind, x), heap[0][1]) for kind, heap in loads.items())
         placement[slots[n]].append(client)
         heapq.heapreplace(loads[slots[n].kind], (done, n))
     return placement
 
 
 _Sums = dict[tuple[str, int], tuple[int, float]]
-"""Kind and number of batches → how many clients, and the sum of their seconds."""
+"""By kind and number of batches, how many clients, and the sum of their seconds."""
 
 
 def _merge(into: _Sums, others: _Sums) -> None:
@@ -98,15 +97,15 @@ def _merge(into: _Sums, others: _Sums) -> None:
 
 
 class Prediction(NamedTuple):
-    """What clients take: curves by kind of slot, and the last round's means by kind and batches."""
+    """Predicts seconds: from curves by kind, and the last round's means by kind and batches."""
 
     curves: dict[str, Curve]
     lately: dict[tuple[str, int], float]
 
     def seconds(self, kind: str, x: int) -> float:
-        """How long a client of x ≥ 1 batches takes: g(x) of equation 4, finite, ≥ 0.
+        """The seconds of a client of x ≥ 1 batches: g(x) of equation 4, finite, ≥ 0.
 
-        A kind without a curve gets the mean of the other kinds, and x before any curve is fitted.
+        A kind without a curve gets the mean of the other kinds; without any curve it gets x.
         """
         if kind in self.curves:
             predicted = curve_at(self.curves[kind], x)
@@ -117,8 +116,8 @@ class Prediction(NamedTuple):
 class TrainingTimes:
     """The seconds that clients took, and the curves through them (sections 4.2 and 4.2.1).
 
-    Counts and sums of older rounds are added up: memory does not grow with rounds. No round is
-    forgotten: a slot's speed hardly changes, and where it does, equation 4 follows the last round.
+    It adds up counts and seconds of older rounds, so that memory does not grow. It forgets no
+    round: a slot's speed hardly changes, and if it does, equation 4 follows the last round.
     """
 
     def __init__(self) -> None:
@@ -127,12 +126,12 @@ class TrainingTimes:
         self.prediction = Prediction({}, {})
 
     def observe(self, round_number: int, kind: str, x: int, seconds: float) -> None:
-        """Notes how long a client of x ≥ 1 batches took; only seconds in [1e-9, 1e6] count."""
+        """Adds the seconds of a client of x ≥ 1 batches; only seconds in [1e-9, 1e6] count."""
         if _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
             _merge(self._rounds[round_number], {(kind, x): (1, seconds)})
 
     def fit(self, until_round: int) -> None:
-        """Fits curves to the rounds until this one: t-2 for t, as t-1 trains meanwhile (4.2)."""
+        """Fits curves to rounds up to this one: t - 2 for round t, as t - 1 still trains (4.2)."""
         for number in sorted(n for n in self._rounds if n < until_round):
             _merge(self._older, self._rounds.pop(number))
         last = self._rounds.get(until_round, {})
@@ -148,7 +147,7 @@ class TrainingTimes:
 
 
 def fit_curve(points: Iterable[Point]) -> Curve:
-    """Fits a curve by non-negative least squares; of one number of batches it is a line."""
+    """Fits a curve by non-negative least squares; to a single number of batches, a line."""
     from scipy.optimize import nnls  # takes a third of a second to import; only `lb` fits
 
     x, count, seconds = (np.array(part, dtype=np.float64) for part in zip(*points, strict=True))
@@ -157,10 +156,10 @@ def fit_curve(points: Iterable[Point]) -> Curve:
     weight = np.sqrt(count / count.max())
     unit = seconds.max()
     try:
-        found, _ = nnls(columns / scale * weight[:, None], seconds / unit * weight)
+        factors, _ = nnls(columns / scale * weight[:, None], seconds / unit * weight)
     except RuntimeError:  # it did not converge
         return 0.0, 0.0, float(np.average(seconds, weights=count))
-    a, b, d = (found * unit / scale).tolist()
+    a, b, d = (factors * unit / scale).tolist()
     return a, b, d
 
 

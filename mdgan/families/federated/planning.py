@@ -1,12 +1,13 @@
-"""What `mdgan plan` must know of FL-GAN and FeGAN: how to play short rounds, and their costs.
+"""What `mdgan plan` says of FL-GAN and FeGAN: short rounds to measure, and the costs of a round.
 
-The strategies of placement are those of a run. What they expect of a client is what it takes, as
-in a run whose predictions have settled.
+Placement is that of a run. It knows how long a client takes, as in a run whose predictions have
+settled.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import starmap
 from statistics import fmean
 
 import torch
@@ -31,19 +32,19 @@ from mdgan.transport.frames import encode
 _FLOAT_BYTES = 4
 _PLAYED_ITERATIONS = 4
 _LOADS = (1, 2, 4)
-"""What placed clients of the short run train, in proportion; each slot gets one of each."""
+"""The relative loads of placed clients in the short run; each slot gets one client of each."""
 _MOST_PLAYED = 16  # iterations of a placed client of the short run
 _WARM_UP = 2  # rounds that do not count
 _DRAWN, _DRAWS = 30, 2_000_000
-"""The most rounds that are drawn, and about how many clients may be looked at for them."""
+"""The most rounds that `_drawn` draws, and about how many clients it may look at."""
 _KIND = "Some Processor v4 @ 2.50GHz: 16 slot(s) on 16 core(s)"
-"""About as long as what hosts call their slots."""
+"""A text about as long as the kinds that hosts offer."""
 
 
 def planning(
     settings: FederatedSettings, models: Models, class_counts: contract.ClassCounts | None
 ) -> contract.Planning[FederatedSettings]:
-    """What `mdgan plan` must know; its short run has rounds of a few iterations."""
+    """The plan's short run, with rounds of a few iterations, and what follows from it."""
     if class_counts is None and settings.rounds.round_iterations is None:
         why = "how long a round is depends on how many samples a worker has"
         way_out = f"say --shard-size or {flag('round_iterations')}"
@@ -73,12 +74,12 @@ def planning(
 def _notes(settings: FederatedSettings, both: int) -> dict[str, tuple[str, float]]:
     """Table III (Hardy et al. 2019), with the bytes of both models' weights."""
     num_workers = num_participants(settings.participation, settings.num_workers)
-    everyone, each = "Table III: {}, N(|θ| + |w|)", "Table III: {} a worker, |θ| + |w|"
+    of_all, of_one = "Table III: {}, N(|θ| + |w|)", "Table III: {} a worker, |θ| + |w|"
     return {
-        "server sends": (everyone, both * num_workers),
-        "server receives": (everyone, both * num_workers),
-        "host receives": (each, both),
-        "host sends": (each, both),
+        "server sends": (of_all, both * num_workers),
+        "server receives": (of_all, both * num_workers),
+        "host receives": (of_one, both),
+        "host sends": (of_one, both),
     }
 
 
@@ -88,7 +89,7 @@ def _placed_planning(
     shape: tuple[int, ...],
     class_counts: contract.ClassCounts | None,
 ) -> contract.Planning[FederatedSettings]:
-    """A plan of rounds of placed clients, from the one of clients on ranks of their own."""
+    """Turns the plan of clients on their own ranks into one of placed clients."""
     if settings.placing.placement == PULL:
         raise BadInput(flag("placement", "pull"), "is there for comparison", "plan rr, bb or lb")
     if settings.rounds.training_load.name == "samples" and class_counts is None:
@@ -118,7 +119,7 @@ def _placed_planning(
         num_participants(settings.participation, len(counts)),
         slots,
         about=_about(settings, class_counts, iterations),
-        seconds=lambda recorded: {x: fmean(each) for x, each in sorted(_seconds(recorded).items())},
+        seconds=lambda rows: {x: fmean(took) for x, took in sorted(_seconds(rows).items())},
         shares=partial(_shares, settings, loads, counts, shape),
     )
     return replace(
@@ -131,7 +132,7 @@ def _about(
     class_counts: contract.ClassCounts | None,
     iterations: Sequence[int],
 ) -> str:
-    """What is known of the clients."""
+    """In words: how much clients train, and how many samples they hold."""
     least, most = min(iterations), max(iterations)
     trains = f"{least} iterations" if least == most else f"{least} to {most} iterations"
     if class_counts is None:
@@ -143,26 +144,26 @@ def _about(
 
 
 def _seconds(recorded: Sequence[Placed]) -> dict[int, list[float]]:
-    """What clients of the short run took, by their number of batches."""
-    found: dict[int, list[float]] = {}
+    """The seconds of clients in the short run, by their number of batches."""
+    seconds: dict[int, list[float]] = {}
     for row in recorded:
         for slot in row.slots if row.number >= _WARM_UP else ():
-            for each in slot.trained:
-                found.setdefault(int(each.batches), []).append(max(each.seconds, 1e-6))
-    return found
+            for client in slot.trained:
+                seconds.setdefault(int(client.batches), []).append(max(client.seconds, 1e-6))
+    return seconds
 
 
 def _curve(recorded: Sequence[Placed]) -> Curve:
-    """Equation 3 through what clients took, so that the rounds of the short run fit."""
-    found = _seconds(recorded)
-    a, b, d = fit_curve((x, len(seconds), fmean(seconds)) for x, seconds in found.items())
-    # A host's round ends with its last slot, and takes turns on cores with others.
+    """Equation 3 through the clients' seconds, scaled so that it foretells the short rounds."""
+    by_batches = _seconds(recorded)
+    a, b, d = fit_curve((x, len(seconds), fmean(seconds)) for x, seconds in by_batches.items())
+    # A host's round ends with its last slot; slots also wait for each other's cores.
     took, foretold = [], []
     for row in recorded:
         slots = [slot.trained for slot in row.slots if row.number >= _WARM_UP and slot.trained]
         if slots:
-            took.append(max(each.begin + each.seconds for trained in slots for each in trained))
-            sums = [sum(curve_at((a, b, d), int(each.batches)) for each in own) for own in slots]
+            took.append(max(client.begin + client.seconds for slot in slots for client in slot))
+            sums = [sum(curve_at((a, b, d), int(n.batches)) for n in slot) for slot in slots]
             foretold.append(max(sums))
     friction = sum(took) / sum(foretold)
     return friction * a, friction * b, friction * d
@@ -176,7 +177,7 @@ def _shares(
     recorded: Sequence[Placed],
     hosts: Sequence[contract.PlannedHost],
 ) -> list[contract.PlannedShare]:
-    """What each host does: of the rounds that are drawn, in the one nearest to their mean."""
+    """The work of each host in a typical round: of those drawn, the one nearest to their mean."""
     curve = _curve(recorded)
     batches = {client: load.iterations for client, load in loads.items()}
     slots = [
@@ -188,21 +189,21 @@ def _shares(
     def seconds(kind: str, x: int) -> float:
         return curve_at(curve, x) / float(kind)
 
-    def taken(slot: Slot, clients: Sequence[int]) -> float:
+    def seconds_of(slot: Slot, clients: Sequence[int]) -> float:
         return sum(seconds(slot.kind, batches[client]) for client in clients)
 
     strategy: Strategy = settings.placing.placement  # type: ignore[assignment] # `pull` is refused before
     drawn = _drawn(settings, counts)
     rounds = [place(strategy, chosen, batches, slots, seconds) for chosen in drawn]
-    makespans = [max(taken(*each) for each in placement.items()) for placement in rounds]
+    makespans = [max(starmap(seconds_of, placement.items())) for placement in rounds]
     mean = fmean(makespans)
     usual = min(range(len(rounds)), key=lambda n: abs(makespans[n] - mean))
     of_hosts: list[list[tuple[Slot, list[int]]]] = [[] for _ in hosts]
     for slot, clients in sorted(rounds[usual].items()):
         of_hosts[slot.host].append((slot, clients))
     return [
-        _share([clients for _, clients in own], [taken(*each) for each in own], loads, shape)
-        for own in of_hosts
+        _share([clients for _, clients in slots], [*starmap(seconds_of, slots)], loads, shape)
+        for slots in of_hosts
     ]
 
 
@@ -223,17 +224,17 @@ def _share(
     loads: Mapping[int, messages.Load],
     shape: tuple[int, ...],
 ) -> contract.PlannedShare:
-    """What one host does, by the clients of its slots and how long each of these trains."""
-    clients = [client for own in lists for client in own]
+    """The work of one host, from the clients of its slots and the seconds of each slot."""
+    clients = [client for of_slot in lists for client in of_slot]
     if not clients:
         return contract.PlannedShare(0, 0.0, 0.0, out=0.0, back=0.0)
     weight, models = 1 / len(clients), torch.zeros(shape)
-    tasks = [[messages.ClientTask(n, loads[n], weight) for n in own] for own in lists]
-    told = [
+    tasks = [[messages.ClientTask(n, loads[n], weight) for n in of_slot] for of_slot in lists]
+    reports = [
         messages.ClientReport(n, 0, 0.1234567, 0.1234567, (0.1234567, 0.1234567)) for n in clients
     ]
-    report = messages.report_message(1, messages.HostReport(told, [_KIND] * len(lists)))
-    back = _size(report) + _size(messages.sum_message(1, 1, models.double(), reports=told))
+    report = messages.report_message(1, messages.HostReport(reports, [_KIND] * len(lists)))
+    back = _size(report) + _size(messages.sum_message(1, 1, models.double(), reports=reports))
     return contract.PlannedShare(
         len(clients), max(seconds), fmean(seconds), _size(messages.order(1, models, tasks)), back
     )

@@ -1,4 +1,4 @@
-"""Rounds in which each client takes part with the same probability, and updates are added up.
+"""`--sampling poisson`: each client takes part with probability q, and the server adds updates up.
 
 DP-FedAvg with a fixed denominator: McMahan et al. 2018, "Learning Differentially Private Recurrent
 Language Models", Algorithm 1. Clients cut updates; the server adds noise to their sum once.
@@ -29,30 +29,31 @@ from mdgan.privacy.real_half import SeededSteps, Steps
 from mdgan.records.rows import EVERY_CLIENT
 
 CHARGE = "CHARGE"
-"""Server → host, before a round: what it costs the clients (`privacy.budget`), in or out."""
+"""Server → host, before a round: its privacy cost, which drawn and other clients pay alike."""
 _CHARGED = "num_charged_rounds"
 _A_HAIR = 2.0**-20
-"""By so much updates are cut shorter than C: rounding to float32 leaves none longer."""
+"""How much shorter than C the cut makes updates, so that rounding to float32 leaves none longer."""
 
 
-def update(begun: Tensor, found: Tensor, num_weight_blocks: int, clip: float) -> Tensor:
-    """What training has changed in the weights, cut to the norm C (Algorithm 1).
+def update(begun: Tensor, trained: Tensor, num_weight_blocks: int, clip: float) -> Tensor:
+    """Δ_k: what training has changed in the weights, cut to the norm C (Algorithm 1).
 
-    Buffers stay as they were: those that count batches would outweigh everything else, and noise
-    would make variances negative. The server finds its own; see `refresh_buffers`.
+    Its buffers are 0: counts of batches would outweigh all else, and noise would make variances
+    negative. The server computes its buffers itself; see `refresh_buffers`.
     """
-    changed = torch.zeros_like(found)
+    changed = torch.zeros_like(trained)
     weights = slice(num_weight_blocks)
-    torch.sub(found[weights], begun[weights], out=changed[weights])
+    torch.sub(trained[weights], begun[weights], out=changed[weights])
     return cut(changed, clip)
 
 
 def cut(changed: Tensor, clip: float) -> Tensor:
-    """An update, or the one in its direction whose norm is C if it is longer.
+    """An update, shortened to the norm C if it is longer.
 
-    One with NaN or Inf counts as none. Refused, it would take with it what others have added to it.
+    An update with NaN or Inf becomes 0: if the server refused it, it would have to refuse the whole
+    sum of its host.
     """
-    # Each row by itself: then the norm does not depend on the number of threads.
+    # One sum for each row: so the norm does not depend on the number of threads.
     norm = sqrt(fsum(changed.double().square().sum(1).tolist()))
     if not isfinite(norm):
         return torch.zeros_like(changed)
@@ -62,17 +63,17 @@ def cut(changed: Tensor, clip: float) -> Tensor:
 
 
 class PoissonRounds(Averaging):
-    """Chooses clients, adds up their updates, and adds noise once; lives on the server.
+    """The server's rounds: draws clients, adds up their updates, and adds noise once.
 
     Args:
-        num_weight_blocks: see `Averaging`; there is no noise on buffers.
-        refresh: finds the buffers of the server's models anew after the round of an iteration.
-        contents: gives those of all clients' samples, if the server can read them.
+        num_weight_blocks: see `Averaging`; buffers get no noise.
+        refresh: computes the buffers of the server's models anew, after a round's last iteration.
+        contents: reads the contents of all clients' samples, if the server has them.
 
     Attributes:
-        budget: of all clients, once it is open; None if there is no noise.
-        weight: 1 / qN, of every client's update. N is the number of clients at the start, and stays
-            when some are lost: what is divided by must not depend on what clients send.
+        budget: of all clients, once `begin` has opened it; None without noise.
+        weight: 1 / qN, of every client's update. N is the number of clients at the start, also when
+            some are lost: the denominator must not depend on what clients send.
     """
 
     needs_answers = False
@@ -95,14 +96,14 @@ class PoissonRounds(Averaging):
 
     @override
     def begin(self, num_rounds: int, _class_counts: ClassCounts, engine: Engine) -> None:
-        given = self._settings
-        if not given.privacy.keeps_ledger or not given.privacy.hides_clients:
+        run, privacy = self._settings, self._settings.privacy
+        if not privacy.keeps_ledger or not privacy.hides_clients:
             return
-        schedule = StepSchedule.of_clients(given.data.dataset, given.participation, num_rounds)
-        known_by = Contents.of_name(schedule.whose) if self._contents is None else self._contents()
-        told = disclosed_histories(engine.peers.told().values(), given.privacy)
-        folder = ledger_folder(given.privacy)
-        self.budget = open_clients_budget(given, schedule, folder, known_by, self._charged, told)
+        schedule = StepSchedule.of_clients(run.data.dataset, run.participation, num_rounds)
+        contents = Contents.of_name(schedule.whose) if self._contents is None else self._contents()
+        histories = disclosed_histories(engine.peers.told().values(), privacy)
+        folder = ledger_folder(privacy)
+        self.budget = open_clients_budget(run, schedule, folder, contents, self._charged, histories)
 
     @override
     def announce(self, iteration: int, engine: Engine) -> None:
@@ -111,7 +112,7 @@ class PoissonRounds(Averaging):
         fields = msgspec.to_builtins(self.budget.round)
         for host in engine.peers.taking_part():
             engine.tell(host, Message(CHARGE, iteration, fields))
-        if self._is_shared:  # what clients send is spent, whether a sum comes of it or not
+        if self._is_shared:  # clients pay for what they send, even if the server opens no sum
             self.budget.advance()
 
     @property
@@ -135,12 +136,12 @@ class PoissonRounds(Averaging):
     def weights(
         self, chosen: list[int], _loads: Mapping[int, Load], _full: Load, _counts: ClassCounts
     ) -> dict[int, float]:
-        # 1 where parts of the noise must stay on a lattice.
+        # 1 where clients add parts of the noise: these must stay on a lattice.
         return dict.fromkeys(chosen, 1.0 if self._is_shared else self.weight)
 
     @override
     def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
-        # θ + (Σ Δ_k + N(0, σ²C²)) / qN, perhaps of no update.
+        # θ + (Σ Δ_k + N(0, σ²C²)) / qN, also if no client answered.
         models = sent.double()
         if not (answers.singles or answers.sums or self.budget):
             return models
@@ -150,11 +151,11 @@ class PoissonRounds(Averaging):
         if self._is_shared:
             return models + changed * self.weight
         if self.budget is not None:
-            noised = changed[: self._num_weight_blocks]
+            weights_part = changed[: self._num_weight_blocks]
             bound = self._settings.privacy.clip * self.weight
             key = self.budget.key("noise")
-            noisy = with_noise(noised.reshape(-1), bound, self.budget.noise, key)
-            noised.copy_(noisy.view_as(noised))
+            noisy = with_noise(weights_part.reshape(-1), bound, self.budget.noise, key)
+            weights_part.copy_(noisy.view_as(weights_part))
         return models + changed
 
     @override

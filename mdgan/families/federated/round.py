@@ -1,10 +1,16 @@
-"""A round of FL-GAN and of FeGAN: what the server does, and what a client does.
+"""A round of FL-GAN (Hardy et al. 2019, III-c) and of FeGAN (Guerraoui et al. 2020, 3.2 to 3.4).
 
-FL-GAN: Hardy et al. 2019, "MD-GAN", section III-c. FeGAN: Guerraoui et al. 2020, "FeGAN: Scaling
-Distributed GANs", sections 3.2 to 3.4.
+    SERVER: owns w of G and θ of D                CLIENT k: owns n_kx samples of class x, n_k in all
+    ──────────────────────────────                ──────────────────────────────────────────────────
+    1. choose C·N clients
+    2. E_k iterations, B_k samples a batch and
+       a weight p_k for each chosen client
+    3. (w, θ)                              ──►    (w_k, θ_k) = E_k iterations of a standalone GAN
+    4. (w, θ) ← Σ p_k·(w_k, θ_k) / Σ p_k   ◄──    on its own samples, from (w, θ) on
 
-w of G and θ of D are "one computational object to be treated atomically": a vector, float32
-`ModelVector.shape`. Client k holds n_kx samples of class x, n_k in all; all clients hold n.
+`Rounds.play` and `Client.train` are these steps. FL-GAN chooses any clients, with equal p_k; FeGAN
+balances their classes, and p_k follows from their distance to the classes of all. w and θ are "one
+computational object to be treated atomically": a vector, float32 `ModelVector.shape`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,57 +34,57 @@ if TYPE_CHECKING:
     from mdgan.families.federated.averaging import Sampling
 
 ClassCounts = Mapping[int, Sequence[int]]  # client k → n_k0, n_k1, …; checked on arrival
-Train = Callable[[RoundPlan], Answers | None]  # None if the round must begin again
+Train = Callable[[RoundPlan], Answers | None]  # None if the server must repeat the round
 
 
 class Start(NamedTuple):
-    """What the server knows before a round; its last iteration is i."""
+    """What the server knows before a round."""
 
     number: int
-    i: int
+    i: int  # the last iteration of the round
     class_counts: ClassCounts  # of all clients
-    able: Sequence[int]  # who can train now
-    num_live: int
+    able: Sequence[int]  # clients that can train now
+    num_live: int  # N
     full: Load  # E and B
-    weak: Mapping[int, Load]  # E_k and B_k of weak clients, worked out before (FeGAN, 3.4)
+    weak: Mapping[int, Load]  # E_k and B_k of weak clients (FeGAN, 3.4)
 
 
 class Rounds:
-    """What the server does (FL-GAN: figure 1b; FeGAN: section 3.2, "Server operation")."""
+    """The server's side (FL-GAN: figure 1b; FeGAN: section 3.2, "Server operation")."""
 
     def __init__(self, sampling: "Sampling", weighting: str) -> None:
         self.sampling, self.weighting = sampling, weighting
 
     def play(self, start: Start, models: ModelVector, train: Train, engine: "Engine") -> bool:
-        """One round; `train` has each client carry out `Client.train`. False to begin it again."""
+        """One round; `train` has each client carry out `Client.train`. False to repeat it."""
         number, i, counts, able, num_live, full, weak = start
         # 1. Choose C·N of the clients.
         chosen = self.choose(number, {k: counts[k] for k in able}, num_live)
-        # 2. Say how much each trains, E iterations on batches of B or less, and what it weighs.
+        # 2. Set E_k and B_k of each, E and B unless the client is weak, and p_k.
         loads = {k: weak.get(k, full) for k in chosen}
         weights = self.weights(chosen, loads, full, counts)
-        # 3. Send w and θ. Each client trains both on its own data, and sends them back.
+        # 3. Send w and θ. Each client trains both networks on its own data, and sends them back.
         sent = models.read()
         tasks = {k: ClientTask(k, loads[k], weights[k]) for k in chosen}
         answers = train(RoundPlan(number, i, sent, tasks=tasks))
         if answers is None:
             return False
-        # 4. The next round begins with the mean of what came back.
+        # 4. The next round begins with the mean of all models that came back.
         with engine.span("aggregate"):
             combined = self.next_models(sent, answers, weights)
-        with engine.span("step"):  # by which reports know that a round is complete
+        with engine.span("step"):  # reports count a round as complete by this span
             models.write(combined)
             self.finish(number, i, sorted(answers.losses), engine)
         return True
 
     def choose(self, number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
-        """By `any_clients` or `balanced_clients`, in increasing order."""
+        """The chosen clients, by `any_clients` or `balanced_clients`, in increasing order."""
         return self.sampling.choose(number, class_counts, num_live)
 
     def weights(
         self, chosen: list[int], loads: Mapping[int, Load], full: Load, class_counts: ClassCounts
     ) -> dict[int, float]:
-        """What the models of each chosen client weigh in the sum; together 1."""
+        """p_k of each chosen client; they add up to 1."""
         size = full.iterations * full.batch_size
         shares = {k: loads[k].iterations * loads[k].batch_size / size for k in chosen}
         weights = participant_weights(self.weighting, chosen, class_counts, loads=shares)
@@ -89,25 +95,25 @@ class Rounds:
         return {k: weight / total for k, weight in weights.items()}
 
     def next_models(self, _sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
-        """(w, θ) ← Σ weight_k·(w_k, θ_k) / Σ weight_k over those that answered; float64."""
+        """(w, θ) ← Σ p_k·(w_k, θ_k) / Σ p_k over clients that answered; float64."""
         return average(answers.singles, answers.sums, weights)
 
     def finish(self, number: int, _i: int, took_part: Collection[int], _engine: "Engine") -> None:
-        """Counts the samples of clients that took part as seen (FeGAN, 3.3)."""
+        """Counts as seen the samples of clients that took part (FeGAN, 3.3)."""
         self.sampling.took_part(number, took_part)
 
 
 def any_clients(clients: Iterable[int], wanted: int, random: torch.Generator) -> list[int]:
-    """FL-GAN: any of the clients (McMahan et al. 2017)."""
+    """FL-GAN: a random choice of clients (McMahan et al. 2017)."""
     live = sorted(clients)
     drawn = torch.randperm(len(live), generator=random)[:wanted]
     return sorted(live[index] for index in drawn.tolist())
 
 
 def balanced_clients(clients: ClassCounts, wanted: int, seen: Sequence[int]) -> list[int]:
-    """FeGAN, section 3.3: again and again a client that holds the class that was seen least.
+    """FeGAN, section 3.3: repeatedly chooses a client that holds the class seen least so far.
 
-    `clients` come in the order in which they are preferred; `seen` counts earlier samples by class.
+    Of such clients it takes the first of `clients`. `seen` counts, by class, samples seen earlier.
     """
     remaining, queue, chosen = dict(clients), set(range(len(seen))), list[int]()
     while len(chosen) < wanted and queue:
@@ -126,11 +132,11 @@ def balanced_clients(clients: ClassCounts, wanted: int, seen: Sequence[int]) -> 
 def participant_weights(
     rule: str, participants: Iterable[int], class_counts: ClassCounts, loads: Mapping[int, float]
 ) -> dict[int, float]:
-    """What each participant's models weigh, before all are divided by their sum.
+    """p_k of each participant, before `Rounds.weights` divides them by their sum.
 
     FL-GAN (`uniform`): 1. FedAvg (`samples`): n_k. FeGAN (`kl`): e^(−s_k) / Σ_i e^(−s_i) over the
-    participants (3.3), times the client's share E_k·B_k of the full load E·B (3.4). `load`: only
-    that share; each client multiplies by its own e^(−s_k), which the server does not know.
+    participants (3.3), times the client's part E_k·B_k / E·B of the full load (3.4), `loads`. The
+    rule `load`: only that part; client k itself multiplies by e^(−s_k), hidden from the server.
     """
     ordered = sorted(participants)
     if rule == "uniform":
@@ -161,15 +167,15 @@ def divergence(counts: Sequence[int], total: Sequence[int]) -> float:
 
 
 def sum_of(rows: Iterable[Sequence[int]]) -> list[int]:
-    """How many samples of each class all rows have."""
+    """The samples of each class in all rows together."""
     return [sum(column) for column in zip_longest(*rows, fillvalue=0)]
 
 
 class Client:
-    """What a client does, with m samples of its own (FeGAN: section 3.2, "Device operation").
+    """A client's side (FeGAN: section 3.2, "Device operation").
 
-    Between two rounds it keeps its optimizers' moments and its positions in its data and noise,
-    and never sends them: a round moves |w| + |θ| each way (Hardy et al. 2019, table III).
+    Between two rounds the client keeps its optimizers' moments and its positions in its data and
+    noise. It never sends these: a round moves |w| + |θ| each way (Hardy et al. 2019, table III).
     """
 
     def __init__(self, gan: LocalGAN, num_samples: int, vector: ModelVector | None = None) -> None:
@@ -180,10 +186,10 @@ class Client:
     def train(
         self, models: Tensor, iterations: int, batch_size: int, last: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """E iterations as a standalone GAN makes them, from the server's models on.
+        """Trains E iterations of a standalone GAN, from the server's models on.
 
-        `last` is the number of the last one in the run, which decides learning rates. Returns the
-        models, float32 `vector.shape`, and the mean J_disc and J_gen, [2].
+        `last` is the number of the last of these in the run, by which learning rates change.
+        Returns (w_k, θ_k), float32 `vector.shape`, and the mean J_disc and J_gen, [2].
         """
         self.begin(models, batch_size)
         losses, done = [], max(0, (last or 0) - iterations)
@@ -193,7 +199,7 @@ class Client:
         return self.vector.read(), torch.stack(losses).mean(0)
 
     def begin(self, models: Tensor, batch_size: int) -> None:
-        """Takes the server's models; a client with fewer samples than B takes all it has."""
+        """Takes over the server's models; a client with fewer samples than B uses n_k a batch."""
         if not torch.equal(self.vector.read(), models):
             self.gan.weights_replaced()
         self.vector.write(models)

@@ -1,4 +1,4 @@
-"""The server's share of a run: it has rounds played (`round.py`), and keeps and tells of them."""
+"""The server of FL-GAN and FeGAN: it plays the rounds of `round.py`, and records them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,62 +35,60 @@ _RHYTHM = {
 }
 """The settings that decide how long a round is."""
 _MOST_NAMED = 1000
-"""With more clients than these the losses of each are not recorded: a curve would have few points,
-and the file would grow with the clients of a round."""
+"""With more clients the server does not record the losses of each: a client's curve would have few
+points, and the file would grow with the clients of a round."""
 
 
 class Cohort:
-    """All clients, wherever they are trained; answers may be masked on their `path`.
+    """All clients, and how the server has hosts train them; `path` may mask their answers.
 
-    Here every client lives on the rank of its number, as in FL-GAN and FeGAN.
+    Here each client lives on the rank of its number; `PlacedCohort` has clients without a home.
     """
 
-    classes: list[int] | None = None  # how many samples of each all hold, where no client tells
+    classes: list[int] | None = None  # n_x of all clients, by a secure sum; None without one
 
     def __init__(self, path: ServerPath) -> None:
         self.path = path
 
     def learn_classes(self, engine: Engine) -> None:
-        """Has all clients of the start tell a secure sum of their classes; once in a run."""
+        """Asks the clients of the start for a secure sum of their classes; once in a run."""
         parts = self.path.ask_for_sum(messages.ASKCLASSES, engine, messages.CLASSES_FORM)
         if not parts:
             raise BadInput(_KL, "no secure sum of classes came of it", "begin anew")
         counts = torch.stack([part.total for part in parts]).sum(0).long()
         workers = [n for part in parts for n in part.workers]
-        told = sum(held["samples"] for held in engine.peers.holdings(workers).values())
-        if not told or counts.min() < 0 or counts.sum() != told:
+        num_samples = sum(held["samples"] for held in engine.peers.holdings(workers).values())
+        if not num_samples or counts.min() < 0 or counts.sum() != num_samples:
             raise BadInput(
                 _KL,
                 "the secure sum of classes is none that honest workers have (of "
-                f"{int(counts.sum())} samples, and they tell of {told})",
+                f"{int(counts.sum())} samples, and they tell of {num_samples})",
                 _WAY_OUT,
             )
         self.classes = counts[: int(counts.nonzero().max()) + 1].tolist()
 
     def handlers(self) -> Mapping[str, ServerHandler]:
-        """By kind of message, what takes it in; answers to the server's questions are not there."""
+        """By kind of message, its handler, for messages that are no answers to questions."""
         return {}
 
     def class_counts(self, engine: Engine) -> dict[int, list[int]]:
-        """The samples of each class that every client holds that can ever be chosen now.
-
-        Under differential privacy clients tell their number of samples alone.
-        """
+        """By client, the samples of each class; under differential privacy, only their number."""
         holdings = engine.peers.holdings().items()
         return {int(worker): held["classes"] or [held["samples"]] for worker, held in holdings}
 
     def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
-        """The clients that these free hosts can train next, and how many live in all."""
+        """The clients that these free hosts can train next, and how many clients live."""
         num_live = sum(map(len, engine.peers.taking_part().values()))
         return workers_of(self.path.able(hosts, engine.peers)), num_live
 
     def train(self, plan: RoundPlan, hosts: Hosts, engine: Engine) -> Answers | None:
-        """Has clients trained by these free hosts; None if the round has to begin again."""
-        chosen = {host: [n for n in own if n in plan.tasks] for host, own in hosts.items()}
-        able: Hosts = {host: own for host, own in chosen.items() if own}
+        """Has these free hosts train the chosen clients; None if it must repeat the round."""
+        chosen = {host: [n for n in carried if n in plan.tasks] for host, carried in hosts.items()}
+        able: Hosts = {host: clients for host, clients in chosen.items() if clients}
         asked = self.path.ask(able, dict.fromkeys(workers_of(able), 0), engine)
         weights = {n: task.weight for n, task in plan.tasks.items()}
-        part, told = (1.0, {}) if self.classes is None else (LEAST_PART, {"classes": self.classes})
+        part = 1.0 if self.classes is None else LEAST_PART
+        fields = {**asked.fields, **({} if self.classes is None else {"classes": self.classes})}
         in_sum = workers_of(asked.hosts) if asked.fields else []
         least = least_parties(engine.peers)
         of_sum = {n: weights[n] for n in in_sum}
@@ -106,16 +104,16 @@ class Cohort:
 
         def message(workers: Collection[int]) -> Message:
             tasks = [plan.tasks[n] for n in workers]
-            return messages.order(plan.iteration, plan.models, [tasks], {**asked.fields, **told})
+            return messages.order(plan.iteration, plan.models, [tasks], fields)
 
-        # One question for all of a sum, so that hosts see that each is told the same.
+        # All hosts of a sum get the same question, and can check that.
         for_all = message(in_sum) if in_sum else None
         engine.ask(plan.iteration, asked.hosts, lambda host: for_all or message(asked.hosts[host]))
         return self.path.collect(plan.iteration, asked, engine, weights)
 
 
 class GlobalModels(nn.Module):
-    """The server's share: both models after the last round."""
+    """Both models of the server, w and θ, after the last round."""
 
     def __init__(self, generator: nn.Module, discriminator: nn.Module) -> None:
         super().__init__()
@@ -126,7 +124,7 @@ class GlobalModels(nn.Module):
 
 @dataclass(eq=False)
 class FederatedServer(ServerPart):
-    """The server of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2)."""
+    """Plays a round in each `advance` (Guerraoui et al. 2020, section 3.2)."""
 
     models: GlobalModels
     cohort: Cohort
@@ -160,7 +158,7 @@ class FederatedServer(ServerPart):
         }
 
     def begin(self, engine: Engine) -> None:
-        """Works out how long a round is, and whether there can be any."""
+        """Works out how long a round is, and refuses a run in which no round is possible."""
         self.path.begin(engine.peers)
         if self.settings.weighs_in_secret and self.cohort.classes is None:
             self.cohort.learn_classes(engine)
@@ -192,15 +190,15 @@ class FederatedServer(ServerPart):
             full=full,
             weak=weak,
         )
-        found = Answers()
+        last_answers = Answers()
 
         def train(plan: RoundPlan) -> Answers | None:
-            """The answers of those who took part, if they can be used."""
-            nonlocal found
+            """Trains clients and records the round; None if the server must repeat the round."""
+            nonlocal last_answers
             answers = self.cohort.train(plan, free, engine)
             if answers is None:
                 return None
-            found = answers
+            last_answers = answers
             self._num_rounds += 1
             took_part = sorted(answers.losses)
             aborts = self.settings.rounds.on_deadline == "abort"
@@ -209,17 +207,18 @@ class FederatedServer(ServerPart):
             is_lacking = not took_part and (self.averaging.needs_answers or self._is_final(answers))
             return None if aborted or is_lacking else answers
 
-        if self.averaging.play(start, self.models.vector, train, engine) or self._is_final(found):
-            return self._advanced(i, found)
+        is_complete = self.averaging.play(start, self.models.vector, train, engine)
+        if is_complete or self._is_final(last_answers):
+            return self._advanced(i, last_answers)
         return None
 
     def _is_final(self, answers: Answers) -> bool:
-        """Whether there are no models, and hosts would not answer the same a second time."""
+        """Whether no models can be used, and hosts would not answer a repeated round."""
         repeats = self.settings.begins_anew and self.path.hides_answers
         return repeats and bool(answers.hosts) and not answers.losses
 
     def _advanced(self, i: int, answers: Answers) -> Advance:
-        """What is told of a round: who took part and their losses, if that may be known."""
+        """The record of a round: the losses of clients, as far as privacy lets the server know."""
         settings = self.settings
         losses = answers.mean_losses()
         if not settings.privacy.discloses_losses:
@@ -237,7 +236,7 @@ class FederatedServer(ServerPart):
         self.averaging.close()
 
     def progress(self) -> dict[str, int]:
-        """How many rounds there were, and the iterations of one."""
+        """How many rounds have ended, and the iterations of one."""
         counts = {"num_rounds": self._num_rounds, "round_length": self._round_length}
         return {**counts, **self.averaging.progress()}
 
@@ -251,9 +250,10 @@ class FederatedServer(ServerPart):
         self.averaging.go_on(progress)
 
     def state(self) -> dict[str, Tensor]:
-        known = {} if (held := self.cohort.classes) is None else {_CLASSES: torch.tensor(held)}
+        classes = self.cohort.classes
+        counts = {} if classes is None else {_CLASSES: torch.tensor(classes)}
         models = {name: tensor.clone() for name, tensor in self.models.state_dict().items()}
-        return {**under(_MODELS, models), **under(_SAMPLING, self.averaging.state()), **known}
+        return {**under(_MODELS, models), **under(_SAMPLING, self.averaging.state()), **counts}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.models.load_state_dict(part_of(state, _MODELS))

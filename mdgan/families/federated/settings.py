@@ -24,10 +24,10 @@ from mdgan.spelling import flag, key
 PULL = "pull"
 """The placement without a plan: a host that is done gets the next client (Pollen, figure 6a)."""
 MOST_SLOTS = 256
-"""Of one host: their numbers fit into a byte, and what it tells of them into a short message."""
+"""The most slots of a host: their numbers fit into a byte, and its offer into a short message."""
 _MOST_CLIENTS = 10_000_000
 _TOO_LARGE_TO_MASK = 512.0
-"""A host with larger values takes no part in a sum, nor do its other clients then."""
+"""With larger values a host leaves a masked sum, and so do all clients on it."""
 LOAD_FORMS = "equal, samples, measured, weak:FRACTION,memory, weak:FRACTION,speed"
 _LOAD = re.compile(r"equal|samples|measured|weak:([0-9.eE+-]+),(memory|speed)")
 CLUSTER_FORMS = "none, kmeans:K, gmm:K"
@@ -37,7 +37,7 @@ _MOST_CLUSTERS = 1000
 
 @dataclass(frozen=True)
 class LoadForm:
-    """How much clients train in a round: a fraction may be weak and have half of `what`."""
+    """The value of `--training-load`; of `weak`, a fraction of clients has half of `what`."""
 
     name: str
     fraction: float = 0.0
@@ -65,7 +65,7 @@ def parse_load(text: str) -> LoadForm:
 
 @dataclass(frozen=True)
 class ClusterForm:
-    """How clients group samples that have no labels, and in how many groups: K, 0 with none."""
+    """The value of `--clusters`: how clients group unlabelled samples, and K; 0: no groups."""
 
     method: str = "none"
     number: int = 0
@@ -85,7 +85,7 @@ def parse_clusters(text: str) -> ClusterForm:
 
 
 class RoundSettings(declare.Settings):
-    """Who trains in a round, for how long, and what their models weigh."""
+    """Which clients train in a round, for how long, and with what weight."""
 
     round_iterations: int | None = declare.setting(
         None,
@@ -151,7 +151,7 @@ class RoundSettings(declare.Settings):
 
 
 class PlacingSettings(declare.Settings, group="speed"):
-    """Placed clients, and where they are trained."""
+    """How many clients are placed, and how the server places them."""
 
     clients: int | None = declare.setting(
         None,
@@ -185,7 +185,7 @@ class PlacingSettings(declare.Settings, group="speed"):
 
 
 class FederatedSettings(RunSettings):
-    """The settings of the federated algorithms, and those that every algorithm has."""
+    """The settings of FL-GAN and FeGAN, beside those that every algorithm has."""
 
     rounds = declare.section(RoundSettings)
     placing = declare.section(PlacingSettings)
@@ -295,7 +295,7 @@ class FederatedSettings(RunSettings):
 
     @classmethod
     def defaults_beside(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """With `--clients` one host trains them; to pull, each slot is a host."""
+        """Defaults beside `--clients`: one host trains them; with `pull`, a host for each slot."""
         defaults: dict[str, Any] = {}
         if given.get("dp_unit") == "client" or given.get("sampling") == "poisson":
             defaults |= {"sampling": "poisson", "weighting": "uniform"}
@@ -332,23 +332,23 @@ class FederatedSettings(RunSettings):
 
     @property
     def tells_classes(self) -> bool:
-        """Secure sums take it only where the server draws clients by their classes."""
+        """Beside secure sums, hosts send class counts only if the server draws clients by them."""
         is_secure = self.secure.secure_aggregation and self.rounds.sampling != "balanced"
         return super().tells_classes and not is_secure
 
     @property
     def weighs_in_secret(self) -> bool:
-        """Whether clients weigh their models themselves, by a secure sum of what all hold."""
+        """Whether clients compute their weights themselves, by a secure sum of all classes."""
         return self.rounds.weighting == "kl" and not self.tells_classes
 
     @property
     def adds_up(self) -> bool:
-        """Whether sums of models are enough: a rule that outvotes liars must see them all."""
+        """Whether sums of models are enough: a rule that outvotes liars must see all models."""
         return self.aggregation.name == "mean"
 
     @property
     def begins_anew(self) -> bool:
-        """Whether a client begins each round without anything of its earlier ones."""
+        """Whether a client keeps nothing between rounds."""
         return self.placing.clients is not None or self.rounds.client_state == "fresh"
 
     def round_length(self, mean_shard_size: float) -> int:

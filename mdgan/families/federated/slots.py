@@ -1,8 +1,8 @@
-"""The slots of one host: places where clients train one after another, at once with other slots.
+"""The slots of one host: in each, clients train one after another, at the same time as in others.
 
 A host forks a *fork server* before it opens its link: a process of one thread that holds the data
-and forks a slot whenever the host wants one more. Models go out and sums come back through memory
-that all of them share; what else they say to each other is JSON.
+and forks a slot whenever the host needs one more. Host and slots pass models and sums through
+memory that they share; their messages are JSON.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ Group = Sequence[tuple[ClientTask, Tensor, Tensor]]
 
 Train = Callable[[Sequence[ClientTask], Tensor, int], Iterator[Group]]  # see `LocalTraining.train`
 
-_MOST_DEATHS = 3  # slots that may die one after another before any client is trained
+_MOST_DEATHS = 3  # times in a row that all slots may die before one has trained its list
 
 
 class SlotsDied(RuntimeError):
@@ -42,7 +42,7 @@ class SlotsDied(RuntimeError):
 
 
 class SlotWork(NamedTuple):
-    """What slots trained: Σ w_k · x_k, float64, of usable models, and each x_k if asked for."""
+    """The result of a round in slots: Σ w_k · x_k, float64, over usable models; maybe each x_k."""
 
     trained: list[ClientReport]
     total: Tensor
@@ -51,10 +51,11 @@ class SlotWork(NamedTuple):
 
 @dataclass(eq=False)
 class Slots:
-    """Where a host trains clients; it may give each one's models beside their sum.
+    """The slots of a host in one process: they train clients in the thread of the host.
 
-    These are within the host's own thread, for runs in one process. `make_train` makes what trains
-    clients, from the number of a slot.
+    Args:
+        make_train: makes `LocalTraining.train` for the number of a slot.
+        gives_all: whether `train` returns the models of each client beside their sum.
     """
 
     shape: tuple[int, ...]
@@ -63,26 +64,26 @@ class Slots:
     _train: Train | None = field(default=None, init=False)
 
     def train(self, lists: Lists, models: Tensor, iteration: int) -> SlotWork:
-        """Trains clients, each counted once; `SlotsDied` if slots keep dying."""
+        """Trains clients, each counted once even if slots die; `SlotsDied` if they keep dying."""
         self._train = self._train or self.make_train(0)
         began, work = time.monotonic(), self._nothing_done()
         for slot, tasks in enumerate(lists):
             groups = self._train(tasks, models, iteration)
-            for report, found in _add_up(groups, slot, began, work.total):
+            for report, models_of_client in _add_up(groups, slot, began, work.total):
                 work.trained.append(report)
                 if self.gives_all and report.usable:
-                    work.models[report.client] = found
+                    work.models[report.client] = models_of_client
         return work
 
     def _nothing_done(self) -> SlotWork:
         return SlotWork([], torch.zeros(self.shape).double(), {})
 
     def bytes_each(self) -> int:
-        """The memory that one more slot takes; 0 if it is not known."""
+        """The memory that one more slot needs, bytes; 0 if unknown."""
         return 0
 
     def memory_bytes(self) -> int:
-        """What all slots hold; 0 if they are no processes."""
+        """The memory of all slots, bytes; 0 if they are no processes."""
         return 0
 
     def close(self) -> None:
@@ -91,27 +92,26 @@ class Slots:
 
 @dataclass(eq=False, kw_only=True)
 class SlotProcesses(Slots):
-    """Slots as processes, each of which calls `make_train` itself."""
+    """Slots that are processes; each calls `make_train` itself."""
 
     most: int
 
     def __post_init__(self) -> None:
-        # Shared with all slots; sums of slots that are not there take no memory.
+        # Shared with all slots; the sum of a slot that does not exist yet uses no memory.
         self._models = _shared(self.shape, torch.float32)
         self._sums = [_shared(self.shape, torch.float64) for _ in range(self.most)]
         self._slots: dict[int, Connection] = {}
         self._pids: dict[int, int] = {}
-        # Only the host holds this end open: when it ends, for any reason, its slots notice.
+        # Only the host holds `_alive` open: when the host ends, for any reason, its slots notice.
         self._lifeline, self._alive = os.pipe()
-        own, other = socket.socketpair()
+        self._fork_server, child_end = socket.socketpair()
         if os.fork() == 0:
-            own.close()
+            self._fork_server.close()
             os.close(self._alive)
-            self._serve_forks(other)
-        other.close()
-        self._fork_server = own
+            self._serve_forks(child_end)
+        child_end.close()
 
-    # What the host does.
+    # The host calls these.
 
     def train(self, lists: Lists, models: Tensor, iteration: int) -> SlotWork:
         self._models.copy_(models)
@@ -122,21 +122,21 @@ class SlotProcesses(Slots):
         for place, tasks in enumerate(lists):
             waiting.setdefault(place % self.most, []).extend(tasks)
         while waiting := {slot: tasks for slot, tasks in waiting.items() if tasks}:
-            begun = {n: len(own) for n, own in waiting.items() if self._begin(n, own, iteration)}
+            begun = {n: len(ts) for n, ts in waiting.items() if self._begin(n, ts, iteration)}
             done: dict[int, list[ClientReport]] = {}
-            found: dict[int, Tensor] = {}
-            for slot, report, models_found in self._listen(begun, began):
+            models_of: dict[int, Tensor] = {}
+            for slot, report, client_models in self._listen(begun, began):
                 done.setdefault(slot, []).append(report)
-                if models_found is not None:
-                    found[report.client] = models_found
-            whole = [slot for slot, got in done.items() if len(got) == len(waiting[slot])]
-            for slot in whole:
+                if client_models is not None:
+                    models_of[report.client] = client_models
+            complete = [slot for slot, rows in done.items() if len(rows) == len(waiting[slot])]
+            for slot in complete:
                 work.total.add_(self._sums[slot])
                 work.trained.extend(done[slot])
-                clients = {each.client for each in done[slot]}
-                work.models.update((n, found[n]) for n in clients & found.keys())
+                clients = {report.client for report in done[slot]}
+                work.models.update((n, models_of[n]) for n in clients & models_of.keys())
                 del waiting[slot]
-            deaths = 0 if whole else deaths + 1
+            deaths = 0 if complete else deaths + 1
             if deaths == _MOST_DEATHS:
                 raise SlotsDied(
                     f"{deaths} times a slot died before it had trained its clients; is there too "
@@ -152,12 +152,12 @@ class SlotProcesses(Slots):
         return sum(self._of_each(lambda slot: slot.memory_info().rss))
 
     def _of_each(self, number: Callable[[psutil.Process], int]) -> list[int]:
-        """A number of each slot that lives."""
-        found = []
+        """A number about the process of each live slot."""
+        numbers = []
         for pid in self._pids.values():
             with contextlib.suppress(psutil.Error):
-                found.append(int(number(psutil.Process(pid))))
-        return found
+                numbers.append(int(number(psutil.Process(pid))))
+        return numbers
 
     def close(self) -> None:
         for slot in list(self._slots):
@@ -167,7 +167,7 @@ class SlotProcesses(Slots):
             os.close(end)
 
     def _begin(self, slot: int, tasks: Sequence[ClientTask], iteration: int) -> bool:
-        """Sends a slot its list; whether the slot took it."""
+        """Sends a slot its list of tasks; False if the slot has died."""
         try:
             self._connection(slot).send_bytes(msgspec.json.encode((iteration, tasks)))
         except (OSError, EOFError):
@@ -176,52 +176,52 @@ class SlotProcesses(Slots):
         return True
 
     def _listen(
-        self, left: dict[int, int], began: float
+        self, num_owed: dict[int, int], began: float
     ) -> Iterator[tuple[int, ClientReport, Tensor | None]]:
-        """What slots tell of so many clients each, with the models if they give all."""
-        while left:
-            by_connection = {self._slots[slot]: slot for slot in left}
+        """Yields the reports that slots owe, with a client's models if `gives_all`."""
+        while num_owed:
+            by_connection = {self._slots[slot]: slot for slot in num_owed}
             for ready in wait(list(by_connection)):
-                slot = by_connection[ready]  # type: ignore[index] # it gives back what it was given
+                slot = by_connection[ready]  # type: ignore[index] # `wait` returns what it got
                 try:
                     report = msgspec.json.decode(ready.recv_bytes(), type=ClientReport)  # type: ignore[union-attr] # a connection
-                    found = None
+                    models = None
                     if self.gives_all and report.usable:
                         raw = bytearray(self._slots[slot].recv_bytes())
-                        found = torch.frombuffer(raw, dtype=torch.float32).view(self.shape)
+                        models = torch.frombuffer(raw, dtype=torch.float32).view(self.shape)
                 except (OSError, EOFError):
                     self._forget(slot)
-                    del left[slot]
+                    del num_owed[slot]
                     continue
                 begin = max(0.0, report.begin - began)
-                yield slot, msgspec.structs.replace(report, begin=begin), found
-                left[slot] -= 1
-                if not left[slot]:
-                    del left[slot]
+                yield slot, msgspec.structs.replace(report, begin=begin), models
+                num_owed[slot] -= 1
+                if not num_owed[slot]:
+                    del num_owed[slot]
 
     def _connection(self, slot: int) -> Connection:
-        """The link to a slot, which is forked if it is not there."""
+        """The link to a slot; has the fork server fork a slot that does not exist."""
         if slot not in self._slots:
-            own, other = socket.socketpair()
-            with own, other:
-                socket.send_fds(self._fork_server, [bytes([slot])], [other.fileno()])
-                self._slots[slot] = Connection(own.detach())
+            host_end, slot_end = socket.socketpair()
+            with host_end, slot_end:
+                socket.send_fds(self._fork_server, [bytes([slot])], [slot_end.fileno()])
+                self._slots[slot] = Connection(host_end.detach())
             self._pids[slot] = msgspec.json.decode(self._slots[slot].recv_bytes(), type=int)
         return self._slots[slot]
 
     def _forget(self, slot: int) -> None:
-        if slot in self._slots:  # not if the fork server is gone
+        if slot in self._slots:  # it is not there if the fork server has died
             self._slots.pop(slot).close()
         self._pids.pop(slot, None)
 
-    # What the fork server and a slot do.
+    # The fork server and the slots call these.
 
     def _serve_forks(self, host: socket.socket) -> NoReturn:
-        """Forks a slot for each order of the host, until the host is gone."""
+        """The fork server: forks a slot for each order of the host, until the host ends."""
         try:
-            for number in (signal.SIGTERM, signal.SIGINT):  # the host says when they end
+            for number in (signal.SIGTERM, signal.SIGINT):  # slots end when the host ends
                 signal.signal(number, signal.SIG_IGN)
-            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps dead slots
             while True:
                 slot, files, _, _ = socket.recv_fds(host, 1, 1)
                 if not files:
@@ -234,7 +234,7 @@ class SlotProcesses(Slots):
             os._exit(0)
 
     def _serve_host(self, slot: int, host: Connection) -> NoReturn:
-        """Trains lists of clients, until the host is gone."""
+        """A slot: trains lists of clients, until the host ends."""
         try:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             threading.Thread(target=self._watch_host, daemon=True).start()
@@ -245,10 +245,10 @@ class SlotProcesses(Slots):
                     host.recv_bytes(), type=tuple[int, list[ClientTask]]
                 )
                 groups = train(tasks, self._models, iteration)
-                for report, found in _add_up(groups, slot, 0.0, self._sums[slot].zero_()):
+                for report, models in _add_up(groups, slot, 0.0, self._sums[slot].zero_()):
                     host.send_bytes(msgspec.json.encode(report))
                     if self.gives_all and report.usable:
-                        host.send_bytes(found.contiguous().numpy().data.cast("B"))
+                        host.send_bytes(models.contiguous().numpy().data.cast("B"))
         except (OSError, EOFError):
             os._exit(0)
         except Exception:
@@ -257,12 +257,12 @@ class SlotProcesses(Slots):
             os._exit(1)
 
     def _watch_host(self) -> None:
-        os.read(self._lifeline, 1)  # returns when the host is gone
+        os.read(self._lifeline, 1)  # returns when the host ends
         os._exit(0)
 
 
 def _shared(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Memory that a process shares with those that it forks."""
+    """Memory that a process shares with the processes that it forks."""
     memory = mmap.mmap(-1, dtype.itemsize * prod(shape))
     return torch.frombuffer(memory, dtype=dtype).view(shape)
 
@@ -270,17 +270,17 @@ def _shared(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 def _add_up(
     groups: Iterator[Group], slot: int, began: float, total: Tensor
 ) -> Iterator[tuple[ClientReport, Tensor]]:
-    """Adds the models of each client to a sum as soon as they are there, and yields them, too."""
+    """Adds each client's models to a sum as soon as it is trained; yields its report and models."""
     begin = time.monotonic()
     for group in groups:
         seconds = (time.monotonic() - begin) / len(group)
         for place, (task, sent, losses) in enumerate(group):
-            found = sent.cpu()
-            usable = isfinite(float(found.sum())) and bool(losses.isfinite().all())
+            models = sent.cpu()
+            usable = isfinite(float(models.sum())) and bool(losses.isfinite().all())
             means = (0.0, 0.0)
             if usable:
-                total += weighted_sum({task.client: found}, {task.client: task.weight})
+                total += weighted_sum({task.client: models}, {task.client: task.weight})
                 means = (float(losses[0]), float(losses[1]))
             first = begin - began + place * seconds
-            yield ClientReport(task.client, slot, first, seconds, means, usable), found
+            yield ClientReport(task.client, slot, first, seconds, means, usable), models
         begin = time.monotonic()

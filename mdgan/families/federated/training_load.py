@@ -1,8 +1,8 @@
-"""How much a client trains in a round: less if it is short of memory or speed.
+"""`--training-load`: how much a client trains in a round; less if it is short of memory or speed.
 
-Guerraoui et al. 2020, "FeGAN: Scaling Distributed GANs", sections 3.2 and 3.4: clients measure what
-they are capable of, the server fits a linear model, and weaker clients get fewer iterations or
-smaller batches, once for the whole training. The paper gives neither formula; ours are below.
+Guerraoui et al. 2020, "FeGAN: Scaling Distributed GANs", sections 3.2 and 3.4: clients measure
+their capabilities, the server fits a linear model, and weaker clients get fewer iterations or
+smaller batches, the same in all rounds. The paper gives no formula; ours are below.
 """
 
 import time
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from mdgan.families.federated.round import Client
     from mdgan.families.federated.settings import FederatedSettings, LoadForm
 
-_CAPABILITIES = "capabilities"  # under this name hosts tell what their clients have measured
+_CAPABILITIES = "capabilities"  # the field in which hosts send their clients' measurements
 _NOISE = 1.1
-"""A client slower than the median by less than this factor may owe that to measurement noise."""
+"""A client that is slower than the median by less than this factor may be so by chance."""
 _TRIES = 3
-_KEPT = 2  # a layer's output is kept for the backward pass, and gets a gradient
+_KEPT = 2  # memory holds a layer's output for the backward pass, and its gradient
 
 _BatchSize = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 _Seconds = Annotated[float, msgspec.Meta(ge=1e-9, le=1e6)]
@@ -40,9 +40,9 @@ _Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**60)]
 
 
 class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client has measured of itself: batch sizes, and the seconds of an iteration with each.
+    """The measurements of a client: pairs of a batch size and the seconds of an iteration.
 
-    `fixed_bytes` are those of models and optimizers with any batch size.
+    `fixed_bytes` are the bytes of models and optimizers, whatever the batch size is.
     """
 
     seconds: Annotated[
@@ -53,23 +53,23 @@ class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes_per_sample: _Bytes
 
 
-# What the server decides.
+# The server calls these.
 
 
 def choose_loads(
     form: "LoadForm",
     num_clients: int,
     full: Load,
-    told: Mapping[int, Capability],
+    measured: Mapping[int, Capability],
     class_counts: Mapping[int, Sequence[int]],
 ) -> dict[int, Load]:
-    """The loads that need not be full (section 3.4), by client; N counts those at the start.
+    """By client, the loads that may be less than full (section 3.4); `num_clients` is N at first.
 
     Args:
-        told: by client, what it has measured of itself; see `told_of_clients`.
+        measured: by client, its measurements; see `told_of_clients`.
     """
     if form.name == "measured":
-        return training_loads(told, full)
+        return training_loads(measured, full)
     if form.name == "samples":
         return loads_by_samples(class_counts, full)
     if form.name == "weak":
@@ -80,9 +80,9 @@ def choose_loads(
 def training_loads(capabilities: Mapping[int, Capability], full: Load) -> dict[int, Load]:
     """The load of each client that has measured itself, from the measurements of all.
 
-    A client that cannot hold a batch of B gets the largest that fits, at least 1. One that would
-    then take over a tenth longer than the median client gets as many iterations as the median
-    client's time allows, but at least half (the paper's weak devices get up to half).
+    A client with too little memory for a batch of B gets the largest batch that fits, at least 1.
+    If it would then take over a tenth longer than the median client, it gets as many iterations as
+    fit into the median client's time, but at least half (the paper's weak devices: up to half).
     """
     if not capabilities:
         return {}
@@ -95,9 +95,9 @@ def training_loads(capabilities: Mapping[int, Capability], full: Load) -> dict[i
         seconds[n] = start + slope * batch_sizes[n]
     allowed_seconds = full.iterations * median(seconds.values())
     loads = {}
-    for n, each in seconds.items():
-        in_time = min(full.iterations, floor(allowed_seconds / each))
-        if full.iterations * each <= _NOISE * allowed_seconds:
+    for n, of_iteration in seconds.items():
+        in_time = min(full.iterations, floor(allowed_seconds / of_iteration))
+        if full.iterations * of_iteration <= _NOISE * allowed_seconds:
             in_time = full.iterations
         loads[n] = Load(max(_half(full.iterations), in_time), batch_sizes[n])
     return loads
@@ -106,7 +106,7 @@ def training_loads(capabilities: Mapping[int, Capability], full: Load) -> dict[i
 def weak_loads(num_clients: int, fraction: float, what: str, full: Load) -> dict[int, Load]:
     """The loads of the paper's trial in which the last ⌊fraction·N⌋ clients are weak (figure 16).
 
-    They get half of the batch size (`memory`) or of the iterations (`speed`), rounded up.
+    Weak clients get half of the batch size (`memory`) or of the iterations (`speed`), rounded up.
     """
     num_weak = floor(round(fraction * num_clients, 9))  # 0.29 · 100 is 28.999999999999996
     weak = Load(full.iterations, _half(full.batch_size))
@@ -117,7 +117,7 @@ def weak_loads(num_clients: int, fraction: float, what: str, full: Load) -> dict
 
 
 def loads_by_samples(class_counts: Mapping[int, Sequence[int]], full: Load) -> dict[int, Load]:
-    """Loads in proportion to what clients hold, full for the mean: each trains as many epochs."""
+    """Loads in proportion to the samples of clients: all train equally many epochs in a round."""
     sizes = {client: sum(counts) for client, counts in class_counts.items()}
     mean = fmean(sizes.values())
     return {
@@ -127,11 +127,11 @@ def loads_by_samples(class_counts: Mapping[int, Sequence[int]], full: Load) -> d
 
 
 def fit_line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """The straight line of seconds against batch size, by least squares over non-negative lines.
+    """The least-squares line of seconds against batch size that is nowhere negative.
 
-    It is a constant, and seconds per sample of the batch; neither is negative.
-    Noise can make the best line fall, or begin below zero. Then the best level line, or the best
-    that begins at zero, is the best non-negative one.
+    Returns its seconds at batch size 0, and seconds per sample; neither is negative. By noise the
+    best of all lines may fall, or begin below zero. Then the best level line, or the best line
+    through zero, is the best non-negative line.
     """
     sizes = np.array([size for size, _ in points], dtype=np.float64)
     seconds = np.array([second for _, second in points], dtype=np.float64)
@@ -149,17 +149,17 @@ def _half(count: int) -> int:
 
 
 def told_of_clients(peers: "Peers") -> dict[int, Capability]:
-    """By client, what its own host told of it, as far as it is well-formed; a host may lie."""
-    found: dict[int, Capability] = {}
-    for host, told in peers.told().items():
-        said: Any = told.get(_CAPABILITIES)
-        for client in peers.admission.carried(host) if isinstance(said, Mapping) else ():
-            with suppress(msgspec.ValidationError):  # as a host that told nothing: the full load
-                found[client] = msgspec.convert(said.get(str(client)), Capability)
-    return found
+    """By client, the well-formed measurements that its own host has sent; a host may lie."""
+    capability_of: dict[int, Capability] = {}
+    for host, fields in peers.told().items():
+        by_client: Any = fields.get(_CAPABILITIES)
+        for client in peers.admission.carried(host) if isinstance(by_client, Mapping) else ():
+            with suppress(msgspec.ValidationError):  # without measurements: the full load
+                capability_of[client] = msgspec.convert(by_client.get(str(client)), Capability)
+    return capability_of
 
 
-# What clients measure.
+# Hosts call these.
 
 
 def capabilities(
@@ -168,21 +168,21 @@ def capabilities(
     models: Models,
     num_clients_here: int,
 ) -> dict[str, Any]:
-    """What this host's clients tell the server of themselves, by rank, if loads are measured."""
+    """The measurements of this host's clients, by rank, as a field of its hello."""
     if settings.rounds.training_load.name != "measured":
         return {}
     fixed, per_sample = _bytes_needed(models, settings)
     memory = int(psutil.virtual_memory().available // max(1, num_clients_here))
     size = settings.training.batch_size
-    found = {
+    capability_of = {
         str(rank): Capability(_seconds(client, size), memory, fixed, per_sample)
         for rank, client in clients.items()
     }
-    return {_CAPABILITIES: msgspec.to_builtins(found)}
+    return {_CAPABILITIES: msgspec.to_builtins(capability_of)}
 
 
 def _seconds(client: "Client", batch_size: int) -> tuple[tuple[int, float], ...]:
-    """Batch sizes, and the seconds of an iteration with each; the client is the same after it."""
+    """Batch sizes, and the seconds of an iteration with each; restores the client's state."""
     before, models = client.state(), client.vector.read()
     points = []
     for size in sorted({max(1, batch_size // 2), batch_size}):
@@ -198,7 +198,7 @@ def _seconds(client: "Client", batch_size: int) -> tuple[tuple[int, float], ...]
 
 
 def _bytes_needed(models: Models, settings: "FederatedSettings") -> tuple[int, int]:
-    """What both models take with their optimizers, and what each sample of a batch adds."""
+    """The bytes of both models with their optimizers, and those of each sample in a batch."""
     generator, discriminator = models.generator(), models.discriminator()
     samples, z = torch.zeros(2, *models.shape), torch.zeros(2, models.z_dim)
     outputs = _output_bytes(generator, z) + _output_bytes(discriminator, samples)

@@ -1,10 +1,10 @@
 """How the feedback of all workers becomes one gradient of the generator, even if some workers lie.
 
-`mean` is MD-GAN's own rule and takes one backward pass. So do `f2u` and `f2a`, which weigh the
-judges and outvote none (`weighted`). The other rules (`gan/aggregation_rules.py`) come in two
-forms: the answers to one batch are combined sample by sample, and one backward pass follows; or
-every worker's feedback becomes a gradient of w by a backward pass of its own, and the rule combines
-these N gradients.
+`mean` is MD-GAN's rule and takes one backward pass. So do `f2u` and `f2a`, which weigh the judges
+and outvote none (`weighted`). The server applies the other rules (`gan/aggregation_rules.py`) in
+one of two ways. It combines the answers to one batch sample by sample, and one backward pass
+follows; or a backward pass for each worker turns its feedback into a gradient of w, and the rule
+combines these N gradients.
 
 Worker n always judges batch n mod κ, so all hostile workers may be in the same group. No rule that
 sees only that group can detect it. A rule therefore works per sample only if its smallest group
@@ -39,7 +39,7 @@ from mdgan.gan.aggregation_rules import (
 class Aggregation:
     """Turns the feedback of each iteration into the generator's gradient.
 
-    What the next gradient depends on besides feedback is the `record`.
+    `record` is what the next gradient depends on besides feedback; checkpoints hold it.
     """
 
     def __init__(self, rule: AggregationRule) -> None:
@@ -59,12 +59,12 @@ class Aggregation:
         kappa: int,
         beside: Mapping[str, Mapping[int, Tensor]] | None = None,
     ) -> None:
-        """Puts the generator's gradient in place; `learner.step()` comes next.
+        """Sets the gradients of the generator's parameters; the caller then calls `learner.step()`.
 
         Args:
             feedbacks: F_n of workers that answered, each [b, C, H, W], finite; at least one.
-            beside: for f2u and f2a, as `OUTPUTS`, D_n(X^(g)) of each worker in `feedbacks`, float32
-                [b], finite.
+            beside: for f2u and f2a, under `OUTPUTS`, D_n(X^(g)) of each worker in `feedbacks`,
+                float32 [b], finite.
         """
         rule = self._rule
         if rule.needs_verdicts:
@@ -114,17 +114,17 @@ def combine_groups(
 ) -> Tensor:
     """As `mean_feedback`, but the rule replaces the mean over the answers to each sample.
 
-    For f2u and f2a it weighs each sample's judges by their outputs, [b] each.
+    The rules f2u and f2a weigh the judges of each sample by their outputs, [b] each.
     """
     first = next(iter(feedbacks.values()))
     total = torch.zeros((kappa, *first.shape), dtype=first.dtype, device=first.device)
     for batch, workers in _groups(feedbacks, assignment).items():
-        own, count = [feedbacks[worker] for worker in workers], len(workers)
+        answers, count = [feedbacks[worker] for worker in workers], len(workers)
         if outputs is None:
-            combined = combine(rule, torch.stack([answer.flatten(1) for answer in own]))
+            combined = combine(rule, torch.stack([answer.flatten(1) for answer in answers]))
             total[batch] = combined.view_as(first).mul_(count / len(feedbacks))
         else:
-            combined = weighted(rule, own, [outputs[worker] for worker in workers])
+            combined = weighted(rule, answers, [outputs[worker] for worker in workers])
             # In float64, and dividing as the mean does: a factor of m / N would round twice.
             total[batch] = combined.mul_(count).div_(len(feedbacks))
     return total
@@ -135,9 +135,9 @@ def gradient_of_each(
 ) -> dict[int, Tensor]:
     """The gradient of w that each worker's feedback alone gives, by a backward pass each."""
     workers = sorted(feedbacks)
-    found = {}
+    gradient_of = {}
     for worker in workers:
-        own = mean_feedback({worker: feedbacks[worker]}, assignment, kappa)
-        gradients = learner.gradients(own, keep_graph=worker != workers[-1])
-        found[worker] = torch.cat([gradient.reshape(-1) for gradient in gradients])
-    return found
+        feedback = mean_feedback({worker: feedbacks[worker]}, assignment, kappa)
+        gradients = learner.gradients(feedback, keep_graph=worker != workers[-1])
+        gradient_of[worker] = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    return gradient_of

@@ -1,4 +1,4 @@
-"""MD-GAN: Algorithm 1 of Hardy et al. 2019, line by line. Both sides of an iteration are here.
+"""MD-GAN: Algorithm 1 of Hardy et al. 2019, line by line, for the server and for a worker.
 
     SERVER, rank 0: owns G with weights w         WORKER n: owns D_n with weights θ_n, and its data
     ─────────────────────────────────────         ─────────────────────────────────────────────────
@@ -8,11 +8,11 @@
     5. C^(j) = 1/N Σ F_n of the judges of j ◄──   4. F_n = ∂J_gen(D_n(X^(g))) / ∂X^(g)
        ∂w = ∂X/∂w · C, one backward pass;
        one step of the optimizer of G
-    6. every S iterations pairs swap D     ◄─►    6. takes the other one's D
+    6. every S iterations pairs swap D     ◄─►    6. D_n ← the D of its partner
 
-`server_iteration` and `WorkerSide.iteration` are these steps. The server generates m batches: κ, or
-more with `--step-samples`. Losses are minimized: J_disc is minus the paper's. The server draws the
-pairs (Darmanger and Gombas 2024, section 5.3). `variants/` has the iterations that flags ask for.
+`server_iteration` and `WorkerSide.iteration` carry out these steps. The server generates m batches:
+κ, or more with `--step-samples`. Both sides minimize: J_disc is minus the paper's. The server draws
+the pairs (Darmanger and Gombas 2024, section 5.3). `variants/` holds the iterations of other flags.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Assignment(NamedTuple):
-    """Which of the κ batches a worker judges (X^(g)) and which it trains on (X^(d))."""
+    """The numbers of two batches: the worker judges one, X^(g), and trains on the other, X^(d)."""
 
     judge: int
     train: int
@@ -60,7 +60,7 @@ def assign(workers: Sequence[int], kappa: int) -> dict[int, Assignment]:
 
 
 class Sent(NamedTuple):
-    """What the server has sent in an iteration: X, [m, b, C, H, W], and each worker's batches."""
+    """A question that the server has sent: X, [m, b, C, H, W], and the batches of each worker."""
 
     plan: BatchPlan
     assignment: Assignments
@@ -69,7 +69,7 @@ class Sent(NamedTuple):
 
 
 def server_iteration(i: int, server: "MDGANServer", engine: Engine) -> Advance | None:
-    """One global iteration. Returns None if it must be repeated, since no answer can be used."""
+    """One global iteration; None if the server can use no answer, and must repeat the iteration."""
     hosts = server.judges(server.await_hosts(i, engine))
     sent = ask(i, server, hosts, engine)
     answers = server.path.collect(i, sent.asked, engine)  # 3, 4: `WorkerSide.iteration` of each
@@ -77,9 +77,9 @@ def server_iteration(i: int, server: "MDGANServer", engine: Engine) -> Advance |
 
 
 def ask(i: int, server: "MDGANServer", hosts: Hosts, engine: Engine) -> Sent:
-    """Steps 1 and 2: the server generates the batches, and sends every worker two of κ."""
+    """Steps 1 and 2: the server generates the batches, and sends two of κ to every worker."""
     engine.at(i)
-    hosts = server.able(hosts, engine)  # all of them, unless answers are masked
+    hosts = server.able(hosts, engine)  # all hosts, unless they mask their answers
     plan = server.plan(hosts, engine)
     with engine.span("generate"):
         batches = server.learner.generate(plan.generated)
@@ -91,7 +91,7 @@ def ask(i: int, server: "MDGANServer", hosts: Hosts, engine: Engine) -> Sent:
 def finish(
     i: int, server: "MDGANServer", sent: Sent, answers: Answers, engine: Engine
 ) -> Advance | None:
-    """Steps 5 and 6: G learns from all feedback but that of attackers; pairs swap if it is time."""
+    """Steps 5 and 6: G learns from all feedback but that of attackers; then pairs may swap."""
     if not answers.losses:
         return server.without_answers(i, answers)
     judged, swaps = sent.asked.groups, server.swap_follows(i)
@@ -103,7 +103,7 @@ def finish(
             )
             server.learner.backward(gradient)
         else:
-            server.follow_rule(sent, answers)  # `--aggregation`
+            server.follow_rule(sent, answers)  # another rule than the paper's: `--aggregation`
     with engine.span("step"):
         server.learner.at(i)
         server.learner.step()
@@ -117,11 +117,12 @@ def mean_feedback(
 ) -> Tensor:
     """C^(j) = (1/N) Σ_{n : n judged j} F_n, [m, b, C, H, W]: the gradient of the mean loss in X.
 
-    N workers answered. The bits depend neither on the order of arrival nor on which hosts add up.
+    N workers answered. Its bits depend neither on the order in which answers arrive nor on which
+    hosts add up the feedback of their workers.
 
     Args:
-        num_batches: m, how many batches the server generated; workers judged κ of them.
-        sums: the sums that hosts sent of their workers' feedback on one batch.
+        num_batches: m, how many batches the server generated; workers judged κ of these.
+        sums: of the feedback of several workers on one batch, as their hosts sent them.
     """
     example = next(iter(feedbacks.values())) if feedbacks else sums[0].total.float()
     num_answers = len(feedbacks) + sum(len(part.workers) for part in sums)
@@ -137,14 +138,14 @@ def mean_feedback(
 
 
 class Graph(NamedTuple):
-    """X with its graph, [m, b, C, H, W], and the w that made it."""
+    """X, [m, b, C, H, W], with the autograd graph that leads to w, and that w."""
 
     generated: Tensor
     weights: Sequence[Tensor]
 
 
 class GeneratorLearner(Generator):
-    """G at the server: it generates batches, and learns from the gradient of a loss in X."""
+    """G at the server: it generates X, and learns from the gradient of the loss in X."""
 
     def __init__(
         self,
@@ -176,7 +177,7 @@ class GeneratorLearner(Generator):
         self.put_gradients(self.gradients(output_gradient))
 
     def gradients(self, output_gradient: Tensor, *, keep_graph: bool = False) -> list[Tensor]:
-        """Returns ∂X/∂w · C, one tensor for each parameter, of C, [m, b, C, H, W]."""
+        """Returns ∂X/∂w · C, one tensor for each parameter; `output_gradient` is C of step 5."""
         graph = self.next_graph(keep=keep_graph)
         gradients = torch.autograd.grad(
             graph.generated,
@@ -188,7 +189,7 @@ class GeneratorLearner(Generator):
         return list(gradients)
 
     def next_graph(self, *, keep: bool) -> Graph:
-        """The graph of the batches that the next feedback is on; forgets it unless `keep`."""
+        """The graph of the batches that the next feedback judges; forgets it unless `keep`."""
         assert self._graph is not None, "feedback comes after generate()"
         graph = self._graph
         if not keep:
@@ -218,7 +219,7 @@ class GeneratorLearner(Generator):
 
 
 class Judgement(NamedTuple):
-    """What D_n says of X^(g): F_n, [b, C, H, W]; J_gen, a scalar; and logits D_n(x), [b]."""
+    """How D_n judges X^(g): F_n, [b, C, H, W]; J_gen, a scalar; and the logits D_n(x), [b]."""
 
     feedback: Tensor
     loss: Tensor
@@ -233,14 +234,14 @@ class WorkerSide(DiscriminatorLearner):
     ) -> tuple[Tensor, Judgement]:
         """Steps 3 and 4 (WORKER, lines 4-9): D_n learns from X^(d), and then judges X^(g).
 
-        Returns J_disc before the last local step, a scalar, and the judgement.
+        Returns J_disc of the last local step, before D_n takes it, and the judgement.
         """
         loss = self.learn(train, stage)
         with stage("feedback"):
             return loss, self.feedback(judged)
 
     def feedback(self, judged: Samples) -> Judgement:
-        """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g) (line 9); takes no gradient in θ_n."""
+        """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g) (line 9); computes no gradient in θ_n."""
         images = judged.images.detach().requires_grad_()
         with self.random_state.in_place():
             verdict = self.judge(judged.of(images))

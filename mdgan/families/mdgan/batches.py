@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from mdgan.families.mdgan.settings import MDGANSettings
 
 _ENOUGH_GENERATED = 100
-"""The samples in a step of the single process, b = 100, that ten workers are compared with."""
-_MOST_BATCHES = 10  # as int8, with float32 feedback, 14 bytes a value; the paper's two batches: 12
+"""b of the single process, `standalone`, with which ten workers are compared."""
+_MOST_BATCHES = 10  # as int8, with float32 feedback, 14 bytes a value; the paper's float32: 12
 _MOST_BY_ARRIVAL = 2  # batches that the server generates for one worker alone
 
 
@@ -28,7 +28,7 @@ class BatchPlan:
     generated: int
     """How many batches the server generates: κ, or more if all workers train on all of them."""
     own_samples: int
-    """How many of its own samples a worker learns from in a local step: b, or more by a flag."""
+    """How many real samples a worker learns from in a local step: b, or `--step-samples`."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class BatchRule:
 
     @property
     def num_sharing(self) -> int:
-        """How many workers share the batches of a forward pass at the start."""
+        """How many workers judge the batches of one forward pass, at the start of the run."""
         return 1 if self.settings.by_arrival else self.num_judges
 
     @property
@@ -68,8 +68,8 @@ class BatchRule:
     def kappa_for(self, num_workers: int | None = None) -> int:
         """κ for N live workers: `--kappa`, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, 5.2).
 
-        Where all train on all batches, κ is by default as many of these as N workers can judge,
-        unless several must judge each batch: for a rule that compares judges, or for secure sums.
+        Where every worker trains on all batches, κ is by default the number that N workers can
+        judge; not so if a rule or secure sums need several judges for each batch.
 
         Args:
             num_workers: N; by default `num_sharing`.
@@ -86,7 +86,7 @@ class BatchRule:
         return BatchPlan(kappa, generated, self.own_samples)
 
     def num_fakes(self, kappa: int) -> int:
-        """From how many generated samples a worker learns in a local step."""
+        """How many generated samples a worker learns from in a local step."""
         num_batches = self.plan(kappa).generated if self.trains_on_all else 1
         return self.settings.training.batch_size * num_batches
 
@@ -112,6 +112,6 @@ class BatchRule:
 
     @property
     def _enough_batches(self) -> int:
-        """How many batches all train on: as many as judges, or the fewer that are enough."""
+        """How many batches every worker trains on: one for each judge, up to what is enough."""
         enough = ceil(_ENOUGH_GENERATED / self.settings.training.batch_size)
         return min(self.num_judges, enough, _MOST_BATCHES)

@@ -1,4 +1,4 @@
-"""Makes the two parts of MD-GAN from its settings, with the variants that flags ask for."""
+"""Builds the server's part and a host's part of MD-GAN, with the variants that flags ask for."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ def make_server(
     sample_shape: Sequence[int],
     num_weights: int = 0,
 ) -> MDGANServer:
-    """The server's part with this learner; see `MDGANServer`."""
+    """The server's part around a learner: plain or masked answers, and the form of an iteration."""
     form = messages.feedback_form(settings, sample_shape)
     path = ServerPath(form)
     if settings.secure.secure_aggregation:
@@ -78,7 +78,7 @@ def make_server(
 
 
 def make_group(workers: Mapping[int, Worker], needs: contract.HostNeeds[MDGANSettings]) -> OneByOne:
-    """The workers of one host, by rank, as they compute together."""
+    """The workers of one host as a group: one by one, all at once, or learning after the answer."""
     settings, stage_of = needs.settings, needs.tracer.of_worker
     on_all = settings.batches.trains_on_all
     if settings.updates == "async":
@@ -114,7 +114,7 @@ def make_generator_learner(
 
 
 def learner_kind(settings: MDGANSettings) -> type[GeneratorLearner]:
-    """The learner that these settings need: G may step between batches and feedback, or not."""
+    """`GeneratorAhead` if G may step between batches and the feedback on them."""
     return GeneratorAhead if settings.stale or settings.by_arrival else GeneratorLearner
 
 
@@ -126,7 +126,7 @@ def make_worker(
     device: torch.device,
     budget: Budget | None = None,
 ) -> Worker:
-    """The worker of one rank, whose samples may spend a budget."""
+    """The worker of one rank; under differential privacy its real samples spend a budget."""
     half = make_half(shard, rank, settings, budget)
     worker = make_discriminator_learner(
         Worker,

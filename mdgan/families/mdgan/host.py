@@ -1,4 +1,4 @@
-"""The workers' share of MD-GAN: they train discriminators, answer with feedback, and swap."""
+"""A host of MD-GAN: for its workers it trains discriminators, answers with feedback, and swaps."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -30,12 +30,12 @@ from mdgan.transport.host_end import HostTransport
 def rules_for(
     workers: int = 1, *, by_arrival: bool = False, masks: bool = False
 ) -> dict[str, Turn]:
-    """When messages of MD-GAN may come: BATCHES once for each iteration, then its SWAP."""
+    """When a host accepts messages of MD-GAN: BATCHES once an iteration, then that one's SWAP."""
     many = max(100, 5 * workers)
     batches = Turn(most=1, above={BATCHES: 1, SWAP: 1})
     if masks:  # the server asks again until it can open a sum
         batches = Turn(most=many, above={BATCHES: 0, SWAP: 1})
-    if by_arrival:  # fast workers do the share of slow ones, some already in the next iteration
+    if by_arrival:  # fast workers answer more often than slow ones, also in the next iteration
         batches = Turn(most=many, above={BATCHES: -1, SWAP: 1})
     swap = Turn(above={BATCHES: 0, SWAP: 1})
     copy = Turn(ARRIVED, many, Per.TEN_MINUTES)
@@ -43,7 +43,7 @@ def rules_for(
 
 
 class WorkerAnswers(NamedTuple):
-    """By rank, in the order of the question: F_n; J_disc and J_gen, [2]; and logits, [b]."""
+    """By rank, in the order of the question: F_n; J_disc and J_gen, [2]; and D_n(X^(g)), [b]."""
 
     feedbacks: dict[int, Tensor]
     losses: dict[int, Tensor]
@@ -58,14 +58,14 @@ class OneByOne:
     """
 
     workers: Mapping[int, Worker]  # by rank
-    # From a worker's rank to the hook that its stages run in.
+    # Gives, for a worker's rank, the tracer's hook around its stages.
     stage_of: Callable[[int], Stage] = lambda _rank: unobserved
     _: KW_ONLY
-    # Whether each trains on all batches that the host gets, or on its X^(d) as in the paper.
+    # Whether each worker trains on all batches of the host, or on its X^(d) as in the paper.
     train_on_all: bool = False
 
     def learn_real_halves(self) -> None:
-        """`Worker.learn_real_half` of all workers."""
+        """Calls `Worker.learn_real_half` of all workers."""
         for rank, worker in self.workers.items():
             with self.stage_of(rank)("real half"):
                 worker.learn_real_half()
@@ -82,7 +82,7 @@ class OneByOne:
         return answers
 
     def catch_up(self) -> None:
-        """Called when the answer has left; a group that learns later does so now."""
+        """The host calls this after it has sent the answer; `LearningLater` learns here."""
 
     def fake(self, generated: Samples, assignment: Assignment) -> Samples:
         """The samples that a worker trains on, [m, C, H, W]."""
@@ -91,7 +91,7 @@ class OneByOne:
 
 @dataclass(eq=False)
 class MDGANHost(HostPart):
-    """The workers' side of Algorithm 1 (Hardy et al. 2019), for all workers of one host."""
+    """Handles the server's questions and orders for all workers of one host (Algorithm 1)."""
 
     workers: Mapping[int, Worker]
     group: OneByOne
@@ -117,13 +117,13 @@ class MDGANHost(HostPart):
         return {BATCHES: self._answer, SWAP: self._swap, Kind.COPY: self._hand_over_copy}
 
     def arrived(self, holds: Sequence[int]) -> None:
-        """Learns real halves, if all workers can go on as they are."""
+        """Learns real halves if every worker already holds its state."""
         if len(holds) == len(self.workers):
             self.group.learn_real_halves()
 
     @override
     def adopt(self, rank: int, state: Mapping[str, Tensor]) -> None:
-        # With a copy of a live worker's weights the optimizer begins anew.
+        # A copy of a live worker has no optimizer state: this worker's optimizer begins anew.
         worker = self.workers[rank]
         if all(name.startswith(COPIED) for name in state):
             worker.take(part_of(state, "discriminator."))
@@ -131,7 +131,7 @@ class MDGANHost(HostPart):
             worker.load_state(state)
 
     def adopted(self) -> None:
-        """Learns real halves."""
+        """Learns real halves, now that the workers have their states."""
         self.group.learn_real_halves()
 
     def _answer(self, question: Message, transport: HostTransport) -> None:
@@ -146,7 +146,7 @@ class MDGANHost(HostPart):
             for worker in assignment:
                 self.workers[worker].discriminator.at(question.iteration)
         assignment = {n: two for n, two in assignment.items() if self.spending.lets(n)}
-        if not assignment:  # the server does not know yet that budgets are spent
+        if not assignment:  # the server asked before it knew that the budgets are spent
             return
         ending = self.spending.ending(dict.fromkeys(assignment, 1))
         on_device = generated.to(self._device)
@@ -170,7 +170,7 @@ class MDGANHost(HostPart):
             ending.tell(question.iteration, transport.send)
             span.num_bytes = transport.send(answer)
         self.group.catch_up()
-        # If a swap follows, the discriminator that it brings must learn the next real half.
+        # If a swap follows, the discriminator that arrives must learn the next real half.
         self._learns_ahead = not is_followed
         self.path.when_free(self._learn_ahead)
 

@@ -1,11 +1,12 @@
-"""The workers' side of swaps: they give discriminators, and try what others give to them.
+"""A host's side of swaps: its workers give their discriminators away, and try those that arrive.
 
-What another worker has given is tried before it is believed, also where both have one host: what a
-run computes must not depend on that. No weights or moments may be much larger or smaller than the
-worker's own. If its feedback on what the worker judged last does not go along with the worker's
-own, it must tell real samples from generated ones, where the worker's own clearly does. Only sizes
-count where honest ones differ as much (with a class each and a swap every 20 iterations 105 of 190
-honest moves were refused), and under differential privacy, where each use of a sample is counted.
+A worker tries each discriminator before it uses it, also one of a worker on the same host: results
+must not depend on which workers share a host. Sizes: no weights or moments may be much larger or
+smaller than those of its present D. Judgement: on the samples that the worker judged last, the
+feedback of the new D must point along that of the present D; otherwise, where the present D clearly
+tells real samples from generated ones, the new D must do so, too. Only sizes count where honest
+discriminators disagree (with a class each and a swap every 20 iterations workers refused 105 of 190
+honest moves), and under differential privacy, which counts each use of a sample.
 """
 
 import logging
@@ -28,7 +29,7 @@ from mdgan.transport.base import Lost, Tickets
 
 _log = logging.getLogger(__name__)
 
-_ALONG = 0.02  # the part of its own feedback that a worker must find in another one's
+_ALONG = 0.02  # how much of the worker's last feedback must show in that of the new D
 _HARDLY, _CLEARLY = 2.0, 4.0
 """Standard errors by which a discriminator rates real samples above generated ones. By 64 samples
 both signs fail in at most 1 of 100 honest moves on sorted digits and in none of 798 on even ones,
@@ -36,19 +37,18 @@ but in two of three to three of four where weights are noise."""
 _WEIGHTS = 2.0
 """Between the mean sizes of the same weights of two honest discriminators; 1.4 on digits."""
 _SQUARES = 10.0  # as for weights; 4 on digits
-_FEW = 1000  # of fewer numbers the mean differs by chance, so that more is allowed
-_TRIED = 64  # samples by which a worker sees what tells real ones; ten are too few to be sure
+_FEW = 1000  # the mean of fewer numbers differs by chance, so the bounds are wider
+_TRIED = 64  # samples on which a worker tries whether D tells real ones; ten are too few
 _ROUNDING, _TINY = 1.1, 1e-12
 _MANY = torch.tensor(math.inf)
 _UNLEARNT, _UNLEARNT_BIAS = 0.01, 1.0
-"""Is added to mean sizes of weights: those of a few numbers, which may begin at 0, differ by
-chance."""
+"""Added to mean sizes of weights and of biases, which may begin at 0 and then differ by chance."""
 
 Exchange = Callable[..., Mapping[int, Message | Lost]]  # `HostTransport.exchange`
 
 
 class Answered(NamedTuple):
-    """A batch that a worker has judged, its feedback, [b, C, H, W] each, and batches before it."""
+    """The last batch that a worker judged, its feedback, [b, C, H, W] each, and earlier batches."""
 
     judged: Samples
     feedback: Tensor
@@ -65,7 +65,7 @@ class Answered(NamedTuple):
 
 
 class Swapped(NamedTuple):
-    """SHA-256 of what each worker of this host gave, and took; and the workers that refused."""
+    """SHA-256 of the D that each worker of this host gave, and took; and workers that took none."""
 
     given: dict[int, str]
     taken: dict[int, str]
@@ -79,26 +79,26 @@ def carry_out(
     path: HostPath,
     answered: Mapping[int, Answered],
 ) -> Swapped:
-    """Gives and takes discriminators; a worker that gets none that it can use keeps its own.
+    """Carries out the server's SWAP; a worker that gets no usable discriminator keeps its present.
 
-    If the order asks for means, a worker that gives goes on with the mean of both. A worker tries
-    what it gets on the batches that it `answered` last.
+    If the order asks for means, a worker that also gives goes on with the mean of both. A worker
+    tries a new discriminator on the batches that it `answered` last.
     """
     moves = {giver: taker for giver, _, taker, _ in order.fields["moves"]}
     for rank in workers.keys() & {*moves, *moves.values()}:
-        workers[rank].undo_real_half()  # a host that has just come back may have learnt one
-    own = {giver: workers[giver].discriminator.moving() for giver in moves if giver in workers}
-    swapped = Swapped({giver: digest_of(state) for giver, state in own.items()}, {}, [])
-    arrived = _from_others(order, own, workers, exchange=exchange, path=path)
+        workers[rank].undo_real_half()  # a host that has just rejoined may have learnt one
+    present = {giver: workers[giver].discriminator.moving() for giver in moves if giver in workers}
+    swapped = Swapped({giver: digest_of(state) for giver, state in present.items()}, {}, [])
+    arrived = _from_others(order, present, workers, exchange=exchange, path=path)
     for giver, taker in moves.items():
-        state = own.get(giver) or arrived.get(taker)
+        state = present.get(giver) or arrived.get(taker)
         if taker not in workers or not state:
             continue
         try:
             _take_over(
                 workers[taker],
                 state,
-                own=own.get(taker),
+                present=present.get(taker),
                 answered=answered.get(taker),
                 agree=order.fields["agree"],
                 mean=order.fields["means"] and taker in moves,
@@ -113,9 +113,9 @@ def carry_out(
 
 def _take_over(
     worker: Worker,
-    given: State,
+    new: State,
     *,
-    own: State | None,
+    present: State | None,
     answered: Answered | None,
     agree: bool,
     mean: bool,
@@ -125,24 +125,24 @@ def _take_over(
     Raises:
         RuntimeError, KeyError: the worker keeps its own.
     """
-    if own is None or answered is None:  # there is nothing to compare with
-        worker.take(given, mean=mean)
+    if present is None or answered is None:  # there is nothing to compare with
+        worker.take(new, mean=mean)
         return
-    _check_weights(worker, own, given)
-    _check_moments(worker, own, given)
-    keep = partial(worker.discriminator.load_moving, own)
+    _check_weights(worker, present, new)
+    _check_moments(worker, present, new)
+    keep = partial(worker.discriminator.load_moving, present)
     try:
-        worker.take(given)
+        worker.take(new)
         generated = answered.generated
         if agree and not (_goes_along(worker, answered) or worker.told_apart(generated) >= _HARDLY):
             keep()
             if worker.told_apart(generated) > _CLEARLY:
                 raise RuntimeError("it does not tell real samples from generated ones")
-            worker.take(given)
+            worker.take(new)
         if mean:
             keep()
         if mean or any(True for _ in worker.discriminator.model.buffers()):  # trials change them
-            worker.take(given, mean=mean)
+            worker.take(new, mean=mean)
     except (KeyError, RuntimeError):
         keep()
         raise
@@ -151,39 +151,39 @@ def _take_over(
 def _goes_along(worker: Worker, answered: Answered) -> bool:
     """Whether D's feedback points along the worker's last; draws no random number."""
     feedback, random = answered.feedback, worker.random_state.tensors()
-    found = worker.feedback(answered.judged).feedback
+    gradient = worker.feedback(answered.judged).feedback
     worker.random_state.restore(random)
-    return bool((found * feedback).sum() >= _ALONG * feedback.square().sum())
+    return bool((gradient * feedback).sum() >= _ALONG * feedback.square().sum())
 
 
-def _check_weights(worker: Worker, own: State, given: State) -> None:
+def _check_weights(worker: Worker, present: State, new: State) -> None:
     """Refuses, by RuntimeError, weights that are much larger or smaller than a worker's own."""
     buffers = {f"model.{name}" for name, _ in worker.discriminator.model.named_buffers()}
     weights = [
         name
-        for name in own.keys() & given.keys() - buffers
+        for name in present.keys() & new.keys() - buffers
         if name.startswith("model.") or name.endswith(f".{SLOW}")
     ]
-    both = zip(weights, _sizes(own, weights), _sizes(given, weights), strict=True)
+    both = zip(weights, _sizes(present, weights), _sizes(new, weights), strict=True)
     for name, before, now in both:
-        least = _UNLEARNT if own[name].dim() > 1 else _UNLEARNT_BIAS
+        least = _UNLEARNT if present[name].dim() > 1 else _UNLEARNT_BIAS
         most, least_now = (least + before) * _WEIGHTS, (least + before) / _WEIGHTS
         if math.isfinite(before) and not least_now <= least + now <= most:
             raise RuntimeError(f"{name} is much larger or smaller than its own")
 
 
-def _check_moments(worker: Worker, own: State, given: State) -> None:
+def _check_moments(worker: Worker, present: State, new: State) -> None:
     """Refuses, by RuntimeError, moments of Adam and LAMB after which D hardly learns, or leaps."""
-    usual, found = (_mean_squares(worker, state) for state in (own, given))
+    usual, found = (_mean_squares(worker, state) for state in (present, new))
     beta1, beta2 = worker.discriminator.optimizer.param_groups[0].get("betas", (0.0, 0.0))
     # The most that a first moment can be, beside the root of the second (Cauchy and Schwarz).
     most = (1 - beta1) / math.sqrt(max(_TINY, (1 - beta2) * (1 - beta1**2 / max(_TINY, beta2))))
     both = [parameter for parameter in usual if parameter in found]
-    firsts = [name for p in both if (name := f"{p}.exp_avg") in given]
-    first = dict(zip(firsts, _sizes(given, firsts), strict=True))
+    firsts = [name for p in both if (name := f"{p}.exp_avg") in new]
+    first = dict(zip(firsts, _sizes(new, firsts), strict=True))
     for parameter in both:
         size = found[parameter]
-        most_times = _SQUARES * (1 + _FEW / own[f"{parameter}.exp_avg_sq"].numel())
+        most_times = _SQUARES * (1 + _FEW / present[f"{parameter}.exp_avg_sq"].numel())
         before = usual[parameter]
         if math.isfinite(before) and not before / most_times <= size <= before * most_times:
             raise RuntimeError(f"squares of {parameter} are much larger or smaller than its own")
@@ -195,12 +195,12 @@ def _mean_squares(worker: Worker, state: State) -> dict[str, float]:
     """By parameter, the mean of its squared gradients, without what the first steps take away."""
     _, beta = worker.discriminator.optimizer.param_groups[0].get("betas", (0.0, 0.0))
     names = [name for name in state if name.endswith(".exp_avg_sq")]
-    found = {}
+    squares = {}
     for name, size in zip(names, _sizes(state, names), strict=True):
         parameter = name.removesuffix(".exp_avg_sq")
         steps = state.get(f"{parameter}.step", state.get("optimizer..step", _MANY))
-        found[parameter] = size / (1.0 - beta ** max(1.0, float(steps)))
-    return found
+        squares[parameter] = size / (1.0 - beta ** max(1.0, float(steps)))
+    return squares
 
 
 def _sizes(state: State, names: Sequence[str]) -> list[float]:
@@ -216,7 +216,7 @@ def _sizes(state: State, names: Sequence[str]) -> list[float]:
 
 def _from_others(
     order: Message,
-    own: Mapping[int, State],
+    present: Mapping[int, State],
     workers: Mapping[int, Worker],
     exchange: Exchange,
     path: HostPath,
@@ -225,9 +225,9 @@ def _from_others(
     away: dict[int, dict[int, State]] = {}
     from_hosts: dict[int, int] = {}
     for giver, givers_host, taker, takers_host in order.fields["moves"]:
-        if giver in own and taker not in workers:
-            away.setdefault(takers_host, {})[taker] = own[giver]
-        elif giver not in own and taker in workers:
+        if giver in present and taker not in workers:
+            away.setdefault(takers_host, {})[taker] = present[giver]
+        elif giver not in present and taker in workers:
             from_hosts[taker] = givers_host
     outgoing = {}
     for host, states in away.items():

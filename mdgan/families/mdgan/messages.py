@@ -22,22 +22,22 @@ SWAP = "SWAP"
 SWAPPED = "SWAPPED"
 DISCRIMINATORS = "DISCRIMINATORS"
 COPIED = "discriminator.model."
-"""Before the names of what a copy for a newcomer holds: weights and buffers. Moments would tell
-what their worker has just learnt."""
+"""The prefix of the names in a copy for a newcomer: weights and buffers. Moments are not copied:
+they would show what their worker has just learnt."""
 _LABELS = "labels"
 OUTPUTS = "outputs"
-"""What workers send beside their feedback, for the rules that need it: D_n(X^(g)), [b] each."""
+"""D_n(X^(g)), [b]: workers send it beside their feedback, for the rules that need it."""
 
 
 def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> AnswerForm:
-    """How feedback on samples of a shape, (C, H, W), travels."""
+    """The form in which hosts send feedback on samples of a shape, (C, H, W)."""
     rule, suspects = settings.aggregation, settings.suspects
     batch_size = settings.training.batch_size
     return AnswerForm(
         FEEDBACK,
         (batch_size, *sample_shape),
         Codec.of(settings.wire.feedback),
-        # The other rules need every answer by itself, and so do a step and a score for each.
+        # Other rules, a step for each answer and scores of workers need every answer by itself.
         sums=rule.name == "mean" and not settings.by_arrival and not suspects.shut_out_free_riders,
         beside={OUTPUTS: (batch_size,)} if rule.needs_verdicts else {},
         most_usual=suspects.longest_answer,
@@ -45,10 +45,7 @@ def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> Answe
 
 
 def image_codec(settings: MDGANSettings) -> Codec:
-    """How generated samples travel.
-
-    Where every worker gets all batches they have 8 bits a value, as real pictures do.
-    """
+    """The codec of generated samples: `--wire`, or int8 where every worker gets all batches."""
     return Codec("int8") if settings.batches.trains_on_all else Codec.of(settings.wire.images)
 
 
@@ -64,17 +61,17 @@ def batches(
     more: Mapping[str, Any] | None = None,
     train_on_all: bool = False,
 ) -> Message:
-    """Server → host: what the host's workers judge and train on, each batch once.
+    """Server → host: the batches that the host's workers judge and train on, each batch once.
 
     Args:
-        generated: X, [m, b, C, H, W], of which κ are judged; with y, int64 [m, b], if models are
-            conditional.
+        generated: X, [m, b, C, H, W], of which workers judge κ; with y, int64 [m, b], if models
+            are conditional.
         swap_follows: whether a SWAP comes before the next BATCHES.
         train_on_all: every worker trains on all batches, and the host gets all of them.
-        encoded: choices of batches of X as they travel, for hosts that get the same; is added to.
+        encoded: from numbers of batches to these, encoded: a cache for hosts that get the same.
     """
-    some = {index for pair in assignment.values() for index in pair}
-    used = tuple(range(len(generated.images)) if train_on_all else sorted(some))
+    used_batches = {index for pair in assignment.values() for index in pair}
+    used = tuple(range(len(generated.images)) if train_on_all else sorted(used_batches))
     position = {index: place for place, index in enumerate(used)}
     encoded = {} if encoded is None else encoded
     if used not in encoded:
@@ -99,8 +96,8 @@ def read_batches(
         The batches, [n, b, C, H, W]; by worker, the places in them of its two.
 
     Raises:
-        ValueError, KeyError: the codec does not write such batches, or no server does; a worker's
-            are not among them, or labels are missing or wrong.
+        ValueError, KeyError: no codec or honest server writes such batches; the message lacks a
+            batch of a worker; or labels are missing or wrong.
     """
     judge, train = message.fields["judge"], message.fields["train"]
     images = codec.decode(message.tensors, batch_shape, "batches.")
@@ -128,9 +125,10 @@ def asked_by_sum(
     *,
     train_on_all: bool = False,
 ) -> dict[int, bytes]:
-    """By sum, SHA-256 of what its workers judge and train on: X^(g), X^(d), and their labels.
+    """By masked sum, SHA-256 of what its workers judge and train on: X^(g), X^(d), their labels.
 
-    A worker that alone trained on another batch could soon be the only one not to answer 0.
+    Hosts compare it. A server that gave one worker other batches could soon make it the only one
+    whose feedback is not 0: the sum would be its answer.
 
     Raises:
         NotMasked: two workers of one sum are asked about different batches.
@@ -161,9 +159,9 @@ def swap(
     """Server → host: the moves, giver → taker, that concern one of its workers, with their hosts.
 
     `addresses` say where every host hands out discriminators; None where no host needs to know.
-    Of the tickets, by giving and taking host, a host is told those of its own (see `Tickets`).
-    With `means` a taker that gives goes on with the mean of its own and of what it gets. If honest
-    discriminators hardly `agree` on what is real, a taker should not judge them by that.
+    `tickets` go by giving and taking host; the host gets those that name it (see `Tickets`). With
+    `means` a taker that also gives goes on with the mean of both discriminators. If honest
+    discriminators do not `agree` on what is real, takers do not judge a new one by that.
     """
     rows = [[giver, host_of[giver], to, host_of[to]] for giver, to in sorted(moves.items())]
     pairs = [(giver, taker) for _, giver, _, taker in rows if giver != taker]
@@ -179,7 +177,7 @@ def swap(
 
 
 def check_moves(order: Message) -> None:
-    """Raises ValueError unless in a SWAP each worker gives once at most, and gets once."""
+    """Raises ValueError if a SWAP has a worker give or get more than one discriminator."""
     rows: list[list[int]] = msgspec.convert(order.fields["moves"], list[list[int]])
     for workers in ([row[place] for row in rows] for place in (0, 2)):
         if len(set(workers)) < len(rows):
@@ -196,8 +194,8 @@ def swapped(
 ) -> Message:
     """Host → server: SHA-256 of the discriminators that its workers gave and took, by worker.
 
-    Not in `taken` are workers whose partner was lost, and those that `refused` what they got and
-    keep their own. `slow` givers kept this host waiting.
+    `taken` lacks workers whose partner was lost, and those that `refused` what arrived and keep
+    their present discriminator. `slow_givers` are hosts that kept this host waiting.
     """
     fields = {
         "given": {str(worker): digest for worker, digest in given.items()},

@@ -1,4 +1,4 @@
-"""What `mdgan plan` and `--dry-run` must know of MD-GAN: bytes, work, and the paper's table III."""
+"""What `mdgan plan` and `--dry-run` say of MD-GAN: bytes, work, and the paper's table III."""
 
 from collections.abc import Sequence
 from math import inf, prod
@@ -23,17 +23,17 @@ _SWAPS = {
 }
 _STEP_SAMPLES = 48
 _MANY_SAMPLES = 64
-"""Samples in a step from which on a discriminator learns well, where several judge a generator."""
+"""With this many samples in a step a discriminator learns well beside others that judge one G."""
 _LABEL_BYTES = 8
 _ADDRESSES_BYTES = 1 << 20
 _FLOAT_BYTES = 4
 
 
 class MDGANPlanning(contract.Builder[MDGANSettings]):
-    """The half of the builder that builds nothing."""
+    """The half of MD-GAN's builder that only foretells a run; `build.py` has the other half."""
 
     def message_sizes(self, settings: MDGANSettings, models: Models) -> sizes.MessageSizes:
-        """Bounds of batches and feedback, and of discriminators with all that moves with them."""
+        """Upper bounds: of batches, of feedback, and of discriminators with their optimizers."""
         batch_bytes = _FLOAT_BYTES * settings.training.batch_size * prod(models.shape)
         label_bytes = _LABEL_BYTES * settings.training.batch_size
         is_secure = settings.secure.secure_aggregation
@@ -66,7 +66,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         )
 
     def answer_operations(self, settings: MDGANSettings, models: Models) -> float | None:
-        """As for judging a batch L times; None where results depend on the layout or on time."""
+        """L times judging a batch; None where results depend on the processes or on time."""
         if settings.vectorize or settings.by_arrival:
             return None
         training = settings.training
@@ -88,7 +88,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
     def planning(
         self, settings: MDGANSettings, models: Models, class_counts: contract.ClassCounts | None
     ) -> contract.Planning[MDGANSettings]:
-        """The short run that `mdgan plan` measures for the whole one, and the paper's table III."""
+        """The short run that `mdgan plan` measures, and the paper's table III beside it."""
         discriminator = build_model(models.discriminator, 0)
         batches = settings.batches
         num_judges, kappa = batches.num_judges, batches.kappa_for()
@@ -119,7 +119,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         )
 
     def describe(self, run: contract.PlannedRun[MDGANSettings]) -> list[tuple[str, str]]:
-        """κ, how often discriminators are swapped, and what a swap is."""
+        """Rows of `--dry-run`: κ, the swaps, and the samples in a step."""
         settings, mean_size = run.settings, contract.mean_size(run.class_counts)
         every = swap_every(settings, mean_size, run.class_counts, num_weights_of(run.models))
         rhythm = SwapRhythm(every, every, swap_every(settings, mean_size))
@@ -134,7 +134,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
 
 
 def _first_kappa(run: contract.PlannedRun[MDGANSettings]) -> int:
-    """κ at the start, as the server works it out from the hosts that have joined."""
+    """κ of the first iteration, worked out as the server does it once hosts have joined."""
     settings = run.settings
     kappa = settings.batches.kappa_for()
     if not settings.secure.secure_aggregation:
@@ -149,16 +149,12 @@ class SwapRhythm(NamedTuple):
     """Iterations between two swaps; 0 for never."""
 
     every: int  # in this run
-    now: int  # if it began now
-    usual: int  # if it began now, and workers held the same classes
+    now: int  # if the run began with the shards of today
+    usual: int  # the same, if all workers also held the same classes
 
 
 def in_words(settings: MDGANSettings, rhythm: SwapRhythm, kappa: int) -> str:
-    """What trains, in one line, with the flags that change an iteration.
-
-    Args:
-        kappa: κ at the start; secure sums may need a lower one than the settings say.
-    """
+    """The line that the server logs at the start, with κ of then: the algorithm, and its flags."""
     batches, training, number = settings.batches, settings.training, settings.num_workers
     words = [
         f"MD-GAN (Hardy et al. 2019): κ = {count(kappa, 'batch', 'batches')} of "
@@ -204,9 +200,9 @@ def num_weights_of(models: Models) -> int:
 def _planned_interval(
     settings: MDGANSettings, class_counts: contract.ClassCounts | None, num_weights: int
 ) -> int | None:
-    """Iterations between two swaps; None if that is an epoch of shards of unknown size.
+    """Iterations between two swaps; None if they depend on shards whose size is not known.
 
-    Unknown shards are taken to be even, and to hold many batches.
+    The plan takes unknown shards to hold all classes alike, and many batches.
     """
     if class_counts is None:
         every = swap_every(settings, inf)
@@ -216,7 +212,7 @@ def _planned_interval(
 
 
 def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:
-    """How many discriminators change their host in a swap, on average; `hosts` lists workers."""
+    """The mean number of discriminators that change their host in a swap; `hosts` has workers."""
     num_workers = sum(map(len, hosts))
     if num_workers < 2:
         return 0.0

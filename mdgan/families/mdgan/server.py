@@ -1,4 +1,4 @@
-"""The server's share of MD-GAN: iterations of Algorithm 1 (Hardy et al. 2019), and swaps."""
+"""The server of MD-GAN: it keeps G, sends batches, orders swaps; `algorithm.py` calls its steps."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -40,7 +40,7 @@ Iteration = Callable[[int, "MDGANServer", Engine], Advance | None]
 
 @dataclass(eq=False)
 class MDGANServer(ServerPart):
-    """The server's side of Algorithm 1 (Hardy et al. 2019), with server-drawn swaps."""
+    """The server of Algorithm 1 (Hardy et al. 2019); `iteration` is one pass through it."""
 
     copied = COPIED
 
@@ -69,7 +69,7 @@ class MDGANServer(ServerPart):
     def begin_with(
         self, generator: State, discriminators: Mapping[int, State]
     ) -> Mapping[int, State]:
-        """Every worker begins with its own discriminator, or with the first if it has none."""
+        """Sends workers their discriminators; a worker without one begins with the first."""
         super().begin_with(generator, discriminators)
         if not discriminators:
             return {}
@@ -83,9 +83,9 @@ class MDGANServer(ServerPart):
         return {n: under(COPIED, discriminators.get(n, first)) for n in workers}
 
     def begin(self, engine: Engine) -> None:
-        """Works out how often discriminators are swapped, and whether they should agree."""
+        """Works out how often pairs swap, and whether honest discriminators should agree."""
         self.path.begin(engine.peers)
-        counts = [known["classes"] for known in engine.peers.holdings().values()]
+        counts = [holding["classes"] for holding in engine.peers.holdings().values()]
         size = engine.peers.mean_shard_size
         now = swap_every(self.settings, size, counts, num_weights=self.num_weights)
         self._swap_every = self._swap_every or now
@@ -94,7 +94,7 @@ class MDGANServer(ServerPart):
         judges = self.judges(engine.peers.taking_part())
         kappa = self.path.most_groups(kappa, judges, engine.peers)
         _log.info("%s", in_words(self.settings, rhythm, kappa))
-        # Each host counts the same, so that the claims of a few do not make all seem uneven.
+        # Each worker counts the same, so that false claims of a few do not make all seem uneven.
         often = self._swap_every <= interval_for(self.num_weights)
         self._swaps.agree = often or not are_uneven([*map(shares, counts)])
 
@@ -105,11 +105,11 @@ class MDGANServer(ServerPart):
         return {SWAPPED: self._swaps.note}
 
     def on_lost(self, engine: Engine) -> None:
-        """Stops waiting for reports of swaps from hosts that are lost."""
+        """Stops waiting for the SWAPPED of hosts that are lost."""
         self._swaps.on_lost(engine)
 
     def progress(self) -> dict[str, int]:
-        """How many swaps were ordered, and the iterations between two."""
+        """How many swaps the server has ordered, and the iterations between two."""
         return {"num_swaps": self._swaps.num_swaps, "swap_every": self._swap_every}
 
     def go_on(self, progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
@@ -136,7 +136,7 @@ class MDGANServer(ServerPart):
     # The steps of an iteration, in `algorithm.py` and `variants/`.
 
     def await_hosts(self, i: int, engine: Engine) -> Hosts:
-        """The hosts that take part in iteration i, none of which owes an answer."""
+        """Waits for hosts that take part in iteration i, none of which owes an answer."""
         hosts = engine.await_hosts()
         if self._left_out_swap and self.swap_follows(i - 1):
             self.swap(i - 1, engine)
@@ -152,7 +152,7 @@ class MDGANServer(ServerPart):
         return {host: carried for host, carried in judges.items() if carried}
 
     def able(self, hosts: Hosts, engine: Engine) -> Hosts:
-        """The hosts whose answers the server can use: with masks, as parts of sums."""
+        """The hosts that the server can ask now; where they mask, enough of them for a sum."""
         if self.suspects.opposition.divides:
             self.path.look_closer()
         return self.path.able(hosts, engine.peers)
@@ -160,7 +160,7 @@ class MDGANServer(ServerPart):
     def plan(self, hosts: Hosts, engine: Engine) -> BatchPlan:
         """The batches of an iteration with these hosts: fewer where masked sums need more hosts.
 
-        With `label_prior=data` also sets how often the generator makes each class.
+        With `label_prior=data` this also sets how often the generator makes each class.
         """
         batches, prior = self.settings.batches, self.settings.training.label_prior
         kappa = batches.kappa_for(len(workers_of(hosts)))
@@ -177,7 +177,7 @@ class MDGANServer(ServerPart):
         hosts: Hosts,
         engine: Engine,
     ) -> AskedHosts:
-        """Sends each host what its workers use of X."""
+        """Sends each host the batches of X that its workers use."""
         judged = {worker: batch for worker, (batch, _) in assignment.items()}
         asked = self.path.ask(hosts, judged, engine)
         encoded: dict[tuple[int, ...], dict[str, Tensor]] = {}
@@ -199,15 +199,15 @@ class MDGANServer(ServerPart):
         return asked
 
     def without_answers(self, i: int, answers: Answers) -> Advance | None:
-        """Ends an iteration without an answer that the server can use; None to repeat it."""
-        if self.path.hides_answers or not answers.hosts:  # newcomers may repeat it
+        """Ends an iteration in which the server can use no answer; None to repeat it."""
+        if self.path.hides_answers or not answers.hosts:  # other hosts may answer a repetition
             self.learner.forget()
             return None
-        self.learner.next_graph(keep=False)  # hosts that answered do not answer an iteration twice
+        self.learner.next_graph(keep=False)  # a host does not answer the same iteration twice
         return Advance(i, answers.mean_losses())
 
     def follow_rule(self, sent: Sent, answers: Answers) -> None:
-        """Puts the generator's gradient in place by a rule other than the mean."""
+        """Sets the generator's gradients by a rule other than the mean."""
         self.aggregation.update_gradient(
             self.learner,
             answers.singles,
@@ -217,12 +217,12 @@ class MDGANServer(ServerPart):
         )
 
     def swap_follows(self, i: int) -> bool:
-        """Whether discriminators are swapped after iteration i; not after the last one."""
+        """Whether pairs swap after iteration i; they do not after the last one."""
         due = self._swap_every > 0 and i % self._swap_every == 0
         return due and i != self.settings.training.iterations
 
     def swap(self, i: int, engine: Engine) -> None:
-        """Has discriminators swapped after iteration i."""
+        """Orders a swap after iteration i, and records where discriminators went."""
         with engine.span("swap"):
             moves = self._swaps.order(i, engine, self._holders.now)
             self._holders.move(moves)

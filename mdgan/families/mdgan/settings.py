@@ -60,7 +60,7 @@ class SwapSettings(declare.Settings):
 
 
 class MDGANSettings(RunSettings):
-    """The settings of MD-GAN, and those that every algorithm has."""
+    """The settings of MD-GAN, beside those that every algorithm has."""
 
     swaps = declare.section(SwapSettings)
     privacy = declare.section(PrivacySettings)
@@ -151,7 +151,7 @@ class MDGANSettings(RunSettings):
 
     @property
     def by_arrival(self) -> bool:
-        """Whether the server steps with each answer by itself."""
+        """Whether the server steps with each answer as soon as it arrives."""
         return self.updates == "arrival"
 
     @property

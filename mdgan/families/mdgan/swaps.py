@@ -1,4 +1,4 @@
-"""Swaps at the server: how often they come, its draw of pairs, orders to hosts, and their reports.
+"""Swaps at the server: how often, which pairs, the orders to hosts, and what hosts report back.
 
 Hardy et al. let every worker choose a partner (Algorithm 1, SWAP); Darmanger and Gombas draw
 non-overlapping pairs at the server (section 5.3), which is our default.
@@ -19,10 +19,10 @@ from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.messages import Message
 from mdgan.records.values import in_words
 
-_WITNESSES = 2
+_WITNESSES = 2  # hosts that a giver keeps waiting before it may give to none
 _MOST_APART = 25
 """After more iterations apart, the mean of two discriminators is worse than either."""
-_UNEVEN = 0.5
+_UNEVEN = 0.5  # the part of the largest distance of classes from which workers are uneven
 _WEIGHTS_AN_ITERATION = 1 << 16  # with Adam's two moments, 0.75 MiB of each worker in an iteration
 
 Moves = dict[int, int]  # giver → taker. Workers that are not in it keep their discriminator.
@@ -52,19 +52,19 @@ def swap_every(
 
 
 def are_uneven(class_counts: Sequence[Sequence[float]]) -> bool:
-    """Whether workers hold such different classes that a discriminator should not stay for long.
+    """Whether workers hold such different classes that a discriminator should soon move on.
 
-    One that stays calls only the classes of its worker real, and the generator unlearns the others.
-    The measure is the total variation distance between a worker's mix of classes and that of all
-    workers together, in the mean over workers. Workers are uneven if it is more than half of what
-    it would be if each held a single class: Σ p (1 − p).
+    A discriminator that stays calls only the classes of its worker real, and the generator unlearns
+    the others. The measure is the total variation distance between a worker's mix of classes and
+    that of all workers together, in the mean over workers. Workers are uneven if this is more than
+    half of what it would be if each worker held a single class: Σ p (1 − p).
     """
     held = [counts for counts in class_counts if sum(counts)]
     num_classes = max(map(len, held), default=0)
     padded = [[*counts, *[0] * (num_classes - len(counts))] for counts in held]
     of_all = shares([sum(of_class) for of_class in zip(*padded, strict=True)])
     distances = [
-        sum(abs(own - all_) for own, all_ in zip(shares(counts), of_all, strict=True)) / 2
+        sum(abs(p - q) for p, q in zip(shares(counts), of_all, strict=True)) / 2
         for counts in padded
     ]
     most = sum(share * (1 - share) for share in of_all)
@@ -78,7 +78,7 @@ def shares(counts: Sequence[float]) -> list[float]:
 
 
 def interval_for(num_weights: int) -> int:
-    """The iterations between two swaps that links can bear: one for every 65,536 weights of D."""
+    """The iterations between two swaps that links can bear: 1 for every 65,536 weights of D."""
     return max(1, -(-num_weights // _WEIGHTS_AN_ITERATION))
 
 
@@ -130,14 +130,14 @@ def _shuffled(workers: list[int], seed: int) -> list[int]:
 
 
 class ServerSwaps:
-    """Orders swaps and records whether every bit of every discriminator arrived.
+    """Orders swaps, and records whether every bit of every discriminator arrived.
 
-    If a host reports that it waited long for another one, it takes no more discriminators from that
-    one. Once two hosts have waited for a giver, no host takes from it. So a host that lies about
-    its waiting harms itself alone; it takes two to keep a third from giving.
+    If a host reports that another host kept it waiting, the server orders no more moves from that
+    one to it. Once two hosts have reported the same host, it gives to none. So a host that lies
+    about its waiting harms itself alone: only two hosts together can exclude a third.
 
     Attributes:
-        agree: whether honest discriminators should agree on what is real.
+        agree: whether honest discriminators should agree on which samples are real.
     """
 
     agree = True
@@ -148,15 +148,16 @@ class ServerSwaps:
         self._form = form
         self._seed = seed
         self._records: dict[int, _SwapRecord] = {}
-        self._waited_for: dict[int, dict[int, str]] = {}  # giver → who waited, and its identity
+        self._waited_for: dict[int, dict[int, str]] = {}  # giver → host that waited → identity
         self._num_failed = 0
 
     def order(self, i: int, engine: Engine, holders: Collection[int] | None = None) -> Moves:
-        """Draws a swap after iteration i among the workers that are free, and tells their hosts.
+        """Draws a swap after iteration i among the free workers, and sends SWAP to their hosts.
 
-        Only `holders`, if not None, have a discriminator to give. A worker gives none if its last
-        answer could not be used, since its discriminator may be broken, or if it has spoilt others.
-        A worker that takes one is excused: a bad answer may come from what it took.
+        Only `holders`, if not None, have a discriminator to give. A worker gives none if the server
+        could not use its last answer, since its discriminator may be broken, or if it has spoilt
+        others. A taker gets no strike for bad answers until it has given a good one: the
+        discriminator that it took may be to blame.
         """
         free = engine.peers.free()
         workers = sorted(worker for carried in free.values() for worker in carried)
@@ -207,12 +208,12 @@ class ServerSwaps:
         self._write_complete(engine)
 
     def _is_too_slow(self, giver: int, taker: int | None = None) -> bool:
-        """Whether a host gives nothing to another host, or to none."""
+        """Whether a giver may not give to a taker, both hosts; without `taker`, to any host."""
         waited = self._waited_for.get(giver, {})
         return taker in waited or len(set(waited.values())) >= _WITNESSES
 
     def on_lost(self, engine: Engine) -> None:
-        """Stops waiting for the reports of hosts that are lost."""
+        """Removes lost workers from the swaps whose reports are outstanding."""
         live = engine.peers.workers()
         for record in self._records.values():
             record.lost |= record.silent - set(live)
@@ -223,15 +224,15 @@ class ServerSwaps:
         for iteration, record in list(self._records.items()):
             if not record.silent:
                 engine.event("swap", iteration, **record.content())
-                self._tell_failed(engine, iteration, record)
+                self._log_failed(engine, iteration, record)
                 owner_of = {n: engine.peers.identity(host) for n, host in record.host_of.items()}
                 self.handovers.note_swap(
                     record.moves, record.given, record.taken, owner_of, record.refused
                 )
                 del self._records[iteration]
 
-    def _tell_failed(self, engine: Engine, iteration: int, record: "_SwapRecord") -> None:
-        """Notes the 1st, 2nd, 4th, 8th, … swap in which a live worker got no discriminator."""
+    def _log_failed(self, engine: Engine, iteration: int, record: "_SwapRecord") -> None:
+        """Logs the 1st, 2nd, 4th, 8th, … swap in which a live worker got no discriminator."""
         if not (failed := record.failed()):
             return
         self._num_failed += 1
@@ -245,7 +246,7 @@ class ServerSwaps:
 
 @dataclass
 class _SwapRecord:
-    """The digests that hosts report of one swap; no host has reported on `silent` workers."""
+    """The digests that hosts report of one swap; reports on `silent` workers are outstanding."""
 
     moves: Moves
     host_of: Mapping[int, int]
@@ -259,9 +260,9 @@ class _SwapRecord:
         self.silent = self.moves.keys() | set(self.moves.values())
 
     def note(self, host: int, message: Message) -> None:
-        for known, name in (self.given, "given"), (self.taken, "taken"):
+        for digest_of, name in (self.given, "given"), (self.taken, "taken"):
             digests = {int(n): str(digest) for n, digest in message.fields[name].items()}
-            known.update({n: d for n, d in digests.items() if self.host_of.get(n) == host})
+            digest_of.update({n: d for n, d in digests.items() if self.host_of.get(n) == host})
         refused = {int(n) for n in message.fields["refused"]} & set(self.moves.values())
         self.refused |= {n for n in refused if self.host_of.get(n) == host}
         self.silent = {worker for worker in self.silent if self.host_of[worker] != host}
@@ -271,8 +272,8 @@ class _SwapRecord:
         return {giver for giver, taker in pairs if taker == host != giver}
 
     def failed(self) -> list[int]:
-        given = {taker for giver, taker in self.moves.items() if giver in self.given}
-        return sorted(given - self.taken.keys() - self.lost)
+        takers = {taker for giver, taker in self.moves.items() if giver in self.given}
+        return sorted(takers - self.taken.keys() - self.lost)
 
     def content(self) -> dict[str, Any]:
         arrived = (

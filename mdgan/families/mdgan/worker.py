@@ -1,6 +1,7 @@
-"""Workers of MD-GAN in a host: they learn real halves early, undo these, and take discriminators.
+"""What a worker does beside its iteration (`WorkerSide` in `algorithm.py`): swaps and real halves.
 
-Their share of an iteration is `WorkerSide` in `algorithm.py`.
+The *real half* of a local step is the half of its gradient that needs only real samples. A worker
+learns it early, while it waits for the server, and undoes it if a swap or a checkpoint comes first.
 """
 
 from collections.abc import Mapping
@@ -17,24 +18,20 @@ _TINY = 1e-12
 
 
 class Worker(WorkerSide):
-    """A worker whose discriminator moves, and that does not wait for the server.
-
-    It may learn the half of a gradient that needs only real data while it waits for X^(d). It can
-    undo that, since a swap or a checkpoint may come first.
-    """
+    """A worker whose discriminator moves, and that learns real halves early."""
 
     _before_real_half: Mapping[str, Tensor] = {}
-    """What a real half that was learnt early has changed, as it was, by the names of `state`."""
+    """The values from before an early real half of what it changed, by the names of `state`."""
 
     def learn_real_half(self) -> None:
-        """Learns the half of the next gradient that needs only real data, unless it already has."""
+        """Learns the real half of the next local step, unless it already has."""
         is_over = self.real_half is not None and self.real_half.over
         if not (self.has_real_half or self.rules.merges_halves or is_over):
             self.remember()
             self._learn_real_half()
 
     def remember(self) -> None:
-        """Keeps what a real half changes besides gradients, so that the worker can undo it."""
+        """Copies what a real half changes besides gradients, so that the worker can undo it."""
         buffers = self.discriminator.model.named_buffers(remove_duplicate=False)
         self._before_real_half = {
             **{f"discriminator.model.{name}": buffer.clone() for name, buffer in buffers},
@@ -52,8 +49,8 @@ class Worker(WorkerSide):
 
     @override
     def state(self) -> dict[str, Tensor]:
-        # The state before a real half that was learnt early: the gradient of a single batch tells
-        # much of its samples and must not leave the host.
+        # The state before an early real half: the gradient of a single batch shows much of its
+        # samples and must not leave the host.
         before = self._before_real_half
         return {
             name: before[name].clone() if name in before else now
@@ -61,10 +58,10 @@ class Worker(WorkerSide):
         }
 
     def told_apart(self, generated: Samples) -> float:
-        """How far above generated samples, [b, C, H, W], D rates real ones, in standard errors.
+        """How far above b generated samples, [b, C, H, W], D rates b real ones, in standard errors.
 
-        The real ones are as many, those that D learns from next. Only buffers of D change. Under
-        differential privacy, which counts each use of real samples, it uses none and returns 0.
+        The real samples are those that D learns from next. Only buffers of D change. Under
+        differential privacy, which counts each use of real samples, this uses none and returns 0.
         """
         if self.real_half is not None:
             return 0.0
@@ -84,26 +81,26 @@ class Worker(WorkerSide):
     def take(self, given: Mapping[str, Tensor], *, mean: bool = False) -> None:
         """Takes over a discriminator, as in a swap; data, random state and counts stay.
 
-        Undoes a real half that was learnt early, with its batch and random numbers. With `mean` the
-        worker goes on with the mean of both discriminators, the same bits for both workers of a
-        pair; or with `given` if its own is broken.
+        This undoes an early real half, with its batch and random numbers. With `mean` the worker
+        goes on with the mean of both discriminators, the same bits for both workers of a pair; if
+        its present one is broken, with `given`.
 
         Raises:
             KeyError, RuntimeError: `given` does not fit, or is not `is_finite`; nothing changed.
         """
         if not is_finite(given):
             raise RuntimeError("a discriminator with NaN or Inf, or that soon has them")
-        own = self.discriminator.moving() if mean else {}
+        present = self.discriminator.moving() if mean else {}
         self.discriminator.load_moving(given)  # checks shapes, which a sum would broadcast
-        if mean and is_finite(own):
-            other = self.discriminator.moving()
-            both = [n for n in own.keys() & other.keys() if own[n].is_floating_point()]
-            means = {name: (own[name] + other[name]) / 2 for name in both}
-            self.discriminator.load_moving({**other, **own, **means})
+        if mean and is_finite(present):
+            taken = self.discriminator.moving()
+            both = [n for n in present.keys() & taken.keys() if present[n].is_floating_point()]
+            means = {name: (present[name] + taken[name]) / 2 for name in both}
+            self.discriminator.load_moving({**taken, **present, **means})
         self._undo_real_half()
 
     def undo_real_half(self) -> None:
-        """Undoes a real half that was learnt early; everything is as it was before."""
+        """Undoes an early real half, also its changes to the buffers of D."""
         before = part_of(self._before_real_half, "discriminator.model.")
         for name, buffer in self.discriminator.model.named_buffers(remove_duplicate=False):
             if name in before:

@@ -1,1 +1,1 @@
-"""DP-MERF: every worker tells one sum of random features, and the server trains on that alone."""
+"""DP-MERF: every worker sends one sum of random features, and the server trains on that alone."""

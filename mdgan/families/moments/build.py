@@ -1,4 +1,4 @@
-"""Makes the two parts of DP-MERF."""
+"""Builds the server's part and a host's part of DP-MERF, and weighs noise against data."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,9 +33,10 @@ from mdgan.samples.table.kind import TableKind
 from mdgan.spelling import flag, key
 
 TABLE = "table"
-_LEAST_CELLS, _MORE = 4, 1.1  # of the coarsest two columns; by what the least ε is rounded up
-_WAYS = {1: "linear", 2: "bilinear", 3: "trilinear"}
-"""How series, pictures and volumes are enlarged."""
+_LEAST_CELLS = 4  # of two columns that are cut in halves, the coarsest bins
+_MORE = 1.1  # the factor by which messages round the least ε up
+_MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}
+"""How `draw_features` enlarges frequencies of series, pictures and volumes."""
 
 
 class _Moments(contract.Builder[MomentsSettings]):
@@ -78,7 +79,7 @@ class _Moments(contract.Builder[MomentsSettings]):
         )
 
     def models(self, settings: MomentsSettings, models: Models, kind: SampleKind) -> Models:
-        """Of a table those that learn from pairs, unless the user asks for other ones."""
+        """Replaces the models of a table by those that learn from pairs, unless a key says no."""
         if (pairs := _pairs_of(settings, kind)) is None:
             if settings.features.features == "pairs":
                 why = f"are told of rows, by G of {flag('architecture', TABLE)}"
@@ -99,7 +100,7 @@ class _Moments(contract.Builder[MomentsSettings]):
         seen = number * sum(sizes) / len(sizes) / _LEAST_CELLS
         if hides <= seen:
             return []
-        # Whatever ε is, counts before training make σ larger by the same part, about.
+        # The counts before training raise σ by about the same factor, whatever ε is.
         alone = noise_for(epsilon, delta, 1.0, steps=1, earlier=(), kind="rdp")
         enough = epsilon_of(PrivacyCharge(alone * seen / hides, 1.0, 1), delta, "rdp")
         error = BadInput(
@@ -114,7 +115,7 @@ class _Moments(contract.Builder[MomentsSettings]):
     def planning(
         self, _settings: MomentsSettings, _models: Models, _counts: contract.ClassCounts | None
     ) -> contract.Planning[MomentsSettings]:
-        """Refuses: workers answer once, so that there are no steps to foretell."""
+        """Refuses, by BadInput: workers answer once, so `mdgan plan` has no steps to foretell."""
         raise BadInput(
             flag("algorithm", NAME),
             "workers answer once, so there are no steps to foretell",
@@ -127,22 +128,22 @@ class _Moments(contract.Builder[MomentsSettings]):
 
 
 def _pairs_of(settings: MomentsSettings, kind: SampleKind) -> PairCounts | None:
-    """What workers tell of tables; None where they tell features."""
-    own, is_table = settings.features, settings.models.architecture == TABLE
-    tells = is_table and own.features != "random" and own.feature_network is None
-    return PairCounts(kind) if tells and isinstance(kind, TableKind) else None
+    """The statistic of tables; None where workers send features instead."""
+    features, is_table = settings.features, settings.models.architecture == TABLE
+    has_pairs = is_table and features.features != "random" and features.feature_network is None
+    return PairCounts(kind) if has_pairs and isinstance(kind, TableKind) else None
 
 
 def _statistic(settings: MomentsSettings, models: Models) -> Statistic:
-    """The same at the server and at all hosts."""
-    generator, own = build_model(models.generator, 0), settings.features
+    """The statistic of a run, the same at the server and at all hosts."""
+    generator, features = build_model(models.generator, 0), settings.features
     if isinstance(generator, PairsGenerator):
         return PairCounts(generator.kind)
     num_classes = num_classes_of(generator)
-    if own.feature_network is None:
+    if features.feature_network is None:
         seed, weights = settings.training.seed, models.value_weights
-        return draw_features(own, models.shape, num_classes, seed=seed, weights=weights)
-    network = from_file(Path(own.feature_network), models.shape, key("feature_network"))
+        return draw_features(features, models.shape, num_classes, seed=seed, weights=weights)
+    network = from_file(Path(features.feature_network), models.shape, key("feature_network"))
     return SampleFeatures(torch.empty(0), num_classes or 1, network)
 
 
@@ -153,10 +154,10 @@ def draw_features(
     seed: int,
     weights: Sequence[float] = (),
 ) -> SampleFeatures:
-    """W ~ N(0, w²/σ²), the same at all hosts, with σ = width · √d and w of each value, or 1.
+    """W ~ N(0, w²/σ²), the same at all hosts, with σ = width · √d and weights w of values, or 1.
 
-    Of pictures, volumes and series larger than the `feature_side` it is drawn coarsely, and
-    enlarged as pictures are: W·x is that of coarse means, and G's gradient is smooth.
+    For pictures, volumes and series larger than `feature_side` it draws a coarse W and enlarges it
+    as one enlarges pictures. So W·x sees means of neighbours, and G's gradient is smooth.
     """
     channels, most = shape[:1], settings.feature_side
     sides = [-(-side // -(-side // most)) for side in shape[1:]]
@@ -165,8 +166,8 @@ def draw_features(
     drawn = torch.randn(-(-settings.num_features // 2), size, generator=random)
     if sides != list(shape[1:]):
         coarse = drawn.view(-1, *channels, *sides)
-        way = _WAYS[len(sides)]
-        drawn = F.interpolate(coarse, shape[1:], mode=way).flatten(1) * (size / prod(shape))
+        mode = _MODES[len(sides)]
+        drawn = F.interpolate(coarse, shape[1:], mode=mode).flatten(1) * (size / prod(shape))
     if weights:
         drawn *= torch.tensor(weights)
     return SampleFeatures(drawn / (settings.kernel_width * sqrt(size)), num_classes or 1)

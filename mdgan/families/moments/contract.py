@@ -1,4 +1,4 @@
-"""What workers tell once, and what G learns from it: one interface for features and for pairs."""
+"""The interface of both statistics, features and pairs: workers send sums, G learns from these."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,18 +17,18 @@ from mdgan.privacy.noise import with_noise
 
 SUM = "SUM"  # host → server: the sums
 Pieces = Iterable[tuple[Samples, Tensor]]
-"""Samples, some at a time, and the weight of each, [b]."""
+"""A worker's samples, b at a time, and the weight of each sample, [b]."""
 
 
 class Lesson(ABC):
-    """What the server knows of all samples: G learns from it, step after step."""
+    """What the server has learnt of all samples, in the form in which steps of G use it."""
 
     @abstractmethod
     def step(self, generator: Generator, batch_size: int) -> float:
-        """One step of G; returns the loss before it."""
+        """Takes one step of G; returns the loss before it."""
 
     def review(self, _shown: nn.Module) -> Mapping[str, Any]:
-        """What the report says of a generator beside what was told: an event's fields, or none."""
+        """Compares a generator with the sums, for the report: an event's fields, or none."""
         return {}
 
 
@@ -42,78 +42,75 @@ def descend(generator: Generator, loss: Tensor) -> float:
 
 
 class NoisySums(NamedTuple):
-    """What all workers have told together."""
+    """The sum over all workers that answered, with noise."""
 
     sums: Tensor  # float64, of the statistic's shape
     num_samples: int
-    variance: float  # of the noise in each number, in units of `Statistic.length`
+    variance: float  # of the noise in each number, in units of `Statistic.length`²
 
 
 class Statistic(ABC):
-    """A sum over samples, which workers tell instead of them."""
+    """A sum over samples, which workers send instead of samples."""
 
     @property
     def identity(self) -> str:
-        """What must be equal at the server and at all hosts, beside settings."""
+        """A text that must be equal at the server and at all hosts; settings are checked apart."""
         return ""
 
     @property
     def meaning(self) -> str:
-        """What sums follow from beside the samples."""
+        """A text of all that the sums follow from besides the samples."""
         return f"{self.identity} {self.fields()}"
 
     @property
     def length(self) -> float:
-        """By how much one sample changes the length of the sum at most."""
+        """The sensitivity: the largest length of what one sample adds to the sum."""
         return 1.0
 
     @property
     @abstractmethod
     def form(self) -> AnswerForm:
-        """How a worker's sum travels."""
+        """The form in which a host sends a worker's sum."""
 
     @property
     def most_numbers(self) -> int:
-        """How many numbers a worker tells at most."""
+        """The most numbers that a worker's sum has."""
         return prod(self.form.shape)
 
     @abstractmethod
     def about(self) -> str:
-        """What a worker tells, in words."""
+        """The worker's sum in words: how many numbers, of what."""
 
     def to(self, _device: torch.device) -> Self:
-        """The same on a device."""
+        """The same statistic on a device."""
         return self
 
     def fit_to(self, _noise: float) -> Self:
-        """What the server asks for, given the deviation of the noise in all sums."""
+        """The statistic that the server asks for, given the deviation of the noise in S."""
         return self
 
     def fields(self) -> dict[str, Any]:
-        """What hosts must be told of that, beside what follows from settings."""
+        """The fields of the question by which hosts learn the outcome of `fit_to`."""
         return {}
 
     def asked(self, _fields: Mapping[str, Any]) -> Self:
-        """What a host is asked for by such fields; ValueError in words if they make no sense."""
+        """The statistic that such fields ask a host for; ValueError, in words, if they are bad."""
         return self
 
     def put_into(self, generator: nn.Module) -> None:
-        """Keeps with G's weights what its samples follow from."""
+        """Saves what G needs of the statistic in G's buffers, beside its weights."""
         del generator
 
     def kept_in(self, _generator: nn.Module) -> Self:
-        """What `put_into` has kept."""
+        """The statistic that `put_into` saved in G."""
         return self
 
     def noisy(self, sums: Tensor, sigma: float, key: bytes) -> Tensor:
-        """A worker's sums on a lattice, with noise; sigma in units of `length`, the key is its own.
-
-        What is given is written to.
-        """
+        """A worker's sums on a lattice, with noise of σ · `length` by its key; changes `sums`."""
         return with_noise(sums.flatten(), self.length, sigma, key).view_as(sums)
 
     def added_up(self, singles: Mapping[int, Tensor], sums: Sequence[PartialSum]) -> Tensor:
-        """S, float64, from what workers have told alone and in sums of several."""
+        """S, float64, of the sums of single workers, and of those that hosts have added up."""
         arithmetic = self.form.arithmetic
         parts = [arithmetic.steps(singles[n]) / arithmetic.scale for n in sorted(singles)]
         parts += [part.total.double() for part in sums]
@@ -121,12 +118,12 @@ class Statistic(ABC):
 
     @abstractmethod
     def sums(self, pieces: Pieces) -> Tensor:
-        """Σ over samples, each times its weight, float64 of the form's shape, on the CPU."""
+        """A worker's sum, each sample times its weight: float64 of the form's shape, on the CPU."""
 
     @abstractmethod
     def lengths(self, samples: Samples) -> Tensor:
-        """How long what each sample adds is, float [b], before it is cut."""
+        """The length of what each sample adds, float [b], before it is cut."""
 
     @abstractmethod
-    def lesson(self, told: NoisySums, device: torch.device) -> Lesson:
-        """What G learns from."""
+    def lesson(self, noisy: NoisySums, device: torch.device) -> Lesson:
+        """The lesson that G learns from these sums."""

@@ -1,4 +1,4 @@
-"""The hosts' share: each worker adds up what its samples tell, once."""
+"""A host of DP-MERF: each of its workers sends one noisy sum over its samples, and is done."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -26,37 +26,38 @@ from mdgan.privacy.spending import Spending
 from mdgan.spelling import flag, key
 from mdgan.transport.host_end import HostTransport
 
-ASK = "MOMENTS"  # server → host: tell the sums
+ASK = "MOMENTS"  # server → host: send the sums of your workers
 _AT_ONCE = 256
-_ALONE = 32  # the sum of one in so many samples is made alone, to see what it adds
+_ALONE = 32  # an audit makes the sum of one sample in 32 alone, to measure what it adds
 
 
 @dataclass(frozen=True)
 class SumTeller(NothingKept):
-    """One worker: its samples, and what they may spend."""
+    """Makes the noisy sum of one worker, and charges its budget."""
 
     shard: Shard
     statistic: Statistic
     budget: Budget | None
-    part: float = 1.0  # by what its noise is multiplied, where others add the rest
-    asked: str = ""  # all that the sums follow from beside its samples
+    part: float = 1.0  # the factor of its noise, where other workers add the rest
+    asked: str = ""  # all that the sums follow from besides the samples
 
     def tell(self) -> Tensor:
         """The sums with noise, of the statistic's shape.
 
-        They are float32, or float64 with a part of the noise: that must stay on its lattice.
+        They are float32; or float64 with a part of the noise, which must stay on its lattice.
         """
         sums = self.statistic.sums(self._pieces())
         if self.budget is None:
             return sums.float()
         canaries, total = self.budget.canaries, sums.clone()
         noise = self.budget.noise * self.part
-        # Parts of the noise are never told again: sums of other workers would show them.
+        # A part of the noise must never be sent twice: the second sum of all workers would show it.
         may_repeat = canaries is None and self.part == 1
         question = b""
         if may_repeat and (releases := self.budget.releases) is not None:
             digest = sha256(sums.numpy().tobytes()).hexdigest()
-            # By the sums alone a server that asks otherwise would learn whether they are the same.
+            # With a question of the sums' digest alone a server that asks in another way would
+            # learn whether the sums are the same.
             about = {"asked": self.asked, "sums": digest, "noise": noise}
             question = releases.question("moments", **about)
             if (again := releases.told(question)) is not None:
@@ -71,22 +72,22 @@ class SumTeller(NothingKept):
             flat = total.view(-1) / self.statistic.length
             canaries.add_to(flat, self.budget.key("canaries"))
             total = (flat * self.statistic.length).view_as(sums)
-        told = self.statistic.noisy(total, noise, self.budget.key("moments"))
-        told = told if self.part != 1 else told.float()
+        released = self.statistic.noisy(total, noise, self.budget.key("moments"))
+        released = released if self.part != 1 else released.float()
         if canaries is not None:
-            units, own = self.budget.units, torch.arange(len(self.shard))
-            unit_of_sample = own if units is None else units.unit_of_sample
+            units, each = self.budget.units, torch.arange(len(self.shard))
+            unit_of_sample = each if units is None else units.unit_of_sample
             canaries.measured(longest=_longest(self.statistic, self._pieces(), unit_of_sample))
-            released, exact = (each.flatten().double() for each in (told, sums))
-            canaries.watch(released / self.statistic.length, exact / self.statistic.length)
+            noisy, exact = (values.flatten().double() for values in (released, sums))
+            canaries.watch(noisy / self.statistic.length, exact / self.statistic.length)
             canaries.taken()
         self.budget.advance()
         if question:
-            self.budget.keep(question, told)
-        return told
+            self.budget.keep(question, released)
+        return released
 
     def _pieces(self) -> Iterator[tuple[Samples, Tensor]]:
-        """All samples that can be read, and their weights: under noise those of a unit share 1."""
+        """All readable samples, and their weights; with noise those of a unit add up to 1."""
         units = None if self.budget is None else self.budget.units
         weights = torch.ones(len(self.shard)) if units is None else units.weights
         for places in torch.split(torch.arange(len(self.shard)), _AT_ONCE):
@@ -94,16 +95,16 @@ class SumTeller(NothingKept):
             if len(piece) == len(places):
                 yield piece, weights[places]
                 continue
-            for place in torch.split(places, 1):  # some cannot be read, and it is not told which
+            for place in torch.split(places, 1):  # `taken` does not say which it could not read
                 one = self.shard.taken(place)
                 yield one, weights[place][: len(one)]
 
 
 class MomentsHost(HostPart):
-    """Tells the sums of its workers when it is asked, and has nothing else to do."""
+    """Answers the server's one question with the sums of its workers."""
 
     begins = ASK
-    rules: Mapping[str, Turn] = {ASK: Turn(most=10, above={ASK: 0})}  # again, it tells the same
+    rules: Mapping[str, Turn] = {ASK: Turn(most=10, above={ASK: 0})}  # each answer is the same
 
     def __init__(
         self, needs: HostNeeds[MomentsSettings], path: HostPath, statistic: Statistic
@@ -114,7 +115,7 @@ class MomentsHost(HostPart):
         self._asked_with: Mapping[str, Any] | None = None
         self._spending = Spending(needs.budgets)
         self._noises = {rank: budget.noise for rank, budget in needs.budgets.items()}
-        # A part of the noise is enough in a sum alone: what the server can see has all of it.
+        # In a masked sum each worker adds a part of the noise: the server sees only the whole.
         self._is_shared = needs.settings.shares_noise and path.hides_answers
         self._tellers = {
             rank: SumTeller(shard, statistic, needs.budgets.get(rank))
@@ -129,7 +130,7 @@ class MomentsHost(HostPart):
         return {ASK: self._tell_sums}
 
     def tell(self) -> dict[str, Any]:
-        """How much noise the account of each worker takes."""
+        """σ of each worker, from its account."""
         return {OF_ANSWERS: {str(rank): noise for rank, noise in self._noises.items()}}
 
     def _tell_sums(self, question: Message, transport: HostTransport) -> None:
@@ -138,9 +139,9 @@ class MomentsHost(HostPart):
                 key("feature_network"), "not the server's file", "give every rank the same"
             )
         ranks = [rank for rank in self._tellers if self._spending.lets(rank)]
-        if not ranks:  # asked before the server knew
+        if not ranks:  # the server asked before it knew that budgets are spent
             return
-        if self._is_shared and len(ranks) < len(self._tellers):  # others count on its noise
+        if self._is_shared and len(ranks) < len(self._tellers):  # others count on their noise
             spent = ",".join(str(rank) for rank in self._tellers if rank not in ranks)
             raise BadInput(
                 f"rank(s) {spent} cannot tell any more", way_out="start this host without"
@@ -156,17 +157,17 @@ class MomentsHost(HostPart):
                 teller = replace(self._tellers[rank], statistic=statistic, asked=asked)
                 sums[rank] = replace(teller, part=parts.get(rank, 1.0)).tell()
         with self._needs.tracer.span("send") as span:
-            said = f"moments {statistic.identity} {statistic.fields()} {least_noise(question)!r}"
-            about = sha256(said.encode()).digest()
+            text = f"moments {statistic.identity} {statistic.fields()} {least_noise(question)!r}"
+            about = sha256(text.encode()).digest()
             answer = self.path.pack(Leaving.in_one_sum(question, sums, about))
             ending.tell(question.iteration, transport.send)
             span.num_bytes = transport.send(answer)
 
     def _asked(self, question: Message) -> Statistic:
-        """What the server asks for, always the same.
+        """The statistic that the server asks for.
 
         Raises:
-            NotMasked: its question makes no sense, or is another one than before.
+            NotMasked: its question makes no sense, or differs from its earlier one.
         """
         try:
             statistic = self._statistic.asked(question.fields)
@@ -181,7 +182,7 @@ class MomentsHost(HostPart):
 
 
 def check_canaries(number: int, statistic: Statistic) -> None:
-    """Refuses more canaries than sums have room for, as far as it is known, by BadInput."""
+    """Refuses, by BadInput, more canaries than the sums have numbers for."""
     if number > (most := most_canaries(statistic.most_numbers)):
         way_out = "give at most that"
         raise BadInput(flag("audit_canaries", number), f"sums have room for {most}", way_out)
@@ -190,13 +191,10 @@ def check_canaries(number: int, statistic: Statistic) -> None:
 def _longest(
     statistic: Statistic, pieces: Iterable[tuple[Samples, Tensor]], unit_of_sample: Tensor
 ) -> float:
-    """What a unit adds at most, in units of `Statistic.length`.
+    """The most that a unit adds, in units of `Statistic.length`: an audit measures it.
 
-    Of all samples as they are known to add, and of some as each changes the sum alone.
-
-    Args:
-        pieces: as they are added up.
-        unit_of_sample: the number of the unit of each sample in turn, int64 [n].
+    It is the larger of two: the lengths of all samples, added up by unit; and the length of the sum
+    of a single sample, for one sample in `_ALONE`. `unit_of_sample` has unit numbers, int64 [n].
     """
     units = torch.zeros(len(unit_of_sample))
     place = 0

@@ -1,16 +1,18 @@
-"""The one message of DP-MERF, from samples to the generator's loss.
+"""DP-MERF: the one message of each worker, and the generator's loss (Harder et al. 2021, 3).
 
-Harder, Adamczewski and Park 2021, section 3. Two distributions are alike if the means of their
-features are (Rahimi and Recht 2007 for the Gaussian kernel). W is drawn once:
+Two distributions are alike if the means of their features are (Rahimi and Recht 2007, for the
+Gaussian kernel). Server and workers draw the same random frequencies W from the seed.
 
-    φ(x) = [c, √(1 − c²) · (cos W·x, sin W·x) / √(D/2)]        of one sample: 1 + D numbers
-    S_n  = Σ φ(x) over its samples, in row y(x), + N(0, σ²)     what worker n tells, once
-    S    = Σ_n S_n                                              what G learns from; with secure
-                                                                sums all that the server sees
-    J    = Σ_y ‖S_y / m − p_y · mean φ(G(z, y))‖²               what G learns from, step after step
+    EACH WORKER n, once
+    φ(x) = [c, √(1 − c²) · (cos W·x, sin W·x) / √(D/2)]     features of a sample: 1 + D numbers
+    S_n  = Σ φ(x) over its samples, each in row y(x), + N(0, σ²)              ──► to the server
 
-What one sample adds has length 1, and no other sample has a part in it: that is all that the noise
-has to hide. p_y is the share of class y, which the constant c tells, and m the number of samples.
+    SERVER
+    S    = Σ_n S_n                                          all that it sees, with secure sums
+    J    = Σ_y ‖S_y / m − p_y · mean φ(G(z, y))‖²           G steps on J, iteration after iteration
+
+φ(x) has length 1 and depends on x alone: that is all that the noise must hide. p_y, the share of
+class y, follows from the sums of the constant c; m is the number of all samples.
 """
 
 from dataclasses import dataclass
@@ -29,14 +31,14 @@ from mdgan.gan.model_state import digest_of
 from mdgan.metrics.extractor import Extractor, run_network
 
 CONSTANT = 0.2
-"""c, the first feature of every sample: sums of it tell how many samples a class has. Its square is
-the part of a sample's length that the others do without."""
-_ROUNDED = 1 + 2.0**-20  # how long a vector of length 1 may be in float32
+"""c, the first feature of every sample: its sum is c times the number of samples of a class. The
+other features have the rest of a sample's squared length, 1 − c²."""
+_ROUNDED = 1 + 2.0**-20  # the largest length in float32 of a vector of length 1
 SUMS = FixedPoint(2.0**30, 2.0**21)
-"""How sums of several workers are added up, exactly: those of 2²¹ samples and noise fit."""
+"""The fixed-point arithmetic of sums over workers: exact up to 2²¹ samples with their noise."""
 
 
-# A worker.
+# Each worker.
 
 
 @dataclass(frozen=True)
@@ -44,20 +46,20 @@ class SampleFeatures(Statistic):
     """φ: from samples to a constant, and cosines and sines of W·x, float32 [b, 1 + D]."""
 
     frequencies: Tensor  # W, float32 [D/2, d], for d values in a sample
-    num_classes: int  # K, or 1 where classes are not known
-    # Instead of W, one that has seen no sample of a worker (DP-MEPF: Harder et al. 2023); its
+    num_classes: int  # K, or 1 where samples have no classes
+    # Replaces W: a network that has seen no sample of a worker (DP-MEPF: Harder et al. 2023); its
     # features are scaled to one length.
     network: Extractor | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of sums: K rows of 1 + D features."""
+        """The shape of S_n: K rows of 1 + D features."""
         number = 2 * len(self.frequencies) if self.network is None else self.network.num_features
         return self.num_classes, 1 + number
 
     @property
     def identity(self) -> str:
-        """What must be equal at the server and at all hosts, beside settings."""
+        """The digest of the network's file, if there is one."""
         return "" if self.network is None else self.network.sha256
 
     @property
@@ -77,23 +79,23 @@ class SampleFeatures(Statistic):
         return SampleFeatures(self.frequencies.to(device), self.num_classes, network)
 
     def of(self, samples: Tensor) -> Tensor:
-        """φ of some samples, [b, *shape]: float32 [b, 1 + D], each of length 1."""
+        """φ(x) of samples, [b, *shape]: float32 [b, 1 + D], each of length 1."""
         if self.network is None:
             angles = samples.flatten(1) @ self.frequencies.T
-            found = torch.cat([angles.cos(), angles.sin()], 1) / sqrt(len(self.frequencies))
+            features = torch.cat([angles.cos(), angles.sin()], 1) / sqrt(len(self.frequencies))
         else:
-            found = F.normalize(run_network(self.network.name, self.network.network, samples)[0])
-        ones = torch.full((len(samples), 1), CONSTANT, device=found.device)
-        return torch.cat([ones, found * sqrt(1 - CONSTANT**2)], 1)
+            features = F.normalize(run_network(self.network.name, self.network.network, samples)[0])
+        ones = torch.full((len(samples), 1), CONSTANT, device=features.device)
+        return torch.cat([ones, features * sqrt(1 - CONSTANT**2)], 1)
 
     def sums(self, pieces: Pieces) -> Tensor:
-        """Σ w φ(x) by class, float64 [K, 1 + D], of the finite ones of b samples; weights [b]."""
+        """S_n without noise: Σ w φ(x) by class, float64 [K, 1 + D]; φ that is not finite is 0."""
         total = torch.zeros(self.shape, dtype=torch.float64)
         for piece, weights in pieces:
-            found = cut(self.of(piece.images.to(self.frequencies.device)))
+            features = cut(self.of(piece.images.to(self.frequencies.device)))
             labels = None if self.num_classes == 1 else piece.labels
             rows = torch.zeros(len(piece), dtype=torch.int64) if labels is None else labels.cpu()
-            total.index_add_(0, rows, found * weights.double()[:, None])
+            total.index_add_(0, rows, features * weights.double()[:, None])
         return total
 
     def lengths(self, samples: Samples) -> Tensor:
@@ -101,18 +103,18 @@ class SampleFeatures(Statistic):
         lengths: Tensor = torch.linalg.vector_norm(of_samples, dim=1)
         return lengths.cpu()
 
-    def lesson(self, told: NoisySums, device: torch.device) -> "FeatureLesson":
-        embedding = Embedding.of(told.sums.cpu(), max(1, told.num_samples), told.variance)
+    def lesson(self, noisy: NoisySums, device: torch.device) -> "FeatureLesson":
+        embedding = Embedding.of(noisy.sums.cpu(), max(1, noisy.num_samples), noisy.variance)
         return FeatureLesson(self, embedding.to(device))
 
 
-def cut(found: Tensor) -> Tensor:
+def cut(features: Tensor) -> Tensor:
     """What each sample adds, float64 [b, n] on the CPU: of length 1 at most, whatever φ gives.
 
-    Longer ones are cut, but by the rounding of float32, for which noise pays
-    (`noise.SENSITIVITY`). Those whose length is not finite are 0.
+    Cuts longer vectors, unless they are longer by rounding alone, which `noise.SENSITIVITY` allows
+    for. A vector whose length is not finite becomes 0.
     """
-    rows = found.detach().double().cpu()
+    rows = features.detach().double().cpu()
     lengths = torch.linalg.vector_norm(rows, dim=1)
     is_long = lengths > _ROUNDED
     rows[is_long] /= lengths[is_long, None]
@@ -125,15 +127,15 @@ def cut(found: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Embedding:
-    """What the server knows of all samples: for each class its part of them, and its features."""
+    """S / m, as the loss needs it: the share of each class, and the mean of its features."""
 
     shares: Tensor  # p, float32 [K], adding up to 1
     features: Tensor  # S / m without the constant, float32 [K, D]
-    noise: float  # the variance of each of its values, from the noise of workers
+    noise: float  # the variance of each feature that the workers' noise adds
 
     @classmethod
     def of(cls, sums: Tensor, num_samples: int, variance: float) -> "Embedding":
-        """From S of m samples, float64 [K, 1 + D], with noise of a variance."""
+        """Makes it of S, float64 [K, 1 + D], m, and the variance of the noise in S."""
         counts = sums[:, 0] / CONSTANT
         shares = shares_of(counts.clamp(min=0), variance / CONSTANT**2)
         features = (sums[:, 1:] / num_samples).float()
@@ -143,21 +145,21 @@ class Embedding:
         """The same on a device."""
         return Embedding(self.shares.to(device), self.features.to(device), self.noise)
 
-    def distance(self, found: Tensor, classes: Tensor) -> Tensor:
+    def distance(self, phi: Tensor, classes: Tensor) -> Tensor:
         """J of generated samples, a scalar.
 
-        What G's own sampling adds to it on average is taken off, and so is what the noise adds:
-        without that G would make samples that vary less.
+        J is unbiased: what noise and the finite batch of G add to it on average is subtracted.
+        Otherwise G would learn to make samples that vary less.
 
         Args:
-            found: φ of generated samples, float32 [b, 1 + D].
-            classes: of each, int64 [b].
+            phi: φ of generated samples, float32 [b, 1 + D].
+            classes: y of each, int64 [b].
         """
         num_classes, num_features = self.features.shape
-        numbers = torch.bincount(classes, minlength=num_classes).to(found.dtype)
-        total = found.new_zeros(num_classes, num_features).index_add(0, classes, found[:, 1:])
+        numbers = torch.bincount(classes, minlength=num_classes).to(phi.dtype)
+        total = phi.new_zeros(num_classes, num_features).index_add(0, classes, phi[:, 1:])
         means = total / numbers.clamp(min=1)[:, None]
-        seen = (numbers > 0).to(found.dtype)
+        seen = (numbers > 0).to(phi.dtype)
         # The squared mean of k random vectors of length L is too large by about L²/k.
         squared_length = 1 - CONSTANT**2
         square = (numbers * means.square().sum(1) - squared_length) / (numbers - 1).clamp(min=1)
@@ -168,7 +170,7 @@ class Embedding:
 
 
 class EvenGenerator(Generator):
-    """G, whose batches have equally many samples of each class."""
+    """G whose batches have the same number of samples of each class."""
 
     def draw_inputs(self, num_samples: int) -> tuple[Tensor, Tensor | None]:
         z, _ = super().draw_inputs(num_samples)
@@ -179,7 +181,7 @@ class EvenGenerator(Generator):
 
 @dataclass(frozen=True)
 class FeatureLesson(Lesson):
-    """What random features of all samples teach."""
+    """Steps of G on J, with φ and S / m."""
 
     features: SampleFeatures
     embedding: Embedding

@@ -1,4 +1,4 @@
-"""The server's share: it asks once, and trains a generator on what it was told."""
+"""The server of DP-MERF: it asks all workers once, and trains a generator on the noisy sum."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from mdgan.messages import Message
 from mdgan.records.run_directory import TOLD_PAIRS
 from mdgan.spelling import key
 
-_TOLD = "told."  # before the names of what workers have told in a checkpoint
+_TOLD = "told."  # the prefix of the workers' sums in checkpoints
 _OF_FEATURES = {"seed", "num_features", "kernel_width", "feature_side", "feature_network"}
 
 
@@ -39,7 +39,7 @@ class MomentsServer(ServerPart):
         self.form, self.device = self.path.form, self.learner.device
         self._workers: list[int] | None = None
         self._is_unsaved = False
-        self._told: dict[str, Tensor] = {}
+        self._received: Mapping[str, Tensor] = {}
         self._asks_for: Statistic | None = None
         self._lesson: Lesson | None = None
 
@@ -51,13 +51,13 @@ class MomentsServer(ServerPart):
         self.path.begin(engine.peers)
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
-        """What those workers hold that have told, though they went home since."""
+        """The data of workers that have answered, though they have left since."""
         return engine.peers.holdings(self._workers)
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
-        """A step of G; before the first one, workers tell their sums."""
+        """Takes a step of G; before the first one, asks workers for their sums."""
         i = done + 1
-        if self._is_unsaved:  # what workers tell once must not be lost
+        if self._is_unsaved:  # workers have left, and answer no second time
             engine.save(alone=not engine.peers.workers())
             self._is_unsaved = False
         if self._lesson is None:
@@ -72,17 +72,17 @@ class MomentsServer(ServerPart):
         return Advance(i, torch.tensor([[nan, loss]]))
 
     def look_back(self, shown: nn.Module, engine: Engine) -> None:
-        if self._lesson is not None and (found := self._lesson.review(shown)):
-            engine.event(TOLD_PAIRS, engine.done, **found)
+        if self._lesson is not None and (fields := self._lesson.review(shown)):
+            engine.event(TOLD_PAIRS, engine.done, **fields)
 
     def _ask(self, i: int, engine: Engine) -> None:
-        """Has all workers tell their sums; from then on there is a lesson, if any did."""
+        """Asks all workers for their sums; sets the lesson, unless none answers."""
         hosts = engine.await_hosts()
         engine.at(i)
         groups = {worker: 0 for workers in hosts.values() for worker in workers}
         asked = self.path.ask(hosts, groups, engine)
         least, variances = noise_of_sum(asked.hosts, OF_ANSWERS, self.path, engine.peers)
-        if self._asks_for is None:  # asked again, hosts hear the same
+        if self._asks_for is None:  # the server must ask a second time for the same
             self._asks_for = self.statistic.fit_to(sqrt(sum(variances.values())))
             engine.note(f"a worker tells {self._asks_for.about()}")
         statistic = self._asks_for
@@ -96,35 +96,36 @@ class MomentsServer(ServerPart):
         self._workers, held = workers, engine.peers.holdings(workers)
         self.statistic = statistic
         statistic.put_into(self.generator)
-        told = {
+        received = {
             "sums": statistic.added_up(answers.singles, answers.sums),
-            "samples": torch.tensor(sum(int(own["samples"]) for own in held.values())),
+            "samples": torch.tensor(sum(int(data["samples"]) for data in held.values())),
             "variance": torch.tensor(sum(variances[n] for n in workers), dtype=torch.float64),
         }
-        self._learn_of(told)
+        self._set_lesson(received)
         self._is_unsaved = True
 
-    def _learn_of(self, told: Mapping[str, Tensor]) -> None:
-        self._told = dict(told)
-        sums = NoisySums(told["sums"].cpu(), int(told["samples"]), float(told["variance"]))
-        self._lesson = self.statistic.lesson(sums, self.device)
+    def _set_lesson(self, received: Mapping[str, Tensor]) -> None:
+        self._received = received
+        sums, number, variance = (received[name] for name in ("sums", "samples", "variance"))
+        noisy = NoisySums(sums.cpu(), int(number), float(variance))
+        self._lesson = self.statistic.lesson(noisy, self.device)
 
     def go_on(self, _progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
-        """Refuses other features than those whose sums were told."""
+        """Refuses settings of other features than those whose sums workers have sent."""
         del ended
-        if self._told and (others := _OF_FEATURES & set(changed)):
+        if self._received and (others := _OF_FEATURES & set(changed)):
             why = "workers have told sums with another value"
             raise BadInput(key(min(others)), why, "leave it out, or begin a new run")
 
     @override
     def state(self) -> dict[str, Tensor]:
-        return {**self.learner.state(), **under(_TOLD, self._told)}
+        return {**self.learner.state(), **under(_TOLD, self._received)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        told = part_of(state, _TOLD)
+        received = part_of(state, _TOLD)
         self.learner.load_state({n: t for n, t in state.items() if not n.startswith(_TOLD)})
-        if told:
+        if received:
             self.statistic = self.statistic.kept_in(self.generator)
-            if told["sums"].shape != self.statistic.form.shape:
+            if received["sums"].shape != self.statistic.form.shape:
                 raise RuntimeError("the state has sums of other features")
-            self._learn_of(told)
+            self._set_lesson(received)

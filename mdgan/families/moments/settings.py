@@ -16,7 +16,7 @@ NAME = "moments"
 
 
 class FeatureSettings(declare.Settings, group="algorithm"):
-    """What workers tell."""
+    """Which sums workers send."""
 
     features: str = declare.key_setting(
         "auto",
@@ -53,7 +53,7 @@ class FeatureSettings(declare.Settings, group="algorithm"):
 
 
 class MomentsSettings(RunSettings):
-    """The settings of DP-MERF, and those that every algorithm has."""
+    """The settings of DP-MERF, beside those that every algorithm has."""
 
     tells_once: ClassVar[bool] = True
 
@@ -65,7 +65,7 @@ class MomentsSettings(RunSettings):
     algorithm: str = declare.setting(NAME, "What trains.", declare.text(), is_usual=True)
 
     def check(self) -> None:
-        """Checks that what is asked for has a use where workers tell one sum."""
+        """Refuses settings that have no use where each worker sends one sum."""
         super().check()
         if self.privacy.dp_clip is not None:
             why = f"with {flag('algorithm', NAME)} all that a sample adds has length 1"

@@ -1,4 +1,4 @@
-"""The baseline: the server's process trains both models on all data, and there are no hosts."""
+"""The baseline: one process, the server's, trains both models on all data, without hosts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ from mdgan.gan.settings import resolve_kappa
 
 
 class StandaloneServer(ServerPart):
-    """Goodfellow et al. 2014, Algorithm 1, on all data."""
+    """Takes a step of Goodfellow et al. 2014, Algorithm 1, on all data, in each `advance`."""
 
     form = AnswerForm("NONE", ())
     role = "standalone"
@@ -34,7 +34,7 @@ class StandaloneServer(ServerPart):
         return self._gan.generator
 
     def holdings(self, _engine: Engine) -> Mapping[str, Any]:
-        """All data, as if one worker held it."""
+        """The data of the run, recorded as those of one worker."""
         return {"1": {"samples": sum(self._class_counts), "classes": self._class_counts}}
 
     def advance(self, done: int, engine: Engine) -> Advance:

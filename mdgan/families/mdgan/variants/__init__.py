@@ -1,1 +1,1 @@
-"""What MD-GAN does by flags alone, and not by default."""
+"""Iterations and groups of workers that differ from `algorithm.py`, each asked for by a flag."""

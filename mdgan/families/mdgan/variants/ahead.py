@@ -1,4 +1,4 @@
-"""`--stale 1`: the server sends the next batches before it has the feedback on the last ones."""
+"""`--stale 1`: the server sends batches i + 1 before it has the feedback on batches i."""
 
 from collections import deque
 from typing import Any
@@ -13,9 +13,10 @@ from mdgan.gan.labels import Samples
 
 
 class GeneratorAhead(GeneratorLearner):
-    """G that may step between batches and the feedback on them; feedback comes in their order.
+    """G that may step after it made batches and before their feedback is in.
 
-    A step changes w in place, so each graph has a copy of the w that made it.
+    Feedback comes in the order in which G made the batches. A step changes w in place, so each
+    graph has a copy of the w that made it.
     """
 
     def __init__(self, *model_and_optimizer: Any, **more: Any) -> None:
@@ -35,11 +36,11 @@ class GeneratorAhead(GeneratorLearner):
         return self._graphs[0] if keep else self._graphs.popleft()
 
     def set_aside(self) -> Graph:
-        """Takes the batches that were generated last out of the order, until `put_first`."""
+        """Removes the newest batches from the order of feedback, until `put_first`."""
         return self._graphs.pop()
 
     def put_first(self, graph: Graph) -> None:
-        """The next feedback is on batches that were set aside."""
+        """Inserts batches that were set aside: the next feedback judges them."""
         self._graphs.appendleft(graph)
 
     def forget(self) -> None:
@@ -47,7 +48,7 @@ class GeneratorAhead(GeneratorLearner):
 
 
 class Ahead:
-    """Iterations whose batches the server sends while workers still answer the last ones."""
+    """The form of an iteration in which the server asks for i + 1 before it waits for i."""
 
     def __init__(self) -> None:
         self._next: Sent | None = None
@@ -63,7 +64,7 @@ class Ahead:
         return advance
 
     def _ask_ahead(self, i: int, server: MDGANServer, engine: Engine) -> Sent | None:
-        """Sends batches of iteration i to hosts, which may still owe their answer to i - 1."""
+        """Sends batches of iteration i to hosts that may still owe their answers to i - 1."""
         if server.pauses_after(i - 1, engine):
             return None
         hosts = engine.peers.free(besides=i - 1)

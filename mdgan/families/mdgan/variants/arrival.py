@@ -1,4 +1,4 @@
-"""`--updates arrival`, MD-GAN without a barrier (Hardy et al. 2019, VII.1): a step an answer."""
+"""`--updates arrival`, MD-GAN without a barrier (Hardy et al. 2019, VII.1): G steps each answer."""
 
 from collections.abc import Collection
 from math import sqrt
@@ -17,7 +17,7 @@ from mdgan.families.mdgan.variants.ahead import GeneratorAhead
 
 
 class _OpenQuestion(NamedTuple):
-    """A question to one worker: its batches with their graph, and how many steps G had taken."""
+    """A question to one worker: its batches, their graph, and the steps that G had taken then."""
 
     graph: Graph
     sent: Sent
@@ -25,7 +25,7 @@ class _OpenQuestion(NamedTuple):
 
 
 class _Used(NamedTuple):
-    """An answer that G learnt from, and how many steps G had taken since it made the batches."""
+    """An answer that G learnt from; `staleness` counts the steps of G since it made the batches."""
 
     worker: int
     feedback: Tensor
@@ -34,17 +34,17 @@ class _Used(NamedTuple):
 
 
 class ByArrival:
-    """G steps with each answer, so that no worker waits for another one.
+    """The form of an iteration in which G steps with each answer: no worker waits for another.
 
     The server generates batches for each worker alone, and sends new ones as soon as it has used
-    the answer. With N live workers an iteration is N steps, from whichever workers. Before a swap,
-    a checkpoint or the end no worker gets new batches until all have answered.
+    the answer. With N live workers an iteration is N steps; a fast worker may answer several times
+    in it. Before a swap, a checkpoint or the end the server waits for all answers.
     """
 
     def __init__(self) -> None:
         self._open: dict[int, _OpenQuestion] = {}
         self._num_steps = 0
-        self._left_out: Collection[int] = ()  # whose answers do not count in the next iteration
+        self._left_out: Collection[int] = ()  # attackers, whose answers the next iteration ignores
 
     def __call__(self, i: int, server: MDGANServer, engine: Engine) -> Advance | None:
         used: list[_Used] = []
@@ -53,13 +53,13 @@ class ByArrival:
             server.await_hosts(i, engine)
         while self._ask_idle(i, len(used), server, engine=engine):
             self._use(i, engine.collector.next_answer(i), used, server=server, engine=engine)
-        if not used:  # all workers were lost: the same iteration again, with newcomers
+        if not used:  # all workers were lost: the server repeats the iteration with newcomers
             return None
-        feedbacks = {each.worker: each.feedback for each in used}
+        feedbacks = {answer.worker: answer.feedback for answer in used}
         self._left_out = server.suspects.opposing(feedbacks, (), engine)
         if server.swap_follows(i):
             server.swap(i, engine)
-        workers = sorted({each.worker for each in used})
+        workers = sorted({answer.worker for answer in used})
         losses, staleness = [], {}
         for n in workers:
             losses.append(torch.stack([a.losses for a in used if a.worker == n]).mean(dim=0))
@@ -68,7 +68,7 @@ class ByArrival:
         return Advance(i, torch.stack(losses), workers, measures={"staleness": staleness})
 
     def _ask_idle(self, i: int, num_used: int, server: MDGANServer, engine: Engine) -> bool:
-        """Sends batches to the workers that owe nothing, unless a pause follows."""
+        """Sends batches to idle workers, unless a pause follows; whether i needs more answers."""
         live, busy = server.judges(engine.peers.taking_part()), engine.peers.busy()
         self._open = {n: self._open[n] for workers in busy.values() for n in workers}
         num_live, num_busy = sum(map(len, live.values())), len(self._open)

@@ -14,9 +14,9 @@ from mdgan.gan.randomness import generator_for
 class Holders:
     """Which workers hold a discriminator: `now`, a fraction C, or None for all if C is 1.
 
-    Swaps are drawn among all workers, so that the discriminators wander over all shards (Hardy et
-    al. 2019, section VII.4). A worker whose discriminator went to a worker without one has nothing
-    to do until it gets another in a swap.
+    The server draws swaps among all workers, so that discriminators wander over all shards (Hardy
+    et al. 2019, section VII.4). A worker that gives to one without a discriminator, and gets none,
+    has nothing to do until a swap brings it one.
     """
 
     fraction: float
@@ -26,9 +26,9 @@ class Holders:
     _too_many: bool = False  # after --resume with a smaller C, until the next choice
 
     def among(self, workers: Iterable[int]) -> set[int] | None:
-        """The holders among the live workers that are free; None for all of them.
+        """The holders among live workers that are free; None for all of them.
 
-        For a missing holder another worker goes on with the discriminator that it had last.
+        Another worker replaces a lost holder, with the discriminator that it had last itself.
         """
         if self.fraction == 1:
             return None
@@ -45,7 +45,7 @@ class Holders:
         return holders
 
     def move(self, moves: Mapping[int, int]) -> None:
-        """Records that discriminators were swapped: giver → taker, of givers that are holders."""
+        """Records a swap: the moves of discriminators, giver → taker."""
         if self.now is not None:
             self.now = {moves.get(worker, worker) for worker in self.now}
 
@@ -60,7 +60,7 @@ class Holders:
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned; if C is smaller now, only some of its holders go on."""
+        """Restores what `state` returned; if C is smaller now, `among` drops some holders."""
         if state and state.keys() != {".now", ".drawn", ".fraction"}:
             raise KeyError(f"no state of holders: {sorted(state)}")
         if state and self.fraction < 1:

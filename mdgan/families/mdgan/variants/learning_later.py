@@ -11,17 +11,17 @@ from mdgan.gan.labels import Samples
 
 
 class LearningLater(OneByOne):
-    """Workers that answer first, with D as it is, and then learn (ParaGAN, section 5.1).
+    """Workers that answer with D of the iteration before, and learn after the host has answered.
 
-    G learns through D of the iteration before, while workers and server compute at the same time.
+    So the server's step and the workers' steps take place at the same time.
     """
 
-    _put_off: Mapping[int, Samples] = {}
+    _put_off: Mapping[int, Samples] = {}  # by rank, the X^(d) that the worker has yet to learn from
 
     @override
     def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
         answers = WorkerAnswers({}, {}, {})
-        self._put_off = {rank: self.fake(generated, own) for rank, own in assignment.items()}
+        self._put_off = {rank: self.fake(generated, two) for rank, two in assignment.items()}
         for rank, (judge, _) in assignment.items():
             worker, stage = self.workers[rank], self.stage_of(rank)
             with stage("real half"):  # always before the feedback: both may draw random numbers

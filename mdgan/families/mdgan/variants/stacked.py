@@ -15,7 +15,7 @@ from mdgan.gan.stacked_learners import StackedLearners
 class StackedWorkers(OneByOne):
     """Computes for all workers at once what `OneByOne` computes for one after another.
 
-    What differs is in `StackedLearners`. Raises `CannotStack`, and leaves workers as they are.
+    `StackedLearners` says what differs. The constructor may raise `CannotStack`; workers then stay.
     """
 
     sample_shape: Sequence[int]

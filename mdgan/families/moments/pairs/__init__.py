@@ -1,1 +1,1 @@
-"""Tables: every worker tells how often two columns have which values together, with noise."""
+"""Tables: every worker sends noisy counts of how often pairs of values occur in one row."""

@@ -1,8 +1,8 @@
-"""Which values of a column count as one, where pairs of columns are counted.
+"""Bins of a table's columns: which values of a column count as one when workers count pairs.
 
-The *entries* of a column are the bins of its score, then the options of its choice. Entries stand
-one column after the other, as in a sample: `BINS` for each score, one for each option. Of these
-only some are used: bins that are not empty, and of options that count as one the first.
+The *entries* of a column are the bins of its score, then the options of its choice. Entries of all
+columns have numbers in the order of a sample: `BINS` for each score, one for each option. Only some
+entries are used: bins that are not empty, and the first of the options that count as one.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ BINS = 32
 
 @dataclass(frozen=True)
 class ColumnEntries:
-    """Where the entries of a column are."""
+    """The numbers of a column's entries."""
 
     place: ColumnPlace
     bins: range  # of its score; empty if it has none
@@ -30,20 +30,20 @@ class ColumnEntries:
 
     @property
     def entries(self) -> range:
-        """All of them."""
+        """The numbers of all entries of the column."""
         begin = self.bins.start if self.bins else self.options.start
         return range(begin, max(self.bins.stop, self.options.stop))
 
 
 def columns_of(layout: RowLayout) -> list[ColumnEntries]:
     """The columns of a table, in the order of its samples."""
-    found, begin = list[ColumnEntries](), 0
+    columns, begin = list[ColumnEntries](), 0
     for place in layout.places:
         bins = range(begin, begin + (0 if place.score is None else BINS))
         options = range(bins.stop, bins.stop + len(place.choice))
-        found.append(ColumnEntries(place, bins, options))
+        columns.append(ColumnEntries(place, bins, options))
         begin = options.stop
-    return found
+    return columns
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class Bins:
     """The bins of all columns, and the groups of classes, as tensors of sizes that never change.
 
     Attributes:
-        edges: where the bins of each entry begin and end, as shares of all rows with smaller
-            values, float64 [entries, 2]; equal for one that is not used, and 0 for options.
-        group: for each entry of an option the one that it counts as, int64 [entries]; its own for
-            bins.
-        ends: of the options that count as one, ordered, which share comes up to each of them,
-            float64 [entries]; 1 for bins.
+        edges: by entry, where its bin begins and ends, as the shares of rows with smaller values,
+            float64 [entries, 2]; both are equal for an unused bin, and 0 for options.
+        group: by entry of an option, the entry that it counts as, int64 [entries]; bins count as
+            themselves.
+        ends: by entry of an option, the cumulative share up to it among the options that count as
+            one, float64 [entries]; 1 for bins.
         class_group: the group of each class, int64 [K], or [1] without classes.
     """
 
@@ -67,11 +67,11 @@ class Bins:
 
     @classmethod
     def of(cls, kind: TableKind, fineness: int, least: float) -> Self:
-        """The bins that follow from what all sites have learnt, the same everywhere.
+        """Makes bins from what all sites counted before training; every process makes the same.
 
         Args:
-            fineness: how many bins a column of numbers has at most; each has as many rows, about.
-            least: options and classes with fewer rows than that count as one.
+            fineness: the most bins of a column of numbers; each has about as many rows.
+            least: options and classes with fewer rows than this count as one.
         """
         columns = columns_of(kind.layout)
         number = columns[-1].entries.stop
@@ -80,8 +80,7 @@ class Bins:
         for column, spread in zip(columns, kind.encoding.spreads, strict=True):
             if column.bins:
                 at = _edges(spread, fineness)
-                own = slice(column.bins.start, column.bins.start + len(at) - 1)
-                edges[own] = np.stack([at[:-1], at[1:]], 1)
+                edges[column.bins.start :][: len(at) - 1] = np.stack([at[:-1], at[1:]], 1)
             first = column.options.start + bool(column.bins)  # before it: "another value"
             counts = spread.options[len(column.options) - (column.options.stop - first) :]
             if column.options:
@@ -91,8 +90,8 @@ class Bins:
         classes = np.zeros(1, dtype=np.int64)
         if (counted := kind.class_counts) is not None:
             _, classes = np.unique(_joined(counted.double().numpy(), least)[0], return_inverse=True)
-        found = (edges, group, ends, classes)
-        return cls(*(torch.from_numpy(np.ascontiguousarray(each)) for each in found))
+        arrays = (edges, group, ends, classes)
+        return cls(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays))
 
     @classmethod
     def coarsest(cls, layout: RowLayout, num_classes: int | None) -> Self:
@@ -106,33 +105,33 @@ class Bins:
 
     @property
     def num_groups(self) -> int:
-        """Of classes; 1 without any."""
+        """How many groups of classes there are; 1 without classes."""
         return int(self.class_group.max()) + 1
 
     def is_used(self, columns: list[ColumnEntries]) -> list[Tensor]:
-        """Of each column which entries are used, bool."""
+        """By column, whether each entry is used, bool."""
         is_used = self.group == torch.arange(len(self.group), device=self.group.device)
         for column in columns:
             for entries in (column.bins, column.options[:1] if column.bins else range(0)):
-                own = slice(entries.start, entries.stop)
-                is_used[own] = self.edges[own, 1] > self.edges[own, 0]
+                numbers = slice(entries.start, entries.stop)
+                is_used[numbers] = self.edges[numbers, 1] > self.edges[numbers, 0]
         return list(torch.split(is_used, [len(column.entries) for column in columns]))
 
     def used(self, columns: list[ColumnEntries]) -> list[Tensor]:
-        """The entries of each column that are used, rising, int64; B in all."""
+        """By column, the numbers of its used entries, rising, int64; B in all."""
         parts = self.is_used(columns)
         begins = [column.entries.start for column in columns]
         return [b + part.nonzero().flatten() for b, part in zip(begins, parts, strict=True)]
 
     def entries_of(self, columns: list[ColumnEntries], samples: Tensor) -> Tensor:
-        """Which entry each column of samples has, int64 [n, columns]; samples are [n, width]."""
-        found = list[Tensor]()
+        """The entry of each sample in each column, int64 [n, columns]; samples are [n, width]."""
+        of_columns = list[Tensor]()
         for column in columns:
             place = column.place
             entry = torch.zeros(len(samples), dtype=torch.int64)
             if place.score is not None:
-                own = self.edges[column.bins.start : column.bins.stop]
-                begins = own[own[:, 1] > own[:, 0], 0]
+                edges = self.edges[column.bins.start : column.bins.stop]
+                begins = edges[edges[:, 1] > edges[:, 0], 0]
                 share = share_below(samples[:, place.score].double())
                 entry = column.bins.start + torch.searchsorted(begins, share, right=True) - 1
                 entry = entry.clamp(min=column.bins.start)
@@ -141,12 +140,12 @@ class Bins:
                 chosen = self.group[column.options.start + option]
                 is_bin = (option == 0) & (place.score is not None)
                 entry = torch.where(is_bin, entry, chosen)
-            found.append(entry)
-        return torch.stack(found, 1)
+            of_columns.append(entry)
+        return torch.stack(of_columns, 1)
 
 
 def _edges(spread: Spread, fineness: int) -> Floats:
-    """Shares of rows at which bins begin and end, from 0 to 1; bins are of whole cells."""
+    """The shares of rows at which bins begin and end, from 0 to 1; a bin has whole cells."""
     below = spread.below_cells
     wanted = np.arange(1, fineness) / fineness
     place = np.searchsorted(below, wanted).clip(1, len(below) - 1)
@@ -155,7 +154,7 @@ def _edges(spread: Spread, fineness: int) -> Floats:
 
 
 def _joined(counts: Floats, least: float) -> tuple[Codes, Floats]:
-    """For each option the one that it counts as, and which share of these comes up to it."""
+    """By option, the option that it counts as, and the cumulative share up to it among these."""
     group, ends = np.arange(len(counts)), np.ones(len(counts))
     few = np.flatnonzero(counts < least)
     if len(few):

@@ -1,8 +1,8 @@
-"""A generator of tables that says of each entry how likely it is.
+"""A generator of tables that gives a probability to each entry (see `bins.py`) of each column.
 
 From noise and a class it makes shares of the entries of each column; given both, columns are
 independent (GEM: Liu, Vietri and Wu 2021, "Iterative Methods for Private Synthetic Data", section
-4.2). A row is drawn from these by one number of z for each column, so that it follows from z alone.
+4.2). z has one more number for each column, by which the generator draws an entry from the shares.
 """
 
 from itertools import pairwise
@@ -19,16 +19,16 @@ from mdgan.samples.table.spread import score_at
 NOISE_SIZE = 128
 WIDTH = 256
 _NUM_BLOCKS = 2
-_INSIDE = 1e-7  # how far shares stay away from 0 and 1
+_INSIDE = 1e-7  # the least distance of shares from 0 and 1
 _NOTHING = 1e-12
 
 
 class PairsGenerator(nn.Module):
-    """From z [b, 128 + columns], and maybe classes y [b], to rows [b, layout's width].
+    """Makes rows, [b, layout's width], of z, [b, 128 + columns], and classes y, [b], if any.
 
     Args:
-        kind: of rows; what a class of theirs is.
-        width: of each block.
+        kind: the table's columns and classes.
+        width: of each block of the network.
     """
 
     edges: Tensor
@@ -52,7 +52,7 @@ class PairsGenerator(nn.Module):
 
     @property
     def bins(self) -> Bins:
-        """The bins whose shares it makes; they are kept with its weights."""
+        """The bins whose shares G makes; they are buffers of G, saved with its weights."""
         return Bins(self.edges, self.group, self.ends, self.class_group)
 
     @bins.setter
@@ -68,23 +68,23 @@ class PairsGenerator(nn.Module):
             labels: the classes, int64 [b], if there are any.
         """
         used = self.bins.used(self.columns)
-        every = torch.cat(used)
+        entries = torch.cat(used)
         features = self._features(noise, labels)
-        logits = F.linear(features, self.last.weight[every], self.last.bias[every])
+        logits = F.linear(features, self.last.weight[entries], self.last.bias[entries])
         parts = torch.split(logits, [*map(len, used)], dim=1)
         return [F.softmax(part, dim=1) for part in parts]
 
     def _features(self, noise: Tensor, labels: Tensor | None) -> Tensor:
         features = noise
         if labels is not None and self.num_classes is not None:
-            told = F.one_hot(labels, self.num_classes).to(noise.dtype)
-            features = torch.cat([noise, told], dim=1)
+            classes = F.one_hot(labels, self.num_classes).to(noise.dtype)
+            features = torch.cat([noise, classes], dim=1)
         for block in self.blocks:
             features = torch.cat([block(features), features], dim=1)
         return features
 
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
-        # Of all entries, as no program can be exported whose shapes depend on values.
+        # Of all entries, used or not: an exported program's shapes must not depend on values.
         logits = self.last(self._features(z[:, :NOISE_SIZE], labels))
         parts = torch.split(logits, [len(column.entries) for column in self.columns], dim=1)
         drawn = torch.special.ndtr(z[:, NOISE_SIZE:].double()).clamp(_INSIDE, 1 - _INSIDE)
@@ -106,21 +106,21 @@ class PairsGenerator(nn.Module):
         return rows
 
     def _option(self, chosen: Tensor, within: Tensor, options: range) -> Tensor:
-        """The options for entries, int64 [b]: of those that count as one, each by its share."""
-        own = slice(options.start, options.stop)
-        counts_as = self.group[own] == chosen[:, None]
-        return (counts_as & (self.ends[own] >= within[:, None])).byte().argmax(1)
+        """The option of each drawn entry, int64 [b]; options that count as one by their shares."""
+        numbers = slice(options.start, options.stop)
+        counts_as = self.group[numbers] == chosen[:, None]
+        return (counts_as & (self.ends[numbers] >= within[:, None])).byte().argmax(1)
 
 
 def _check(model: nn.Module, _keys: object) -> None:
-    """Weights were read; RuntimeError if with them no entry of a column could be drawn."""
+    """After weights are read: RuntimeError if a column then has no entry to draw."""
     assert isinstance(model, PairsGenerator)
     if not all(map(len, model.bins.used(model.columns))):
         raise RuntimeError("a column has no bins")
 
 
 def _drawn(shares: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
-    """Draws an entry of each row, int64 [b], and a number that is uniform whatever it is, [b].
+    """Draws an entry for each row, int64 [b], and a uniform number, [b], for a place within it.
 
     Args:
         shares: float64 [b, entries].
