@@ -65,7 +65,7 @@ class Act:
         return message
 
     def begins(self, place: Place) -> None:
-        """Called when it begins; what lasts runs in a thread of its own."""
+        """Called when the host begins; a lasting attack starts its own thread here."""
 
 
 class Answers(Act):

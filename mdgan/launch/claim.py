@@ -129,7 +129,7 @@ class Claim:
 def claim(
     checked: Checked, listens: str = "", socket: str = "", *, taking_over: bool = False
 ) -> Claim:
-    """Makes the folder of a new run, or takes that of a run that goes on; see `Claim`."""
+    """Creates the folder of a new run, or locks the folder of a run that is resumed."""
     run, goes_on, is_new = _find_run(checked, taking_over=taking_over)
     place = flag("out" if goes_on is None else "resume", run.path)
     try:

@@ -314,7 +314,7 @@ def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
         if checked.ranks.serves:
             other = place_for_others(checked, takes_over_at)
             folder = Path(resources.enter_context(make_private_folder(for_sockets=True)))
-            # Who asks to stop from here on is heard once the roles run, and the folder says so.
+            # A request to stop waits from here on until the roles run, and the folder says so.
             signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
             resources.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOP_SIGNALS)
             sockets = Sockets(folder, alone=other is None)

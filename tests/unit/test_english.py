@@ -22,6 +22,14 @@ RIDDLES = {
     r"who(m|se)?(so)?ever": NAME_THE_ACTOR,
     r"nobody|no one|(some|any|every)(body|one)": NAME_THE_ACTOR,
     r"of who|who (is|are) to": NAME_THE_ACTOR,
+    r"(of|with|by|from) whom": NAME_THE_ACTOR,
+    r"(?-i:Who) (asks|comes|gives|goes|joins|says|takes|tells)": NAME_THE_ACTOR,
+    r"those that (tell|told)": NAME_THE_ACTOR,
+    r"(?-i:A) \w+ is gone(?=;)": "say who disconnected, or what ended",
+    r"takes that of|goes on; see": "repeat the noun",
+    r"(?-i:Times) as \w+ as|a byte a|where it is built": "make it a whole sentence",
+    r"in a thread of its own": "say 'in its own thread'",
+    r"in vain|none too|least lately": "use ordinary words",
     r"so too": "say 'also' or 'as well'",
     r"in the place of": "say 'instead of', or what is replaced",
     r"(is|are) to be had": "say what is available",
@@ -62,6 +70,57 @@ def riddles(source: str) -> list[tuple[int, str]]:
         for pattern, advice in RIDDLES.items()
         for found in re.finditer(rf"\b({pattern})\b", " ".join(text.split()), re.IGNORECASE)
     ]
+
+
+BEFORE_AND_AFTER = {
+    "Callers of whom something is kept; then the one that was heard least lately is forgotten.": (
+        "Most callers whose usage the guard remembers. Beyond that it forgets the caller it heard "
+        "from longest ago."
+    ),
+    "Those that tell once stay until they have described their data for scores, if they do.": (
+        "A host whose workers answer only once stays connected until it has sent the statistics "
+        "for the scores."
+    ),
+    "The way of answers to the screening, which a family chooses where it is built.": (
+        "What happens to a worker's answer between its learner and the server's screening. A "
+        "family picks one when it is built."
+    ),
+    "A call shows what only few know, so that it is none too often.": (
+        "The caller has shown a secret that only few know, so this call does not count against "
+        "its quota."
+    ),
+    "Who asks again, since it could not join, gets the rank.": (
+        "A host that asks again after a failed join gets the rank that was promised to it."
+    ),
+    "Times as long as a page took to write, nothing is written, so that training keeps cores.": (
+        "The live report waits this many times as long as the last page took to write."
+    ),
+    "All answers are in: drops those that were taken on trust in vain.": (
+        "All answers have arrived: drops the bytes that were reserved for answers that never came."
+    ),
+    "With whom the mean of two discriminators has been.": (
+        "Ranks of the two workers whose discriminators were averaged."
+    ),
+    "With a byte a value, and four of feedback, 14 bytes instead of the paper's 12.": (
+        "Ten int8 batches and float32 feedback are 14 bytes a pixel; the paper's are 12."
+    ),
+    "Reads in a thread of its own, so that the sender never waits for long.": (
+        "Reads in its own thread. Otherwise a slow reader would block the sender."
+    ),
+    "A host is gone; the server is told if it does not know.": (
+        "Removes a host that has disconnected, and tells the server if it has not noticed."
+    ),
+    "Makes the folder of a new run, or takes that of a run that goes on; see `Claim`.": (
+        "Creates the folder of a new run, or locks the folder of a run that is resumed."
+    ),
+}
+"""Docstrings as they stood here once, and what a colleague would say."""
+
+
+@pytest.mark.parametrize("before", BEFORE_AND_AFTER)
+def test_each_riddle_that_was_mended_is_found_and_its_better_half_is_not(before: str) -> None:
+    assert riddles(repr(before))
+    assert not riddles(repr(BEFORE_AND_AFTER[before]))
 
 
 @pytest.mark.parametrize(
