@@ -1,7 +1,7 @@
 """README's picture: digits and rows that mdgan generated from data of four workers each.
 
     make tables                 # once
-    python -m benchmarks.made [--out runs/made] [--iterations 8000]
+    python -m benchmarks.made [--out runs/made] [--iterations 4000]
 
 Trains on 10,000 real digits of MNIST (`picture_packages.py`) and on 16,000 flights
 (`tables/data.py`), a quarter at each worker, and draws what both generators make into
@@ -29,7 +29,7 @@ _ROWS, _COLUMNS = (
 
 @click.command()
 @click.option("--out", default="runs/made", type=Path)
-@click.option("--iterations", default=8000, help="Of the run on digits.")
+@click.option("--iterations", default=4000, help="Of the run on digits.")
 def main(out: Path, iterations: int) -> None:
     """Trains, samples and draws."""
     sys.path.append(str(ROOT / "build" / "tables"))
