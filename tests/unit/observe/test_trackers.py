@@ -208,7 +208,7 @@ def test_names_are_read_and_written(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_error_in_a_thread_of_tensorboard_is_told_once_and_others_as_before() -> None:
     told: list[object] = []
-    hook = module._telling_no_writer(told.append)
+    hook = module._without_writer_errors(told.append)
     writer = type("Writer", (threading.Thread,), {"__module__": "tensorboard.summary.writer"})
     hook(SimpleNamespace(thread=writer()))
     hook(other := SimpleNamespace(thread=threading.Thread()))
