@@ -10,13 +10,7 @@ from mdgan.storage.whole_file import write_whole
 
 
 class KnownNumber:
-    """A whole number of at least 1, in a file of the cache folder.
-
-    Args:
-        name: of the number; also that of its folder.
-        about: the circumstances that the number depends on; each has its own file.
-        most: the largest number that is believed.
-    """
+    """A whole number from 1 to `most` in the cache folder, in its own file for each `about`."""
 
     def __init__(self, name: str, about: str, most: int) -> None:
         self._name, self._most = name, most

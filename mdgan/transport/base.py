@@ -67,10 +67,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Lost:
-    """The link to a host, or to `SERVER`, has ended.
-
-    `lied` tells that the peer sent something that no honest peer sends.
-    """
+    """The link to a host, or `SERVER`, has ended; `lied`: it sent what no honest peer sends."""
 
     peer: int
     reason: str

@@ -115,8 +115,7 @@ class FrontProcess:
         self._loop = asyncio.get_running_loop()
         self._orders = b""
         self._server_lost = self._loop.create_future()
-        # Callers by name, each in one of these, the oldest first: waiting for a turn, handed to the
-        # server, let in by the server.
+        # Callers by name, the oldest first: without a turn yet, handed to the server, let in there.
         self._waiting, self._trying, self._known = (dict[str, _Caller]() for _ in range(3))
         self._addresses: OrderedDict[str | bytes, _Address] = OrderedDict()
         self._failures, self._counted = _FAILURES_IN_A_ROW, time.monotonic()

@@ -51,39 +51,33 @@ class Parcels:
             for absentee, left_at in self._left_at.items():
                 if time.monotonic() - left_at > self._seconds:
                     self._laid.pop(absentee, None)
-            laid = self._laid.setdefault(giver, {})
-            laid.pop(iteration, None)
-            laid[iteration] = _Laid(dict(tickets))
+            by_iteration = self._laid.setdefault(giver, {})
+            by_iteration.pop(iteration, None)
+            by_iteration[iteration] = _Laid(dict(tickets))
             self._keep_newest(giver, KEPT_EXCHANGES)
 
     def put(self, giver: int, taker: int, frame: Frame, most_bytes: int = MOST_BYTES) -> None:
         """Lays out one parcel, or drops it if it is of an exchange that was forgotten.
 
         Raises:
-            WireError: no exchange needs the parcel, or the giver's parcels for its exchange take
-                more than `most_bytes`.
+            WireError: no exchange needs it, or the giver's parcels together exceed `most_bytes`.
         """
         with self._changed:
-            laid = self._laid.get(giver, {})
-            exchange = laid.get(frame.iteration)
-            if exchange is None and frame.iteration < min(laid, default=0):
+            by_iteration = self._laid.get(giver, {})
+            laid = by_iteration.get(frame.iteration)
+            if laid is None and frame.iteration < min(by_iteration, default=0):
                 return
-            if (
-                exchange is None
-                or exchange.is_whole
-                or taker in exchange.frames
-                or taker not in exchange.tickets
-            ):
+            if laid is None or laid.is_whole or taker in laid.frames or taker not in laid.tickets:
                 raise WireError(f"it lays out for host {taker} what no exchange needs")
-            exchange.frames[taker] = frame
-            if sum(len(parcel.body) for parcel in exchange.frames.values()) > most_bytes:
+            laid.frames[taker] = frame
+            if sum(len(parcel.body) for parcel in laid.frames.values()) > most_bytes:
                 raise WireError("it lays out more than it can have")
 
     def laid_out(self, giver: int, iteration: int) -> None:
         """Notes that a giver has laid out all its parcels for an exchange."""
         with self._changed:
-            if exchange := self._laid.get(giver, {}).get(iteration):
-                exchange.is_whole = True
+            if laid := self._laid.get(giver, {}).get(iteration):
+                laid.is_whole = True
                 self._changed.notify_all()
 
     def wait_for(self, giver: int, iteration: int, taker: int, ticket: str) -> Frame:
@@ -94,19 +88,19 @@ class Parcels:
         """
 
         def is_decided() -> bool:
-            laid = self._laid.get(giver, {})
-            exchange = laid.get(iteration)
-            if exchange is not None and (exchange.is_whole or not exchange.admits(taker, ticket)):
+            by_iteration = self._laid.get(giver, {})
+            laid = by_iteration.get(iteration)
+            if laid is not None and (laid.is_whole or not laid.admits(taker, ticket)):
                 return True
-            is_superseded = any(other.is_whole for i, other in laid.items() if i > iteration)
-            return giver in self._left_at or is_superseded
+            later = [other for i, other in by_iteration.items() if i > iteration]
+            return giver in self._left_at or any(other.is_whole for other in later)
 
         with self._changed:
             in_time = self._changed.wait_for(is_decided, self._seconds)
-            exchange = self._laid.get(giver, {}).get(iteration)
-            if exchange is not None and not exchange.admits(taker, ticket):
+            laid = self._laid.get(giver, {}).get(iteration)
+            if laid is not None and not laid.admits(taker, ticket):
                 raise NothingThere("this ticket is for nothing that it has")
-            frame = None if exchange is None else exchange.frames.get(taker)
+            frame = None if laid is None else laid.frames.get(taker)
             if frame is None and giver in self._left_at:
                 raise NothingThere("its connection closed")
         if frame is None:
@@ -117,9 +111,9 @@ class Parcels:
     def fetched(self, giver: int, iteration: int, taker: int) -> None:
         """Drops a parcel that its taker has received, and the ticket for it."""
         with self._changed:
-            if exchange := self._laid.get(giver, {}).get(iteration):
-                exchange.frames.pop(taker, None)
-                exchange.tickets.pop(taker, None)
+            if laid := self._laid.get(giver, {}).get(iteration):
+                laid.frames.pop(taker, None)
+                laid.tickets.pop(taker, None)
                 self._changed.notify_all()
 
     def leave(self, giver: int, timeout_seconds: float = 0.0) -> None:
@@ -127,7 +121,7 @@ class Parcels:
 
         def all_fetched() -> bool:
             newest = [*self._laid.get(giver, {}).values()][-1:]
-            return not any(exchange.frames for exchange in newest)
+            return not any(laid.frames for laid in newest)
 
         with self._changed:
             self._changed.wait_for(all_fetched, timeout_seconds)
@@ -136,6 +130,6 @@ class Parcels:
             self._changed.notify_all()
 
     def _keep_newest(self, giver: int, count: int) -> None:
-        laid = self._laid.get(giver, {})
-        for iteration in [*laid][:-count]:
-            del laid[iteration]
+        by_iteration = self._laid.get(giver, {})
+        for iteration in [*by_iteration][:-count]:
+            del by_iteration[iteration]

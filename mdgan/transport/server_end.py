@@ -219,19 +219,15 @@ class ServerTransport:
         """Waits until the inbox has room for the host's owner; False if the time is up."""
 
         def there_is_room() -> bool:
-            guests = [other for other in self._guests.values() if other.owner == guest.owner]
-            return (
-                guest.silenced or sum(other.untaken_bytes for other in guests) <= _OF_AN_OWNER_BYTES
-            )
+            same = [other for other in self._guests.values() if other.owner == guest.owner]
+            num_bytes = sum(other.untaken_bytes for other in same)
+            return guest.silenced or num_bytes <= _OF_AN_OWNER_BYTES
 
         with self._changed:
             return self._changed.wait_for(there_is_room, seconds)
 
     def _count(self, guest: Guest, num_bytes: int) -> None:
-        """Counts a message that came, or left the inbox (below 0); a full inbox cuts its owner off.
-
-        That is the owner whose hosts' messages take most of the inbox.
-        """
+        """Counts bytes into the inbox, or out (below 0); if it is full, cuts its largest owner."""
         with self._changed:
             guest.untaken_bytes += num_bytes
             if num_bytes < 0:
@@ -257,7 +253,7 @@ class ServerTransport:
             self._changed.notify_all()
 
     def lose(self, guest: Guest, reason: str, *, lied: bool = False) -> None:
-        """Removes a host whose link has ended, and tells the server unless it has dropped it."""
+        """Removes a host whose link has ended, and puts `Lost` into the inbox if it was there."""
         with self._lock:
             if self._guests.get(guest.host) is guest:
                 del self._guests[guest.host]

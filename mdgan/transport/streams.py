@@ -49,9 +49,9 @@ _MOST_PORT = 65_535
 def options(timeouts: Timeouts, num_places: int = 0) -> list[tuple[str, Any]]:
     """GRPC's options for a client, or for a server that listens at `num_places` places.
 
-    gRPC pings a peer after a quarter of the silence that makes the peer count as lost. gRPC's own
-    threads answer pings, so a peer that computes for long does not count as lost. Of each stream
-    gRPC holds at most one piece and one window that no thread has read.
+    gRPC pings a peer after a quarter of the silence that makes the peer count as lost. Its own
+    threads answer, so a peer may compute for long. Of each stream it holds at most one piece and
+    one window that no thread has read.
     """
     silence_ms = int(timeouts.liveness * 1000)
     ask_after_ms = max(_LEAST_PING_MS, silence_ms // 4)
@@ -103,10 +103,9 @@ def open_channel(
 
 
 class Threads(ThreadPoolExecutor):
-    """Runs every call to a gRPC server in its own daemon thread.
+    """Runs every call to a gRPC server in its own daemon thread, so that no process's end waits.
 
-    gRPC cannot give up a call over a socket while the other end hangs. The end of a process does
-    not wait for daemon threads.
+    gRPC cannot give up a call over a socket while the other end hangs.
     """
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
