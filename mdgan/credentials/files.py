@@ -37,7 +37,7 @@ _CA, _CA_KEY, _REVOKED, _ISSUED = "ca.pem", "ca.key", "revoked.pem", "issued"
 def write_shared(path: Path, valid_for: timedelta) -> datetime:
     """Writes one file that all machines of a run share.
 
-    Its authority's key is not kept, so nobody can make another certificate for this run.
+    It does not keep the authority's key, so that no other certificate for this run can be made.
 
     Raises:
         BadInput: the file exists already or cannot be written; nothing is left behind.

@@ -54,9 +54,9 @@ def read_credentials(path: Path) -> Identity:
     """Reads a file that `mdgan credentials new` or `mdgan credentials issue` has written."""
     pem.check_is_private(path)
     data = pem.read_file(path, _MAKE_ONE)
-    own, *others = pem.certificates_in(path, data)
+    certificate, *others = pem.certificates_in(path, data)
     authorities = [other for other in others if other.subject == other.issuer]
-    if not authorities or not is_host(own):
+    if not authorities or not is_host(certificate):
         raise BadInput(
             path,
             "was not made by `mdgan credentials`",
@@ -64,10 +64,10 @@ def read_credentials(path: Path) -> Identity:
         )
     between = [other for other in others if other not in authorities]
     key = pem.key_in(path, data)
-    pem.check_belongs(key, path, own, path=path)
-    _check_chain(path, [own, *between], authorities, whose=f"the authority in {path}")
+    pem.check_belongs(key, path, certificate, path=path)
+    _check_chain(path, [certificate, *between], authorities, whose=f"the authority in {path}")
     return Identity(
-        pem.pem_of(own, *between), pem.key_pem(key), pem.pem_of(*authorities), by_name=True
+        pem.pem_of(certificate, *between), pem.key_pem(key), pem.pem_of(*authorities), by_name=True
     )
 
 
@@ -130,10 +130,10 @@ def _check_chain(
     path: Path, chain: list[x509.Certificate], authorities: list[x509.Certificate], whose: str
 ) -> None:
     """Refuses a certificate that every peer would refuse: expired, unreadable, not signed."""
-    own, *others = chain
-    check_dates(path, "the certificate", own, clock=pem.now())
+    certificate, *others = chain
+    check_dates(path, "the certificate", certificate, clock=pem.now())
     try:
-        permit_in(own)
+        permit_in(certificate)
     except pem.UNREADABLE as error:
         why = f"the certificate cannot be used ({reason_of(error)})"
         raise BadInput(path, why, "make a new one") from error

@@ -122,8 +122,8 @@ class _MLflow:
         folder = (run / "mlflow").absolute().as_uri()
         self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", folder))
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "mdgan")
-        known = self._client.get_experiment_by_name(name)
-        experiment = known.experiment_id if known else self._client.create_experiment(name)
+        old = self._client.get_experiment_by_name(name)
+        experiment = old.experiment_id if old else self._client.create_experiment(name)
         self._id = self._client.create_run(experiment, run_name=run.name).info.run_id
         self._metric = Metric
         self._client.log_batch(self._id, params=[Param(n, str(v)) for n, v in settings.items()])

@@ -107,7 +107,7 @@ class WorkerRow(NamedTuple):
 
 
 class WatchedRun:
-    """A run that somebody watches; `update` reads what is new."""
+    """A run that `mdgan watch` shows; `update` reads what is new."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -118,7 +118,7 @@ class WatchedRun:
         self.state = RunState(LOSSES_NEEDED)
         self.roles: dict[str, RoleNow] = {}
         self._modified: dict[Path, float] = {}
-        self._quiet_since = time.monotonic()  # which, unlike `time.time`, nobody can set
+        self._quiet_since = time.monotonic()  # not `time.time`: users may set that clock
         self.update()
 
     def update(self) -> None:
@@ -197,8 +197,8 @@ class WatchedRun:
         if self.in_rounds:
             return self.state.pace.per_second()
         paces = [role.pace for role in self.roles.values() if role.leads] + [self.state.pace]
-        known = [pace for pace in paces if pace.per_second() > 0]
-        return max(known, key=lambda pace: pace.iteration).per_second() if known else 0.0
+        measured = [pace for pace in paces if pace.per_second() > 0]
+        return max(measured, key=lambda pace: pace.iteration).per_second() if measured else 0.0
 
     def workers(self) -> list[WorkerRow]:
         """All workers by rank; empty for a run of one process without server and hosts."""

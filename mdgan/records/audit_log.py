@@ -1,7 +1,7 @@
 """Writes and verifies `audit-log.jsonl`: who joined, asked, left or was refused.
 
-Each line holds the SHA-256 of the line before. So nobody can change, remove or insert a line,
-except at the end, without rewriting all later lines. The last line's hash stands for all lines.
+Each line holds the SHA-256 of the line before. So an attacker cannot change, remove or insert a
+line, except at the end, without rewriting all later ones. The last line's hash stands for all.
 """
 
 import errno

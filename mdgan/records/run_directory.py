@@ -268,7 +268,7 @@ def runs_in(path: Path) -> list[Path]:
     """The folders of runs in a folder, by name; the folder itself if it is a run or has none."""
     if (path / "run.json").is_file() or not path.is_dir():
         return [path]
-    return sorted(found.parent for found in path.glob("*/run.json") if found.is_file()) or [path]
+    return sorted(status.parent for status in path.glob("*/run.json") if status.is_file()) or [path]
 
 
 def _iteration_of(line: bytes) -> float:

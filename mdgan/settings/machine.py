@@ -84,10 +84,10 @@ def cores_taken(seconds: float = 0.2) -> float:
     try:
         began, before = time.monotonic(), _seconds_taken()
         time.sleep(seconds)
-        taken = (_seconds_taken() - before) / (time.monotonic() - began)
+        busy = (_seconds_taken() - before) / (time.monotonic() - began)
     except OSError:
         return 0.0
-    return min(max(taken, 0.0), float(num_cores()))  # the system counts in steps of 10 ms
+    return min(max(busy, 0.0), float(num_cores()))  # the system counts in steps of 10 ms
 
 
 def _seconds_taken() -> float:

@@ -46,7 +46,7 @@ class Checkpoints:
     def make_folder_of(self, iteration: int) -> Path:
         """Makes the folder of a checkpoint; before the first one, also the folder above it.
 
-        Other users cannot look into either folder. If somebody moves the run's folder away or
+        Other users cannot look into either folder. If a user moves the run's folder away or
         deletes it, this method does not make it again.
         """
         folder = self.folder_of(iteration)

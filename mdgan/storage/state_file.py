@@ -162,7 +162,7 @@ def bytes_on_host(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
     tensor into page-locked memory while the caller writes the tensor before.
 
     Args:
-        tensors: on any devices; nobody may write to them meanwhile.
+        tensors: on any devices; the caller may not write to them meanwhile.
 
     Yields:
         uint8 [n] on the CPU, the bytes of a tensor; valid until the caller takes the next.

@@ -95,10 +95,10 @@ def open_channel(
         chosen.append(("grpc.enable_http_proxy", 0))
     if identity is None or place.startswith("unix:"):
         return grpc.insecure_channel(place, chosen)
-    own = identity()
-    if own.by_name:
+    ours = identity()
+    if ours.by_name:
         chosen.append(("grpc.ssl_target_name_override", name))
-    trusted = grpc.ssl_channel_credentials(own.authorities, own.key, own.certificate)
+    trusted = grpc.ssl_channel_credentials(ours.authorities, ours.key, ours.certificate)
     return grpc.secure_channel(place, trusted, chosen)
 
 
@@ -168,16 +168,16 @@ def _shown_to_clients(identity: OwnIdentity) -> grpc.ServerCredentials:
     """Shows each connection the certificate that is valid when the connection begins."""
     shown = [identity()]
 
-    def configuration(own: Identity) -> grpc.ServerCertificateConfiguration:
-        pair = own.key, own.certificate
-        return grpc.ssl_server_certificate_configuration([pair], own.authorities)
+    def configuration(ours: Identity) -> grpc.ServerCertificateConfiguration:
+        pair = ours.key, ours.certificate
+        return grpc.ssl_server_certificate_configuration([pair], ours.authorities)
 
     def if_renewed() -> grpc.ServerCertificateConfiguration | None:
-        own = identity()
-        if own is shown[0]:
+        ours = identity()
+        if ours is shown[0]:
             return None
-        shown[0] = own
-        return configuration(own)
+        shown[0] = ours
+        return configuration(ours)
 
     return grpc.dynamic_ssl_server_credentials(
         configuration(shown[0]),
