@@ -42,7 +42,7 @@ class Reread(Generic[Content]):
                     self._content = self._read()
                 except BadInput as error:
                     if str(error) != self._trouble:
-                        _log.warning("%s; until then the last good one holds", error.marked)
+                        _log.warning("%s; until then the last good content is used", error.marked)
                     self._trouble = str(error)
                 else:
                     self._trouble = ""

@@ -71,8 +71,8 @@ class Attendance:
         if strikes or self._num_excused[worker].bit_count() <= 1:
             about = {"worker": worker, "reason": reason, "strikes": strikes}
             self._observer.event("refused", self._iteration(), **about)
-            counted = f"strike {strikes}" if strikes else "no strike: it may be what it was given"
-            self._observer.note(f"feedback of rank {worker} refused: {reason} ({counted})")
+            verdict = f"strike {strikes}" if strikes else "no strike: others may have caused it"
+            self._observer.note(f"feedback of rank {worker} refused: {reason} ({verdict})")
 
     def cut(self, workers: Iterable[int]) -> None:
         """Counts workers whose answers the server shortened, as they were far longer than usual."""

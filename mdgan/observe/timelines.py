@@ -17,7 +17,7 @@ from mdgan.records.rows import Count, Rank, Seconds
 from mdgan.records.values import said_bytes
 
 MOST_BYTES = 64 << 20  # the most that is recorded of one host, beside `BYTES_A_SECOND`
-BYTES_A_SECOND = 512  # as much more a second, since traffic and memory come as long as a run lasts
+BYTES_A_SECOND = 512  # further bytes a second: traffic and memory come as long as a run lasts
 _OF_AN_EVENT_BYTES = 512
 _AFTER_SECONDS = 60.0  # how far a host's clock may be ahead of the server's
 _BEFORE_SECONDS = 86400.0  # how long a host may have run before this server started
@@ -82,7 +82,7 @@ class Timelines:
         self._check(host, message.iteration, fields)
         most = MOST_BYTES + BYTES_A_SECOND * (self._clock() - self._began)
         if self._bytes.get(host, 0) > most:
-            self._note_once(host, "much", f"told {said_bytes(most)} of what it does, and more is")
+            self._note_once(host, "much", f"sent {said_bytes(most)} of timelines; more are")
             return
         written = self._observer.spans(
             f"host-{host}",
@@ -121,7 +121,7 @@ class Timelines:
         first, last = self._began - _BEFORE_SECONDS, self._clock() + _AFTER_SECONDS
         kept = [row for row in rows if row.within(first, last)]
         if len(kept) < len(rows):
-            self._note_once(host, "time", "told of a time before or after the run, which is")
+            self._note_once(host, "time", "sent spans of a time before or after the run, which are")
         return [msgspec.structs.asdict(row) for row in kept]
 
     def _note_once(self, host: int, topic: str, what: str) -> None:

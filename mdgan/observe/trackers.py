@@ -239,9 +239,7 @@ class _TrackerThread:
         if not self._has_failed:
             self._thread.join(_CLOSING_SECONDS)
         if self._thread.is_alive() and not self._has_failed:
-            _log.warning(
-                "%s was not told everything: it took more than %g s", self._name, _CLOSING_SECONDS
-            )
+            _log.warning("%s did not take all records in %g s", self._name, _CLOSING_SECONDS)
 
     def _work(self, run: Path, settings: Mapping[str, Any]) -> None:
         try:
@@ -254,5 +252,5 @@ class _TrackerThread:
     def _give_up(self, reason: object) -> None:
         if not self._has_failed:
             words = " ".join(str(reason).split())[:200] or type(reason).__name__
-            _log.warning("%s is not told any more: %s; training goes on", self._name, words)
+            _log.warning("%s gets no more records: %s; training goes on", self._name, words)
             self._has_failed = True

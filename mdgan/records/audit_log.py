@@ -95,14 +95,14 @@ def verify(run: Path) -> Verified:
 
 def _trouble(line: bytes, number: int, before: str) -> str:
     if not line.endswith(b"\n"):
-        return "it is not whole"
+        return "it is not complete"
     try:
         entry = json_object(line)
     except ValueError:
         return "it is no entry"
     if entry.get("before") != before:
         return f"it does not follow from line {number - 1}" if number > 1 else "it is not the first"
-    return "" if entry.get("number") == number else "its number is another"
+    return "" if entry.get("number") == number else "its number is wrong"
 
 
 def _whole_end(file: BinaryIO) -> _Last:

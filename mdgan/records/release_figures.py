@@ -1,6 +1,6 @@
 """Computes the figures by which a policy decides, from a run's records and its audit.
 
-Figures that depend on training data are rounded: they have no more digits than are certain.
+Figures that depend on training data are rounded: to two digits, or by the size of their error.
 """
 
 from collections.abc import Iterable, Sequence

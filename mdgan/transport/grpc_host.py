@@ -165,7 +165,7 @@ class GrpcHostTransport(HostTransport):
             answered_at = time.monotonic()
             best = min(best, (answered_at - asked_at, server_time - (asked_at + answered_at) / 2))
         if not math.isfinite(best[1]):
-            raise WireError("it does not tell its time")
+            raise WireError("its clock's answer is no number")
         return best[1]
 
     def _put(self, frame: Frame) -> bool:

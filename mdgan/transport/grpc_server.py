@@ -275,7 +275,7 @@ class GrpcServerTransport(ServerTransport):
                     self.parcels.put(guest.host, frame.taker, frame, most_bytes=most_bytes)
                 else:
                     if not self.await_room(guest, SLOW_SECONDS):
-                        problem = "nothing more is read of it while so much that it has sent waits"
+                        problem = "the server reads no more of it while so many bytes wait"
                         caller = stream.caller
                         self.tell_slowed(caller.as_visitor("join"), f"{caller.shown}: {problem}")
                         self.await_room(guest)

@@ -251,7 +251,7 @@ class Guard(grpc.ServerInterceptor):
             self.refuse(caller, context, refusal, code=grpc.StatusCode.RESOURCE_EXHAUSTED)
         try:
             if handler is None:
-                reason = "it asks for what is not here"
+                reason = "it calls a method that this server does not have"
                 self.refuse(caller, context, reason, code=grpc.StatusCode.UNIMPLEMENTED)
             if self._front is not None:
                 self._front.let(context.peer())
@@ -276,7 +276,7 @@ class Guard(grpc.ServerInterceptor):
         try:
             return next(requests)
         except (StopIteration, grpc.RpcError):
-            reason = "it asks nothing, or nothing that can be read"
+            reason = "its request does not come in time, or cannot be read"
             self.refuse(caller, context, reason, code=grpc.StatusCode.INVALID_ARGUMENT)
         finally:
             in_time.cancel()

@@ -68,7 +68,7 @@ class Parcels:
             if laid is None and frame.iteration < min(by_iteration, default=0):
                 return
             if laid is None or laid.is_whole or taker in laid.frames or taker not in laid.tickets:
-                raise WireError(f"it lays out for host {taker} what no exchange needs")
+                raise WireError(f"it lays out a parcel for host {taker} that no exchange needs")
             laid.frames[taker] = frame
             if sum(len(parcel.body) for parcel in laid.frames.values()) > most_bytes:
                 raise WireError("it lays out more than it can have")
@@ -99,7 +99,7 @@ class Parcels:
             in_time = self._changed.wait_for(is_decided, self._seconds)
             laid = self._laid.get(giver, {}).get(iteration)
             if laid is not None and not laid.admits(taker, ticket):
-                raise NothingThere("this ticket is for nothing that it has")
+                raise NothingThere("it has no parcel for this ticket")
             frame = None if laid is None else laid.frames.get(taker)
             if frame is None and giver in self._left_at:
                 raise NothingThere("its connection closed")

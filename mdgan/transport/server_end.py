@@ -243,7 +243,7 @@ class ServerTransport:
         owner, num_bytes = held.most_common(1)[0]
         for other in guests:
             if other.owner == owner:
-                self.lose(other, f"of all hosts it has most that waits here: {num_bytes:,} bytes")
+                self.lose(other, f"its waiting messages take most memory: {num_bytes:,} bytes")
                 other.line.cut()
 
     def _silence(self, guest: Guest) -> None:

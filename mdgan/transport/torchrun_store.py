@@ -97,7 +97,8 @@ def _talk(
             reached.set()
             answer.put(say(corner_of_store, gave_up))
         except (_Nonsense, OverflowError):
-            answer.put(BadInput(f"{named} tells nonsense", way_out="check --rdzv-endpoint"))
+            why = f"{named} holds values that no rank 0 writes"
+            answer.put(BadInput(why, way_out="check --rdzv-endpoint"))
         except Exception:  # torch raises exceptions of many kinds
             answer.put(BadInput(silent))
 

@@ -141,7 +141,7 @@ def test_a_tracker_that_fails_is_told_nothing_more(
         trackers.scalars(iteration, {"loss": 1.0})
     trackers.close()
     trackers.grid(5, b"")
-    assert warned(caplog) == ["odd is not told any more: no route to host at 0; training goes on"]
+    assert warned(caplog) == ["odd gets no more records: no route to host at 0; training goes on"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -163,8 +163,8 @@ def test_a_slow_tracker_does_not_hold_up_training(
     second.close()
     goes_on.set()
     assert warned(caplog) == [
-        "odd is not told any more: it is too slow; training goes on",
-        "odd was not told everything: it took more than 0.01 s",
+        "odd gets no more records: it is too slow; training goes on",
+        "odd did not take all records in 0.01 s",
     ]
 
 
@@ -187,7 +187,7 @@ def test_a_package_that_does_not_load_is_left_alone(
     trackers.scalars(1, {"loss": 1.0})
     trackers.close()
     (line,) = warned(caplog)
-    assert line.startswith("mlflow is not told any more: ")
+    assert line.startswith("mlflow gets no more records: ")
     assert not (tmp_path / "run").exists()
 
 
