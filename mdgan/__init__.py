@@ -5,6 +5,7 @@ The names below are imported when they are asked for; `docs/python.md` shows how
 
 import importlib
 import logging
+import sys
 from typing import TYPE_CHECKING, Any
 
 from mdgan.spelling import mark_arguments, spelled, without_controls
@@ -60,7 +61,17 @@ class _InPython(logging.NullHandler):
 logging.getLogger(__name__).handlers.insert(0, _InPython())  # before those that read
 
 
+def _say_end(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """Says why a program ends: in one line, as in a notebook, if it is no defect."""
+    if (lines := getattr(error, "_render_traceback_", None)) is None:
+        sys.__excepthook__(kind, error, trace)
+    else:
+        sys.stderr.write("\n".join([*lines(), ""]))
+
+
 def __getattr__(name: str) -> Any:
+    if name in __all__ and sys.excepthook is sys.__excepthook__:  # else it is the program's own
+        sys.excepthook = _say_end
     if name == "register":
         return importlib.import_module("mdgan.interface.register")
     if name not in __all__:

@@ -1,6 +1,9 @@
 """The ways in which a run ends badly without being a defect, and how trouble is told."""
 
 import errno
+import linecache
+import re
+import sysconfig
 import threading
 import traceback
 from collections import Counter
@@ -13,6 +16,15 @@ from mdgan.spelling import Mention, spelled, without_controls
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 _OF_DISK = (*_FULL, *_TOO_MANY, errno.EIO, errno.EROFS, errno.ESTALE)
+ITS_MACHINE_SAYS = "the line at its machine says why"
+_FOLDERS = re.compile(r"[^\s'\"(=]*/(?=[^\s/])")
+
+
+_NOT_THE_USERS = ("<frozen", str(Path(__file__).parent), sysconfig.get_path("stdlib"))
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+PROGRAMS: dict[str, str] = {}  # files that code is from, by what it calls them
+FROM = re.compile(r"# from (.+), line (\d+), (\d+) lines$")
+"""Says in a file that `mdgan.train` wrote from which lines of the program those below are."""
 
 
 class BadInput(ValueError):
@@ -30,12 +42,26 @@ class BadInput(ValueError):
 
     Attributes:
         is_for_python: whether a Python program reads it.
+        for_others: what other machines may read instead; empty if they may read the line.
     """
 
     def __init__(self, what: object, why: object = "", way_out: object = "") -> None:
         super().__init__(what, why, way_out)
         self.what, self.why, self.way_out = what, f"{why}", f"{way_out}"
         self.is_for_python = False
+        self.for_others = ""
+
+    @property
+    def told_elsewhere(self) -> str:
+        """What another machine is told: one short line, in which files have no folders."""
+        told = self.for_others or getattr(self.__cause__, "for_others", "")
+        return printable(told or _FOLDERS.sub("", spelled(self.marked)), 300)
+
+    def keep_here(self) -> "BadInput":
+        """Other machines learn what is refused, not why: the line may show what samples hold."""
+        what = f"--{self.setting.replace('_', '-')}" if self.setting else "its data"
+        self.for_others = self.for_others or f"{what}: {ITS_MACHINE_SAYS}"
+        return self
 
     @property
     def setting(self) -> str:
@@ -71,12 +97,31 @@ def reason_of(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def cause_of(error: BaseException) -> str:
+def cause_of(error: BaseException, *, of_user: bool = False) -> str:
     """An error and where it was raised, in one line, such as `KeyError: 'x' (own.py:7)`."""
-    frames = [(Path(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
-    own = [each for each in frames if "site-packages" not in each[0].parts] or frames
-    where = f" ({own[-1][0].name}:{own[-1][1]})" if own else ""
-    return f"{type(error).__name__}: {reason_of(error)}{where}"
+    return f"{type(error).__name__}: {reason_of(error)}{where_raised(error, of_user=of_user)}"
+
+
+def where_raised(error: BaseException, *, of_user: bool = True) -> str:
+    """The last line of the user's own code that an error went through, such as ` (own.py:7)`.
+
+    If it went through none, it is empty, or a line of mdgan unless `of_user`.
+    """
+    frames = [(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__)]
+    own = [each for each in frames if _INSTALLED.isdisjoint(Path(each[0]).parts)]
+    found = [each for each in own if not each[0].startswith(_NOT_THE_USERS)]
+    if not (found := found or ([] if of_user else own or frames)):
+        return ""
+    file, line = found[-1]
+    for back, text in enumerate(reversed(linecache.getlines(file)[:line])):
+        if (taken := FROM.match(text)) and back <= int(taken[3]):
+            return f" ({taken[1]}:{int(taken[2]) + back - 1})"
+    return f" ({PROGRAMS.get(file) or file_in_words(file)}:{line})"
+
+
+def file_in_words(file: str) -> str:
+    """The name of a file of code; the code of a notebook is in no file that its user knows."""
+    return "notebook cell" if "ipykernel_" in file else Path(file).name
 
 
 @contextmanager
@@ -87,7 +132,7 @@ def users_code(what: str) -> Iterator[None]:
     except BadInput:
         raise
     except Exception as error:
-        raise BadInput(what, f"{type(error).__name__}: {reason_of(error)}") from error
+        raise BadInput(what, cause_of(error, of_user=True)) from error
 
 
 def one_line(error: object) -> str:

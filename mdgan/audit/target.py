@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mdgan.data.dataset_file import NO_SUCH_FOLDER
 from mdgan.data.digests import shared_samples
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.readable import Readable
@@ -151,6 +152,12 @@ def _holdings(trained: TrainedRun, settings: RunSettings) -> Holdings:
             found.update(held)
         except BadInput as error:
             refused.append(error)
+    if not found and refused[0].for_others.endswith(NO_SUCH_FOLDER):
+        why = "samples that workers trained on are needed, and are not on this machine"
+        where = f"where they are, do `{command('audit', 'RUN')}` with a copy of the run's folder"
+        raise BadInput(
+            refused[0].what, why, f"{where}, or name them with {flag('data_dir', 'DIR')}"
+        )
     if not found:
         raise refused[0]
     if refused:

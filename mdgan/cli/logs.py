@@ -28,8 +28,8 @@ class TerminalHandler(logging.Handler):
     """Writes a line for each record to the standard error.
 
     INFO is written as it is; what is worse begins with `mdgan: `. The sender of a record may say
-    with `extra={"shown": …}` how it is shown: "live" is overwritten by the next line on a
-    terminal, "doing" too and is shown nowhere else, "result" goes to the standard output, and
+    with `extra={"shown": …}` how it is shown: "live" and "slow" are overwritten by the next line on
+    a terminal, "doing" too and is shown nowhere else, "result" goes to the standard output, and
     "refusal" never has the time before it.
 
     Attributes:
@@ -55,7 +55,7 @@ class TerminalHandler(logging.Handler):
                 # Another process of the run may have left its live line on the screen.
                 room = _columns() - 1
                 print("\r" + " " * room, end="\r", file=sys.stderr, flush=True)
-                if shown in ("live", "doing"):
+                if shown in ("live", "doing", "slow"):
                     line = fitting(getattr(record, "pieces", [(0, line)]), room)
                     print(line, end="", file=sys.stderr, flush=True)
                     return
@@ -123,6 +123,12 @@ def begin_long_command(log_file: str | None) -> None:
         why = f"cannot be written ({error.strerror})"
         raise BadInput(flag("log_file", log_file), why, "name another file") from error
     logging.getLogger("mdgan").addHandler(handler)
+
+
+def say_loading() -> None:
+    """Says that PyTorch is loaded, in logs, too, if that takes seconds."""
+    shown = "doing" if "torch" in sys.modules else "slow"
+    logging.getLogger(__name__).info("loading PyTorch …", extra={"shown": shown})
 
 
 def _columns() -> int:

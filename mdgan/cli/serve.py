@@ -49,7 +49,7 @@ class EventSender(logging.Handler):
 
     def _event_of(self, record: logging.LogRecord) -> messages.ChildEvent | None:
         shown = getattr(record, "shown", "note")
-        if record.levelno < logging.INFO or shown == "doing":
+        if record.levelno < logging.INFO or shown in ("doing", "slow"):
             return getattr(record, "event", None)
         args = record.args if isinstance(record.args, tuple) else ()
         if record.msg == "%s" and isinstance(args[0], BadInput):

@@ -9,8 +9,8 @@ import click
 
 from mdgan.cli import options
 from mdgan.cli.help import Command, RareOption
-from mdgan.cli.logs import begin_long_command
-from mdgan.errors import BadInput
+from mdgan.cli.logs import begin_long_command, say_loading
+from mdgan.errors import ITS_MACHINE_SAYS, BadInput
 from mdgan.families import registry
 from mdgan.launch.given import Given
 from mdgan.launch.task import LAUNCHERS, RayCluster, read_resources
@@ -162,25 +162,35 @@ def train_given(given: Given, *, dry_run: bool) -> int:
     compiles = named.draft.training.arithmetic.compile
     options.prepare_environment(many_processes=many_processes, compiles=compiles)
     crowded = None if many_processes or dry_run else options.prepare_for_load(named.launch)
-    _log.info("loading PyTorch …", extra={"shown": "doing"})
+    say_loading()
     from mdgan.inspect.describe import describe
     from mdgan.launch.checked import check
+    from mdgan.launch.guests import decline
     from mdgan.launch.launcher import launch
     from mdgan.launch.settled import load, settle
 
-    settled = settle(load(named))
-    if named.algorithm.has_hosts and named.launch.workers_per_host == "auto":
-        from mdgan.plan.host_size import best_host_size
+    try:
+        settled = settle(load(named))
+        if named.algorithm.has_hosts and named.launch.workers_per_host == "auto":
+            from mdgan.plan.host_size import best_host_size
 
-        size = best_host_size(settled.settings, settled.launch, settled.dataset)
-        settled = replace(settled, launch=settled.launch.but(workers_per_host=size))
-    checked = check(settled, show_all=dry_run)
+            size = best_host_size(settled.settings, settled.launch, settled.dataset)
+            settled = replace(settled, launch=settled.launch.but(workers_per_host=size))
+        checked = check(settled, show_all=dry_run)
+    except BadInput as error:
+        if dry_run:
+            raise
+        _log.error("%s", error, extra={"shown": "refusal"})
+        decline(named, error)
+        return 2
     for warning in (*checked.warnings, *filter(None, [crowded])):
         _log.warning("warning: %s", warning)
     if dry_run:
         print(spelled(describe(checked)))
         return 0
-    return launch(checked)
+    if (status := launch(checked)) == 2:
+        decline(named, BadInput(ITS_MACHINE_SAYS))
+    return status
 
 
 _OF_THE_SERVER = (
@@ -215,6 +225,7 @@ def join(started: float, /, run: Path | None, site: Path | None, **flags: Any) -
     """
     begin_long_command(flags["log_file"])
     options.prepare_environment(many_processes=True, compiles=bool(flags.get("compile")))
+    say_loading()
     from mdgan.launch.guests import join as take_part
 
     if site is None:

@@ -27,7 +27,7 @@ from mdgan.data.partitioner import ImageFilesPartitioner, Partitioner
 from mdgan.data.readable import readable, tried_all
 from mdgan.data.settings import DataSettings
 from mdgan.data.tried import used_bits
-from mdgan.errors import BadInput, reason_of, users_code
+from mdgan.errors import BadInput, cause_of, reason_of, users_code, where_raised
 from mdgan.gan.build import Build, Models
 from mdgan.models.settings import FILE
 from mdgan.samples.contract import SampleKind, Shape
@@ -39,6 +39,7 @@ from mdgan.storage import budget
 
 REQUIRED = ("Partitioner", "Generator", "Discriminator", "SHAPE", "Z_DIM")
 _OF_MODELS = {"Generator", "Discriminator", "Z_DIM"}
+NO_SUCH_FOLDER = "no such file or folder"
 _MOST_CLASSES = 100_000
 _NUM_CHECKED = 32
 _MOST_IN_8_BITS = 255
@@ -201,11 +202,14 @@ class DatasetFile:
     def _reading(self, data_dir: Path) -> Iterator[None]:
         try:
             yield
-        except BadInput:
+        except BadInput as error:
+            if self.reads_files and not data_dir.exists():
+                error.for_others = f"{data_dir.name}: {NO_SUCH_FOLDER}"
+            error.keep_here()
             raise
         except Exception as error:  # a reader may raise anything; the user gets one line
-            why = f"cannot read the data in {data_dir}: {reason_of(error)}"
-            raise BadInput(flag("dataset", self.name), why) from error
+            why = f"cannot read the data in {data_dir}: {reason_of(error)}{where_raised(error)}"
+            raise BadInput(flag("dataset", self.name), why).keep_here() from error
 
     def _check_labels(self, what: str, source: Partitioner) -> None:
         labels = source.labels
@@ -386,7 +390,6 @@ def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType
         loader.exec_module(module)
     except (Exception, SystemExit) as error:  # the user's own code may raise anything
         del sys.modules[module_name]
-        raise BadInput(
-            name or path, f"cannot be imported: {type(error).__name__}: {reason_of(error)}"
-        ) from error
+        why = f"cannot be imported: {cause_of(error, of_user=True)}"
+        raise BadInput(name or path, why) from error
     return module

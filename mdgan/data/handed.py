@@ -13,10 +13,12 @@ import threading
 from collections.abc import Mapping
 from typing import IO, Any
 
-from mdgan.errors import BadInput, reason_of
+from mdgan.errors import PROGRAMS, BadInput, cause_of
 
 HANDED = "MDGAN_HANDED"
 """The variable in which a program says with how many bytes of objects the input begins."""
+
+DYNAMIC = "<dynamic-code>"  # what cloudpickle calls the file of all code
 
 _KNOWN: dict[str, Any] = {}
 _received: list[bytes] = []
@@ -56,12 +58,10 @@ def _receive() -> None:
     _received.append(content)
     try:
         _KNOWN.update(pickle.loads(content))
+        PROGRAMS[DYNAMIC] = _KNOWN.pop(DYNAMIC, DYNAMIC)
     except Exception as error:  # the user's own objects may raise anything
-        raise BadInput(
-            "models",
-            f"cannot be read by the run's processes ({type(error).__name__}: {reason_of(error)})",
-            "make them in a module of their own",
-        ) from error
+        why = f"cannot be read by the run's processes ({cause_of(error, of_user=True)})"
+        raise BadInput("models", why, "make them in a module of their own") from error
 
 
 def read_input(size: int) -> bytes:

@@ -75,6 +75,30 @@ class HostHello(msgspec.Struct, frozen=True):
         """Which host says it."""
         return Owner(self.key, self.certificate, self.address, serial=self.serial)
 
+    def why_another_run(self, identity: Mapping[str, Any]) -> str:
+        """What differs between a host and this server; empty if nothing does."""
+        for name, ours in identity.items():
+            theirs = self.identity.get(name)
+            if theirs == ours:
+                continue
+            shown = f"{theirs!s:.99}" if not isinstance(theirs, list | dict) else "no value"
+            if name == "version":
+                return (
+                    f"rank {self.workers[0]} runs mdgan {shown}, rank 0 runs mdgan {ours}; "
+                    "install the same version on every machine"
+                )
+            if name == "dataset_sha256":
+                file = f"{identity.get('dataset')}.py"
+                return (
+                    f"rank {self.workers[0]} has another {file} than rank 0; copy rank 0's {file} "
+                    "to this machine (its --datasets-dir, by default datasets)"
+                )
+            return (
+                f"rank {self.workers[0]} has {name} = {shown}, rank 0 has {name} = {ours}; start "
+                "every rank with the same settings"
+            )
+        return ""
+
 
 def make_hello(
     host: int,

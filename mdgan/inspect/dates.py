@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -169,7 +169,8 @@ def column_of(facts: ColumnFacts, found: Dates) -> tuple[AnyColumn, list[str]]:
     low, high = datetime(first.year, 1, 1), datetime(last.year, 12, 31, 23, 59, 59)
     told = [*words_as_missing(facts), *found.told, *_early_or_late(found)]
     values = seconds - (low - EPOCH).total_seconds()
-    form = UNSET if found.form == moments.ISO else found.form
+    form: str | UnsetType = _as_read(facts, found.form)
+    form = UNSET if form in (moments.ISO, f"{moments.ISO}Thh:mm:ss") else form
     if (seconds % 86_400).any():
         if without := [text for text in facts.texts if ":" not in text and "T" not in text]:
             number = rows_in_words(sum(facts.texts[text] for text in without))
@@ -186,6 +187,17 @@ def column_of(facts: ColumnFacts, found: Dates) -> tuple[AnyColumn, list[str]]:
         values = np.array([column.passed(EPOCH + timedelta(seconds=s)) for s in seconds])
     scale = scale_of(facts, values, counts, bounds=column.bounds, is_exact=True)
     return replace(column, **scale), told
+
+
+def _as_read(facts: ColumnFacts, form: str) -> str:
+    """The form in which texts come out as they were read, if there is one."""
+    days = (form, form.replace("DD", "D").replace("MM", "M"))
+    clocks = ("", *(f"{sign}{clock}" for sign in " T" for clock in moments.CLOCKS))
+    read = {text: moments.readings_of(text) for text in [*facts.texts][:_MOST_TRIED]}
+    for each in (f"{day}{clock}" for clock in clocks for day in days):
+        if all(form in m and moments.written(m[form], each) == text for text, m in read.items()):
+            return each
+    return form
 
 
 def may_be_counted(facts: ColumnFacts) -> Iterator[str]:

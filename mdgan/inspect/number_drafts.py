@@ -17,7 +17,7 @@ from mdgan.samples.table.schema import AnyColumn
 
 _FEW_VALUES = 10
 _SHARE_OF_COMMON = 0.01
-_ABOVE_AVERAGE = 4
+_ABOVE_USUAL, _CHANCE = 2, 5  # times as many as usual, and standard deviations more
 _LONG_TAIL = 20
 _GAP = 0.25
 _NUM_CELLS = 1024
@@ -180,7 +180,7 @@ def scale_of(
 ) -> _Scale:
     """What is common, and how cells are spaced; `is_exact`: a cell for each of few values."""
     has_cells = is_exact and bounds[1] - bounds[0] < _NUM_CELLS
-    common = _common(values, counts, has_cells=has_cells)
+    common = _common(values, counts)
     others = ~np.isin(values, common)
     is_long = False
     if others.any() and not has_cells:
@@ -195,19 +195,26 @@ def scale_of(
     }
 
 
-def _common(values: Floats, counts: Counts, *, has_cells: bool) -> tuple[float, ...]:
+def _common(values: Floats, counts: Counts) -> tuple[float, ...]:
     """The values that so many rows share that a histogram would blur them.
 
-    Args:
-        has_cells: whether each value has a cell of its own; then only what stands out is common.
+    Of more than a few they have to stand out from their neighbours, so that it cannot be chance.
     """
-    total = counts.sum()
-    least = max(FEW, _SHARE_OF_COMMON * total)
-    if has_cells and len(values) > _FEW_VALUES:
-        least = max(least, _ABOVE_AVERAGE * total / len(values))
-    places = np.flatnonzero(counts >= least)
+    is_common = counts >= max(FEW, _SHARE_OF_COMMON * counts.sum())
+    if len(values) > _FEW_VALUES:
+        usual = _usual(values, counts)
+        is_common &= counts > np.maximum(_ABOVE_USUAL * usual, usual + _CHANCE * np.sqrt(usual))
+    places = np.flatnonzero(is_common)
     most = places[np.argsort(-counts[places], kind="stable")][: schema.MOST_COMMON]
     return tuple(sorted(set(values[most].tolist())))
+
+
+def _usual(values: Floats, counts: Counts) -> Floats:
+    """How many rows the two values on either side of each have in a step, their median, [n]."""
+    steps, none = np.diff(values) / np.diff(values).min(), [np.nan] * 2
+    left, right = [*none, *(counts[:-1] / steps)], [*(counts[1:] / steps), *none]
+    found: Floats = np.nanmedian([left[1:], left[:-1], right[:-1], right[1:]], axis=0)
+    return found
 
 
 def _decimals(found: int, span: float) -> int:

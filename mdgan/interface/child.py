@@ -48,7 +48,7 @@ def run_child(
 
     Args:
         handed: models for `mdgan.data.handed`.
-        show: called with lines of mdgan, and with those that the user's own code prints there.
+        show: called with lines of mdgan but what is raised, and those that the user's code prints.
         follow: called with news of the run; True stops it.
         stop: stops it, too.
 
@@ -59,6 +59,7 @@ def run_child(
         Exception: what one of the functions has raised; the run is saved.
     """
     refusal: BadInput | None = None
+    last: list[LineLogged] = []  # of a refusal, which is shown if anything follows
     stopped: BaseException | None = None
     said, is_asked = "", False
     with _started(msgpack.encode(request), handed) as child:
@@ -66,9 +67,11 @@ def run_child(
             try:
                 event = child.next_event()
                 wants_stop = stop is not None and stop.is_set()
+                while last and event is not None:
+                    show(last.pop())
                 if isinstance(event, messages.InputRefused):
-                    refusal = event.as_error()
-                    event = LineLogged(str(refusal), is_warning=True)
+                    refusal, said = event.as_error(), f"{event.as_error()}"
+                    event, last = None, [LineLogged(said, is_warning=True)]
                 if isinstance(event, LineLogged) and event.is_warning:
                     said = event.text.partition("\n")[0]
                 if isinstance(event, LineLogged | str):

@@ -7,6 +7,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +19,20 @@ from torch.utils.data import StackDataset
 from torchvision.transforms.functional import pil_to_tensor
 
 from mdgan.data.arrays import file_names
-from mdgan.errors import BadInput, reason_of
+from mdgan.errors import BadInput, one_line, reason_of, where_raised
 from mdgan.samples.contract import Shape
 
 if TYPE_CHECKING:
     from mdgan.interface.frames import Frames
 
+Label = int | str | None
 Model = Callable[[], nn.Module]  # a class, or a function without arguments, that makes a model
 
 
 _CHANNELS = (1, 3, 4)  # numbers of channels by which pictures are known whose channels come last
 _FEW = 8  # sides of volumes are at least as long
+_SERIES, _PICTURES = "series", "pictures"
+_MOST_OBLONG = 2  # how many times as long as high a picture is, unless the user says that it is one
 
 
 def is_frame(part: object) -> bool:
@@ -53,12 +57,15 @@ class Data:
         held_out: samples that no worker trains on; KID, precision and recall need them.
         shape: (C, H, W); that of the first sample if not given.
         image: the key of the image, where samples are dicts.
-        label: the key of the class, where samples are dicts; samples without it are of class 0. Of
-            a DataFrame the column that rows are asked for by.
+        label: the key of the class, where samples are dicts; samples without it are of class 0. A
+            class is a whole number or a text; texts are numbered in their order. Of a DataFrame
+            the column that rows are asked for by.
         name: what runs and reports call the data set.
+        kind: `series` or `pictures`, where samples have two sizes and could be either. By default
+            floats are series where one size is more than twice the other.
 
     Raises:
-        BadInput: one of them has no length, or no sample.
+        BadInput: one of them has no length, or no sample, or not as many classes.
     """
 
     def __init__(
@@ -70,13 +77,17 @@ class Data:
         image: str = "image",
         label: str = "label",
         name: str = "own",
+        kind: str | None = None,
     ) -> None:
         if not name.isidentifier():
             raise BadInput(f"name={name!r}", "must be a word of letters, digits and _")
+        if kind not in (None, _SERIES, _PICTURES):
+            raise BadInput(f"kind={kind!r:.40}", f"must be {_SERIES!r} or {_PICTURES!r}")
         given = {"train": train, "held_out": held_out}
         self.name = name
-        self.parts = {what: _with_classes(part) for what, part in given.items() if part is not None}
-        self._image, self._label = image, label
+        self.parts = {w: _with_classes(w, part) for w, part in given.items() if part is not None}
+        self.class_names: tuple[str, ...] = ()  # of classes that are texts, by number
+        self._image, self._label, self._kind = image, label, kind
         self._sizes = {what: _size(what, part) for what, part in self.parts.items()}
         self._labelled = False
         self._shape = None if shape is None else tuple(shape)
@@ -111,6 +122,7 @@ class Data:
         said = kind.get(len(self.shape), "pictures of {} pixels").format(sizes)
         count = " and ".join(f"{size:,}" for size in self._sizes.values())
         known = f", {self.num_classes} classes" if self.num_classes else ", no classes"
+        known += f" ({one_line(', '.join(self.class_names)):.200})" * bool(self.class_names)
         plural = "s" * (self.shape[0] > 1)
         channels = f", {self.shape[0]} channel{plural}" if len(self.shape) > 2 else ""
         last = ", which came last" if self._order == "last" else ""
@@ -119,12 +131,19 @@ class Data:
     @cached_property
     def _order(self) -> str:
         """Where the channels of an image are: `first`, `last`, or `none` if it has none."""
-        sizes = tuple(self._read("train", 0)[0].shape)
+        image = self._read("train", 0)[0]
+        sizes = tuple(image.shape)
         if self._shape is not None:
             turned = (*sizes[-1:], *sizes[:-1])
             if sizes != self._shape == turned:
                 return "last"
             return "none" if self._shape == (1, *sizes) else "first"
+        is_long = len(sizes) == 2 and max(sizes) > _MOST_OBLONG * min(sizes)
+        if self._kind == _SERIES or (is_long and not self._kind and image.is_floating_point()):
+            if len(sizes) > 2:
+                why = f"train[0] has the shape {list(sizes)}, must be [channels, length]"
+                raise BadInput(f"kind={_SERIES!r}", why)
+            return "first" if len(sizes) == 2 else "none"
         if len(sizes) == 2 or (len(sizes) == 3 and len(set(sizes)) == 1 and sizes[0] >= _FEW):
             return "none"
         is_last = len(sizes) in (3, 4) and sizes[-1] in _CHANNELS and sizes[0] not in _CHANNELS
@@ -143,9 +162,19 @@ class Data:
             raise BadInput("save", "rows of a DataFrame are saved by its own to_csv")
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        digest = hashlib.sha256()
-        for what in self.parts:
-            self._write(what, folder, digest)
+        given = {what: self._write(what, folder) for what in self.parts}
+        every = {label for labels in given.values() for label in labels}
+        self._labelled = every != {None}
+        if any(isinstance(label, str) for label in every):
+            self.class_names = tuple(sorted({*map(str, every)}))
+        numbers = {name: number for number, name in enumerate(self.class_names)}
+        digest = hashlib.sha256("\0".join(self.class_names).encode())
+        for what, labels in given.items():
+            paths = [folder / name for name in file_names(what)]
+            np.save(paths[1], np.array([numbers.get(str(y), y or 0) for y in labels], np.int64))
+            for array in (np.load(path, mmap_mode="r") for path in paths):
+                digest.update(f"{what} {array.dtype} {array.shape}".encode())
+                digest.update(array.data)
         return digest.hexdigest()
 
     @cached_property
@@ -182,27 +211,23 @@ class Data:
         labels = [np.load(Path(self.folder, file_names(what)[1])) for what in self.parts]
         return int(max(part.max() for part in labels)) + 1 if self._labelled else None
 
-    def _write(self, what: str, folder: Path, digest: "hashlib._Hash") -> None:
+    def _write(self, what: str, folder: Path) -> list[Label]:
+        """Writes the images of a part; their classes."""
         size, dtype = self._sizes[what], self._sample(what, 0)[0].numpy().dtype
-        paths = [folder / name for name in file_names(what)]
-        images = open_memmap(paths[0], "w+", dtype, (size, *self.shape))
-        labels = open_memmap(paths[1], "w+", np.int64, (size,))
+        images = open_memmap(folder / file_names(what)[0], "w+", dtype, (size, *self.shape))
+        labels: list[Label] = []
         lowest = np.inf
         for index in range(size):
             image, label = self._sample(what, index)
-            labels[index] = 0 if label is None else label
-            self._labelled |= label is not None
+            labels.append(label)
             if tuple(image.shape) != self.shape or image.numpy().dtype != dtype:
                 why = f"is {image.dtype} {list(image.shape)}, must be {dtype} {list(self.shape)}"
                 way_out = "bring all to one size and type"
                 raise BadInput(f"{what}[{index}]", f"{why} as the others", way_out)
             low, high = float(image.min()), float(image.max())
             if dtype != np.uint8 and not -1 <= low <= high <= 1:
-                why, way_out = (
-                    f"has values from {low:g} to {high:g}",
-                    "scale them to [-1, 1], or give uint8",
-                )
-                raise BadInput(f"{what}[{index}]", why, way_out)
+                why = f"has values from {low:g} to {high:g}"
+                raise BadInput(f"{what}[{index}]", why, "scale them to [-1, 1], or give uint8")
             lowest = min(lowest, low)
             images[index] = image.numpy()
         if dtype != np.uint8 and lowest >= 0:
@@ -211,19 +236,17 @@ class Data:
                 "example by Normalize(0.5, 0.5)",
                 stacklevel=2,
             )
-        for array in (images, labels):
-            array.flush()
-            digest.update(f"{what} {array.dtype} {array.shape}".encode())
-            digest.update(array.data)
+        images.flush()
+        return labels
 
-    def _sample(self, what: str, index: int) -> tuple[Tensor, int | None]:
+    def _sample(self, what: str, index: int) -> tuple[Tensor, Label]:
         """One sample, uint8 or float32 [*shape], and its class, None if it has none."""
         image, label = self._read(what, index)
         if self._order == "last":
             image = image.movedim(-1, 0)
         return (image[None] if self._order == "none" else image), label
 
-    def _read(self, what: str, index: int) -> tuple[Tensor, int | None]:
+    def _read(self, what: str, index: int) -> tuple[Tensor, Label]:
         """One sample as it was given."""
         try:
             sample = self.parts[what][index]
@@ -237,16 +260,19 @@ class Data:
                 image, label, *_ = [*parts, None]
             return _tensor(image), _class(label)
         except Exception as error:  # the user's own code may raise anything
-            raise BadInput(f"{what}[{index}]", f"cannot be read: {reason_of(error)}") from error
+            why = f"cannot be read: {reason_of(error)}{where_raised(error)}"
+            raise BadInput(f"{what}[{index}]", why) from error
 
 
-def _with_classes(part: Any) -> Any:
+def _with_classes(what: str, part: Any) -> Any:
     """Samples by number; of a pair of arrays, the second is the classes of the first."""
     if isinstance(part, tuple) and len(part) == 2:
         samples, labels = part
-        some, others = (list(getattr(each, "shape", ())) for each in part)
-        if len(some) > 1 and some[:1] == others:
-            classes: Any = getattr(labels, "array", labels)
+        is_list = isinstance(labels, list) and all(isinstance(y, str | Number) for y in labels)
+        if len(getattr(samples, "shape", ())) > 1 and (is_list or np.ndim(labels) == 1):
+            if len(samples) != len(labels):
+                raise BadInput(what, f"has {len(samples):,} samples, but {len(labels):,} classes")
+            classes: Any = getattr(labels, "array", labels)  # of pandas
             return StackDataset(samples, classes)
     return part
 
@@ -255,11 +281,8 @@ def _size(what: str, part: Any) -> int:
     try:
         size = len(part)
     except Exception as error:
-        raise BadInput(
-            what,
-            f"{type(part).__name__} has no length",
-            "give a data set that tells its len() and gives samples by number, such as list(…)",
-        ) from error
+        way_out = "give a data set that tells its len() and gives samples by number, as list(…)"
+        raise BadInput(what, f"{type(part).__name__} has no length", way_out) from error
     if not size:
         raise BadInput(what, f"{type(part).__name__} has no sample")
     return size
@@ -274,13 +297,15 @@ def _tensor(image: Any) -> Tensor:
         raise ValueError(f"its shape is {list(tensor.shape)}, must be [C, H, W] or another one")
     if tensor.dtype != torch.uint8 and not tensor.is_floating_point():
         raise ValueError(f"its values are {tensor.dtype}, must be uint8 or float")
+    for place in (~tensor.isfinite()).nonzero().tolist():
+        raise ValueError(f"its value at {place} is {float(tensor[tuple(place)])}, must be finite")
     return tensor if tensor.dtype == torch.uint8 else tensor.float()
 
 
-def _class(label: Any) -> int | None:
-    if label is None:
-        return None
+def _class(label: Any) -> Label:
+    if label is None or isinstance(label, str):
+        return label
     number = int(label)
     if number < 0 or number != label:
-        raise ValueError(f"its class is {label}, must be a whole number, 0 or more")
+        raise ValueError(f"its class is {label}, must be a text, or a whole number, 0 or more")
     return number

@@ -13,7 +13,9 @@ import linecache
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from textwrap import dedent
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -21,8 +23,8 @@ import cloudpickle
 from torch import nn
 
 from mdgan.data.dataset_file import DatasetFile
-from mdgan.data.handed import remember, remembered
-from mdgan.errors import BadInput, reason_of
+from mdgan.data.handed import DYNAMIC, remember, remembered
+from mdgan.errors import BadInput, cause_of, file_in_words, reason_of
 from mdgan.interface.data import Data, Model
 from mdgan.samples.contract import Shape
 
@@ -77,9 +79,9 @@ def _handed_over(models: Mapping[str, Model], registered: Mapping[str, Any]) -> 
         raise _not_handed(registered, reason_of(error)) from error
     try:
         token = hashlib.sha256(cloudpickle.dumps(dict(models))).hexdigest()[:16]
-        content = cloudpickle.dumps({token: dict(models)})
+        content = _pickled(token, models)
     except Exception as error:  # the user's own objects may raise anything
-        why = f"{type(error).__name__}: {reason_of(error)}"
+        why = cause_of(error, of_user=True)
         raise _not_handed([name.lower() for name in models], why) from error
     remember(token, models)
     lines += ["from mdgan.data.handed import handed", f'HANDED = "{token}"']
@@ -110,9 +112,16 @@ def token_of(file: Path) -> str | None:
 
 def handed_again(file: Path) -> bytes:
     """The models that a run's file asks for, as far as this program has them; else empty."""
-    token = token_of(file)
-    models = None if token is None else remembered(token)
-    return b"" if models is None else cloudpickle.dumps({token: models})
+    models = remembered(token) if (token := token_of(file)) else None
+    return _pickled(token, models) if token and models else b""
+
+
+def _pickled(token: str, models: Mapping[str, Any]) -> bytes:
+    """Models as `mdgan.data.handed` takes them, and the file that they are from, for errors."""
+    codes = [getattr(getattr(build, "func", build), "__code__", None) for build in models.values()]
+    files = {code.co_filename for code in codes if code is not None}
+    file = file_in_words(files.pop()) if len(files) == 1 else DYNAMIC
+    return bytes(cloudpickle.dumps({token: dict(models), DYNAMIC: file}))
 
 
 def samples_of(data: Data, num_classes: int | None, *, privately: bool = False) -> str:
@@ -125,6 +134,7 @@ def samples_of(data: Data, num_classes: int | None, *, privately: bool = False) 
     for kind, what in (("Partitioner", "train"), ("HeldOut", "held_out")):
         if what in data.parts:
             lines.append(f'class {kind}(Arrays):\n    which = "{what}"')
+            lines += [f"    class_names = {data.class_names!r}"] * bool(data.class_names)
     return "\n".join(lines)
 
 
@@ -194,21 +204,31 @@ class _Text:
             raise ValueError(f"{name} is of type {type(value).__name__}; make it in a module")
 
     def _write_down(self, name: str, value: "FunctionType | type") -> None:
-        node, names = _definition(value)
+        node, names, file = _definition(value)
         found = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
         own = {n.id for n in found if not isinstance(n.ctx, ast.Load)}
         own |= {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
         for other in sorted({n.id for n in found} - own - {node.name}):
             if other in names:
                 self.define(other, names[other])
-        self.lines.append(ast.unparse(node))
+        self.lines += _as_it_stands(node, linecache.getlines(file), file)
         if name != node.name:
             self._known[node.name] = value
             self.lines.append(f"{name} = {node.name}")
 
 
-def _definition(value: Any) -> tuple[ast.FunctionDef | ast.ClassDef, Mapping[str, Any]]:
-    """The syntax of a function or class, and the names that it can refer to."""
+def _as_it_stands(node: ast.FunctionDef | ast.ClassDef, lines: list[str], file: str) -> list[str]:
+    """The lines of a definition, and where they stand; others if they cannot stand alone."""
+    first = min(each.lineno for each in (node, *node.decorator_list)) - 1
+    own = dedent("".join(lines[first : node.end_lineno])).splitlines()
+    with suppress(SyntaxError):
+        if ast.dump(ast.parse("\n".join(own))) == ast.dump(ast.Module([node], [])):
+            return [f"# from {file_in_words(file)}, line {first + 1}, {len(own)} lines", *own]
+    return [ast.unparse(node)]
+
+
+def _definition(value: Any) -> tuple[ast.FunctionDef | ast.ClassDef, Mapping[str, Any], str]:
+    """The syntax of a function or class, the names that it can refer to, and its file."""
     name = value.__name__
     if isinstance(value, FunctionType):
         if value.__closure__:
@@ -226,7 +246,7 @@ def _definition(value: Any) -> tuple[ast.FunctionDef | ast.ClassDef, Mapping[str
     ]
     if not found:
         raise ValueError(f"{name} has no source; write it by def or class")
-    return found[-1], names
+    return found[-1], names, code.co_filename
 
 
 def _code_in(value: type) -> CodeType:

@@ -133,16 +133,16 @@ class Run:
     @refuses_in_python()
     def sample(
         self, n: int = 64, seed: int = 0, *, label: int | None = None, raw: bool = False
-    ) -> "Tensor":
+    ) -> Any:
         """Samples of the newest generator, the same for the same seed.
 
         Args:
             label: the class of all of them, if the generator is conditional; by default each class
                 in turn.
-            raw: of the generator itself, though the run has averaged it.
+            raw: of the generator itself, though the run has averaged it; of a table as tensors.
 
         Returns:
-            float32 [n, C, H, W] in [−1, 1].
+            float32 [n, C, H, W] in [−1, 1]; of a table a pandas DataFrame with n rows.
         """
         from mdgan.gan.sampling import draw_samples
         from mdgan.inspect.trained import load_trained
@@ -150,8 +150,9 @@ class Run:
         if n < 1:
             raise BadInput(f"n={n}", "must be at least 1")
         trained = load_trained(self.path, raw=raw)
-        labels = trained.labels(n, label, "label")
-        return draw_samples(trained.generator, n, trained.models.z_dim, seed=seed, labels=labels)
+        labels, z_dim = trained.labels(n, label, "label"), trained.models.z_dim
+        samples = draw_samples(trained.generator, n, z_dim, seed=seed, labels=labels)
+        return samples if raw else trained.dataset.kind.in_python(samples, labels)
 
     def evaluate(
         self, n: int = 10_000, seed: int | None = None, *, raw: bool = False, **changes: Any

@@ -60,7 +60,7 @@ def train(
         config, paper_scale: a file of settings as for `--config`; what is given here wins.
         callbacks: functions that are told how far the run is, see `mdgan.Reached`. True stops it.
         scores: by name, functions from samples [n, *shape] to a number, called whenever training
-            scores. `Run.scores` has what they return.
+            scores. `Run.own_scores` has what they return.
         settings: any setting of `mdgan train --help`, under its flag's name with _ for -.
 
     Raises:
@@ -159,6 +159,7 @@ def start(
     z_dim: int | None = None,
     config: "str | PathLike[str] | None" = None,
     paper_scale: bool = False,
+    quiet: bool = True,
     callbacks: Sequence[Callback] = (),
     scores: "Mapping[str, Callable[[Tensor], float]] | None" = None,
     **settings: "Unpack[Keywords]",
@@ -166,7 +167,7 @@ def start(
     """Begins to train as `train` does, in the background; arguments and errors are the same.
 
     Returns:
-        A handle, once the run's processes are being started. Callbacks are called in its thread.
+        A handle, once processes start. Its thread calls callbacks, and is `quiet` unless told not.
     """
     given = with_file(settings, config, paper_scale=paper_scale)
     check(given.settings)  # what is plainly wrong is said here
@@ -175,7 +176,7 @@ def start(
 
     def follow(own: Callback, stop: threading.Event) -> Run:
         each = [own, *callbacks]  # what these raise is of a run that the handle knows
-        return _train(trained, given, quiet=True, callbacks=each, scores=scores, stop=stop)
+        return _train(trained, given, quiet=quiet, callbacks=each, scores=scores, stop=stop)
 
     return Background(follow)
 

@@ -4,7 +4,6 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from mdgan.credentials.identity import Identity, OwnIdentity
@@ -28,7 +27,7 @@ from mdgan.launch.models import tried_models
 from mdgan.launch.ranks import LocalRanks, local_ranks, ranks_elsewhere
 from mdgan.launch.requirements import check_certificates, check_delta, check_required
 from mdgan.launch.same_samples import overlap_warning
-from mdgan.launch.settings import LaunchSettings, LinkSettings, read_identity, read_revocations
+from mdgan.launch.settings import LaunchSettings, read_identity, read_revocations
 from mdgan.launch.settled import Settled, load, settle
 from mdgan.metrics.chosen import extractor_identity
 from mdgan.observe.trackers import check_trackers
@@ -82,14 +81,6 @@ class Checked(Settled):
         """What must be equal on every rank, by name; what decides most comes first."""
         placed = {} if self.clients is None else {"data_sha256": self.clients.digest()}
         return {**self.asked(self.extractor), **placed}
-
-    @cached_property
-    def links(self) -> LinkSettings:
-        """How this machine is linked; the server is where the launcher says, if one does."""
-        if self.task is None:
-            return self.launch.links
-        address, port = self.task.master_addr, self.task.master_port
-        return self.launch.links.but(master_addr=address, master_port=port)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -149,7 +140,11 @@ def check(settled: Settled, *, show_all: bool = False) -> Checked:
         beginning=beginning,
         clients=clients,
     )
-    contents, of_budgets = _look_at_budgets(checked)
+    try:
+        contents, of_budgets = _look_at_budgets(checked)
+    except BadInput as error:
+        error.keep_here()
+        raise
     warnings = (*_warnings(checked), *overlap_warning(checked), *of_budgets)
     return replace(checked, contents=contents, warnings=warnings)
 
@@ -275,11 +270,13 @@ def _warnings(checked: Checked) -> list[str]:
             f"take fewer clients, a smaller {flag('batch_size')} or a larger data set"
         )
     small = [n for n, (_, indices) in holdings.items() if 0 < len(indices) < batch]
-    if small and checked.algorithm.lets_batches_repeat and clients is None:
+    repeats = checked.algorithm.lets_batches_repeat and not settings.privacy.hides_samples
+    is_said = repeats or not (settings.data.partition.divides or settings.tells_once)
+    if small and is_said and clients is None:
         ranks = ", ".join(map(str, small[:10])) + (", …" if len(small) > 10 else "")
         warnings.append(
             f"{len(small)} worker(s) hold fewer samples than a batch of {batch}, so their batches "
-            f"repeat samples: rank(s) {ranks}"
+            f"{'repeat samples' if repeats else 'are all that they hold'}: rank(s) {ranks}"
         )
     return warnings
 

@@ -7,6 +7,7 @@ A run is prepared along a line of values, each of which knows more than the one 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.contract import Algorithm
 from mdgan.launch.faults import Planned, read_planned
-from mdgan.launch.settings import LaunchSettings
+from mdgan.launch.settings import LaunchSettings, LinkSettings
 from mdgan.launch.task import LaunchedTask, Launcher, RayCluster, task_of_slurm, task_of_torchrun
 from mdgan.settings.declare import Setting
 from mdgan.settings.layers import merged
@@ -100,6 +101,14 @@ class Named(Given):
     def is_one_process(self) -> bool:
         """Whether one process is the server and every host."""
         return self.launch.transport == "memory" or not self.algorithm.has_hosts
+
+    @cached_property
+    def links(self) -> LinkSettings:
+        """How this machine is linked; the server is where the launcher says, if one does."""
+        if self.task is None:
+            return self.launch.links
+        address, port = self.task.master_addr, self.task.master_port
+        return self.launch.links.but(master_addr=address, master_port=port)
 
 
 def known_settings() -> dict[str, Setting]:

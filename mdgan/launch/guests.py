@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from mdgan.credentials.identity import OwnIdentity
-from mdgan.errors import BadInput, Interrupted
+from mdgan.errors import ITS_MACHINE_SAYS, BadInput, Interrupted
 from mdgan.families import registry
 from mdgan.launch.addresses import Sockets, local_addresses
 from mdgan.launch.checked import Checked, prepare
 from mdgan.launch.forks import ForkFailed, ForkParent, in_forks
-from mdgan.launch.given import Given
+from mdgan.launch.given import Given, Named
 from mdgan.launch.launcher import STOPPED, launch
 from mdgan.launch.links import server_places
 from mdgan.launch.processes import on_stop_signals
-from mdgan.launch.settings import LaunchSettings, read_identity, without_other_guards
+from mdgan.launch.ranks import local_ranks
+from mdgan.launch.settings import LaunchSettings, LinkSettings, read_identity, without_other_guards
 from mdgan.records.run_directory import RunDirectory
 from mdgan.spelling import command, flag
 from mdgan.storage.private_folders import NotPrivate, check_socket
@@ -53,12 +54,15 @@ def join(
     sockets = None if path is None else _sockets_of(path)
     places = server_places(own.links) if sockets is None else [sockets.server]
     shown = " or ".join(places) if path is None else str(path)
-    _log.info("asking the server at %s for a rank", shown)
+    if path is None and not settings.get("master_addr"):
+        shown += f" (this machine; or {flag('master_addr')})"
+    seconds = own.links.connect_timeout
+    _log.info("asking the server at %s for a rank, waiting %g s for it at most", shown, seconds)
     answers: list[Mapping[str, Any]] = []
     credentials, timeouts = read_identity(own.links), own.links.timeouts()
-    _visit(places, credentials, timeouts, hear=answers.append)
+    visit(places, credentials, timeouts, hear=answers.append)
     identity, rank = answers[0]["identity"], int(answers[0]["rank"])
-    status = 2
+    status, why = 2, ITS_MACHINE_SAYS
     try:
         theirs = identity.get("version")
         if theirs != __version__:
@@ -80,11 +84,12 @@ def join(
                 run.num_workers,
             )
         status = launch(replace(checked, sockets=sockets))
+    except BadInput as error:
+        why = error.told_elsewhere
+        raise
     finally:
         if status == 2:  # it could not join; the rank is the next one's at once
-            soon = replace(timeouts, connect=_GIVE_BACK_SECONDS)
-            with suppress(BadInput):
-                _visit(places, credentials, soon, hear=answers.append, gives_back=rank)
+            give_back([rank], why, places, own.links)
     return status
 
 
@@ -183,7 +188,7 @@ def _watch_until_it_dies(checked: Checked, interrupted: threading.Event) -> str 
         watched, generation = str(said["address"]), said["generation"]
         _log.info("standing by for the server at %s (generation %s)", watched, generation)
 
-    watch = partial(_visit, places, identity, hear=hear, interrupted=interrupted, stays=True)
+    watch = partial(visit, places, identity, hear=hear, interrupted=interrupted, stays=True)
     watch(timeouts)
     # Perhaps only its connection broke, or it is started anew at once.
     again = replace(timeouts, connect=_RETURN_SECONDS)
@@ -195,33 +200,52 @@ def _watch_until_it_dies(checked: Checked, interrupted: threading.Event) -> str 
     return None
 
 
-def _visit(
+def decline(named: Named, error: BadInput) -> None:
+    """Tells a server elsewhere why the hosts of this machine cannot take part."""
+    if named.is_one_process or named.ray or (named.task and named.task.store_is_up):
+        return
+    with suppress(BadInput):
+        ranks = local_ranks(named.draft, named.launch, named.task)
+        if ranks.hosts and not ranks.serves:
+            places, why = server_places(named.links), error.told_elsewhere
+            give_back(ranks.workers(), why, places, named.links)
+
+
+def give_back(ranks: Sequence[int], why: str, places: Sequence[str], links: LinkSettings) -> None:
+    """Tells the server that ranks which it may have promised do not come, for this reason."""
+    soon = replace(links.timeouts(), connect=_GIVE_BACK_SECONDS)
+    with suppress(BadInput):
+        visit(places, read_identity(links), soon, hear=lambda _: None, gives_back=ranks, why=why)
+
+
+def visit(
     places: Sequence[str],
     identity: OwnIdentity | None,
     timeouts: Timeouts,
     *,
     hear: Callable[[Any], None],
     interrupted: threading.Event | None = None,
-    gives_back: int | None = None,
+    gives_back: Sequence[int] = (),
+    why: str = "",
     stays: bool = False,
 ) -> None:
     """Asks a server, which may be at any of some places, and hears what it answers."""
 
-    def visit(parent: ForkParent) -> None:
+    def call(parent: ForkParent) -> None:
         from mdgan.transport.find import find_server
         from mdgan.transport.visit import ask, watch
 
         def attempt(place: str, until: Until) -> Any:
             if stays:
                 return watch(place, identity, timeouts, until, parent.tell)
-            return ask(place, identity, timeouts, until, gives_back)
+            return ask(place, identity, timeouts, until, gives_back, why)
 
         parent.end_with_it()
         limit, has_identity = timeouts.connect, identity is not None
         parent.tell(find_server(places, attempt, Until(limit), limit, has_identity=has_identity))
 
     try:
-        in_forks([visit], lambda _, said: hear(said), interrupted)
+        in_forks([call], lambda _, said: hear(said), interrupted)
     except ForkFailed as error:
         what = f"the process that asks the server failed ({error})"
         raise BadInput(what, way_out="start again") from error

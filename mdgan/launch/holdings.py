@@ -68,8 +68,9 @@ def _divide(settings: RunSettings, dataset: DatasetFile, workers: Sequence[int])
     if not workers:
         return {}
     folders = {worker: settings.data.data_folder(dataset.name, worker) for worker in workers}
-    sources = {each: _open(settings, dataset, each) for each in dict.fromkeys(folders.values())}
-    if not settings.data.partition.divides:
+    is_own, names = not settings.data.partition.divides, dict.fromkeys(folders.values())
+    sources = {each: _open(settings, dataset, each, is_own=is_own) for each in names}
+    if is_own:
         own = {worker: sources[folder] for worker, folder in folders.items()}
         return {worker: (source, torch.arange(len(source))) for worker, source in own.items()}
     if len(sources) > 1:
@@ -106,9 +107,13 @@ def _groups(settings: RunSettings, source: Partitioner) -> Tensor | None:
     return torch.from_numpy(connected_components(links, directed=False)[1]).long()[numbers]
 
 
-def _open(settings: RunSettings, dataset: DatasetFile, folder: Path) -> Partitioner:
+def _open(
+    settings: RunSettings, dataset: DatasetFile, folder: Path, *, is_own: bool = False
+) -> Partitioner:
+    """Opens a folder; one that is a site's own may hold fewer samples than a batch."""
     source = dataset.open(folder, strict=settings.data.strict_data)
-    if settings.training.batch_size > len(source):
+    may_be_small = is_own or settings.tells_once  # who tells once draws no batch
+    if not may_be_small and settings.training.batch_size > len(source):
         whole = f"the whole data set of {len(source)} samples ({dataset.name} in {folder})"
         raise BadInput(flag("batch_size", settings.training.batch_size), f"larger than {whole}")
     return source

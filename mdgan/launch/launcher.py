@@ -358,7 +358,8 @@ def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
         are_all = checked.ranks.complete and not has_standbys
         status = ended(ChildProcesses(has_standbys=has_standbys, are_all=are_all).run(work))
         if not checked.ranks.serves:
-            _log.info("rank %s ended with status %d", carried, status, extra={"shown": "result"})
+            how = "was stopped" if status == STOPPED else f"ended with status {status}"
+            _log.info("rank %s %s", carried, how, extra={"shown": "result"})
         return status
 
 

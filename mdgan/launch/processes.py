@@ -135,7 +135,7 @@ def make_host(
     counts = _class_counts(checked, samples)
     # Charged before training is planned; told later.
     paid = samples.paid_counts if checked.continues is None else {}
-    noises = {rank: own.noise for rank, own in paid.items()}
+    noises, counted = {n: own.noise for n, own in paid.items()}, paid or settings.hides_classes
     budgets = samples.open_budgets()
     kind, noisy, spending = checked.dataset.kind, settings.privacy.covers_samples, Spending(budgets)
     device = machine.resolve_device(checked.launch.device, process_here or 0)
@@ -169,7 +169,7 @@ def make_host(
         timeouts=checked.timeouts,
         describer=_describer(checked, shards, device, run),
         checkpoints=_host_checkpoints(checked, workers, run, tracer),
-        reports=HostReports(tracer, fetcher, spending, teller=teller, own_identity=own_identity),
+        reports=HostReports(tracer, fetcher, spending, teller, own_identity, bool(counted)),
         encoding=HostEncoding(kind, samples.count_samples, noisy=noisy, noises=noises),
         iterations=settings.training.iterations,
     )
@@ -298,7 +298,8 @@ def serve(
     observer = make_observer(
         checked, claimed, generator=part.generator, average=averaged, profiler=profiler
     )
-    peers = Peers(admission, transport, observer, settings)
+    are_ours = checked.ranks.complete and len(checked.links.addresses()) == 1
+    peers = Peers(admission, transport, observer, settings, are_ours)
     checkpoints = _server_checkpoints(checked, claimed, peers)
     if (begin := checked.beginning) is not None:
         checkpoints.kept.keep(part.begin_with(begin.generator, begin.discriminators))

@@ -11,6 +11,7 @@ _log = logging.getLogger(__name__)
 
 _REDRAWN_SECONDS = 0.1
 LOG_SECONDS = 10.0  # time between two lines in a log
+_FIRST_ITERATIONS, _FIRST_SECONDS = 10, 2.0  # until the time left is told
 _WINDOW = 20
 _BETWEEN = " | "
 
@@ -32,7 +33,8 @@ class Progress:
     def begin(self, iteration: int) -> None:
         """Restarts the clock after an iteration, 0 for a new run."""
         self._marks.clear()
-        self._marks.append((time.monotonic(), iteration))
+        self._began = time.monotonic(), iteration
+        self._marks.append(self._began)
 
     def due(self) -> bool:
         """Whether it is time for the next line."""
@@ -43,6 +45,8 @@ class Progress:
         self._last_shown = now = time.monotonic()
         self._marks.append((now, iteration))
         rate = self.rate()
+        began, first = self._began
+        is_known = iteration - first >= _FIRST_ITERATIONS or now - began >= _FIRST_SECONDS
         seconds_left = (self._total - iteration) / rate if rate > 0 else float("inf")
         both = [f"{name} {loss:.3f}" for name, loss in zip("GD", losses or (), strict=False)]
         if losses and isnan(losses[1]) and not isnan(losses[0]):  # there is no discriminator
@@ -53,7 +57,7 @@ class Progress:
             (2, f"{rate:.1f} it/s"),
             (4, loss_words),
             (3, self.remark),
-            (1, f"{duration(seconds_left)} left"),
+            (1, f"{duration(seconds_left)} left" if is_known else ""),
         ]
         pieces = [piece for piece in pieces if piece[1]]
         line = _BETWEEN.join(text for _, text in pieces)

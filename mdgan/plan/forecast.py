@@ -34,6 +34,7 @@ from mdgan.spelling import flag
 _log = logging.getLogger(__name__)
 
 _MOST_RANGES = 8
+_HOST_HERE = {True: "host here", False: "like here"}  # whether all hosts share this machine
 
 Lines = tuple[str, str, str]  # a name, a value, and what stands beside it
 Section = tuple[str, Sequence[Lines]]  # a heading and what stands below it
@@ -67,8 +68,7 @@ def foretell(
 
     Args:
         machines: those of the run besides the server's, if the user has named them.
-        shard_size: samples of a worker; None if the user has not said.
-        price_per_gb: what the user pays for 10⁹ bytes; None if the user has not said.
+        shard_size, price_per_gb: samples of a worker, the price of 10⁹ bytes, if the user said.
     """
     torch.set_num_threads(1)  # what is forked later must not have a pool of threads
     models = tried_models(settings, dataset)
@@ -77,8 +77,7 @@ def foretell(
     if settings.num_placed is not None:  # ranks are hosts of clients
         if machines:
             settings = settings.but(world_size=1 + sum(each.count for each in machines))
-        name = "host here" if shared else "like here"
-        machines = machines or [Machines(settings.num_workers, name)]
+        machines = machines or [Machines(settings.num_workers, _HOST_HERE[shared])]
     counts = _class_counts(settings, dataset, shard_size)
     planning = builder.planning(settings, models, counts)
     if planning.in_groups or planning.by_arrival:
@@ -88,9 +87,8 @@ def foretell(
     layout, carried = _layout(settings, launch, models, machines=machines, shared=shared)
     more = [_workers(machines, carried)] if machines and not planning.placing else []
     try:
-        hosts_here = len(carried) if shared else 1
-        rehearsal = Measurement(entry, dataset, layout, planning=planning, hosts_here=hosts_here)
-        measured = rehearsal.take()
+        hosts = len(carried) if shared else 1
+        measured = Measurement(entry, dataset, layout, planning=planning, hosts_here=hosts).take()
     except ForkFailed as error:
         what = flag("batch_size", settings.training.batch_size)
         why = f"{entry.unit}s cannot be measured here ({error})"

@@ -5,6 +5,7 @@ digits of samples otherwise.
 """
 
 import io
+import logging
 from collections.abc import Mapping
 
 import safetensors.torch
@@ -21,6 +22,8 @@ from mdgan.records.run_directory import ENCODING_FILE
 from mdgan.release.card import Card
 from mdgan.release.croissant import croissant_of
 from mdgan.release.source import GENERATOR_FILE, Source
+
+_log = logging.getLogger(__name__)
 
 POLICY_FILE = "policy.toml"
 CARD_FILE, PAGE_FILE, CROISSANT_FILE = "card.md", "card.html", "croissant.json"
@@ -63,8 +66,9 @@ def made_files(source: Source, *, has_generator: bool = True) -> tuple[dict[str,
             try:
                 own = None if labels is None else labels[some]
                 files[f"{_SAMPLES}{ending}"] = write(made[some], own)
-            except BadInput as error:
-                missing.append(f"no {_SAMPLES}{ending}: {error}")
+            except BadInput as error:  # of a command, which is nothing to a reader of the card
+                _log.warning("%s%s: %s", _SAMPLES, ending, error)
+                missing.append(f"no {_SAMPLES}{ending}: it could not be made")
     return files, missing
 
 

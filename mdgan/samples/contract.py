@@ -90,6 +90,11 @@ class SampleKind(ABC):
         """By the ending of a file, such as `.npz`, what makes it; the usual one comes first."""
         return {".npz": npz_of}
 
+    def in_python(self, samples: Tensor, labels: Tensor | None) -> Any:
+        """What a program gets of samples [n, *shape] and their classes, int64 [n] or None."""
+        del labels
+        return samples
+
     def as_written(self, samples: Tensor) -> Tensor:
         """Samples as they are after they were written and read again, [n, *shape]."""
         return samples

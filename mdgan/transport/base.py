@@ -74,6 +74,7 @@ class Lost:
     lied: bool = False
 
 
+DECLINE = "decline"  # the purpose of a call by which a host gives its ranks back
 SLOWED = "slowed"  # the purpose in a log line on a host that sends more than the server reads
 
 

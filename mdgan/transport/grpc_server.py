@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from mdgan.credentials.permit import HOST_NAME
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport import frames, streams
-from mdgan.transport.base import RELAY, Admit, Later, ServerEvent
+from mdgan.transport.base import DECLINE, RELAY, Admit, Later, ServerEvent
 from mdgan.transport.guard import MOST_CALLS, Access, Allowance, Caller, Guard
 from mdgan.transport.links_pb2 import Nothing, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelService
@@ -32,7 +33,7 @@ _GONE_SECONDS = 0.1
 SLOW_SECONDS = 1.0
 """How long a host's messages wait unread before the log says so."""
 _ADMITTED_AT_ONCE = 4
-_ROLES = {"join": "worker", "ask": "worker", "watch": "standby"}
+_ROLES = {"join": "worker", "ask": "worker", DECLINE: "worker", "watch": "standby"}
 
 AcceptsFrom = Callable[[int], Mapping[str, frames.Most]]
 """Takes the number of a host's workers; returns the kinds of messages that the host may send."""
@@ -185,8 +186,11 @@ class GrpcServerTransport(ServerTransport):
         )
 
     def _ask(self, _request: Nothing, context: grpc.ServicerContext) -> Welcome:
-        asked = {"gives_back": dict(context.invocation_metadata()).get(streams.GIVES_BACK, "")}
-        return Welcome(fields=json.dumps(self._answer(asked, "ask", context)))
+        metadata: dict[str, Any] = dict(context.invocation_metadata())
+        ranks = [int(n) for n in re.findall("[0-9]{1,9}", metadata.get(streams.GIVES_BACK, ""))]
+        why = bytes(metadata.get(streams.WHY, b"")).decode(errors="replace")
+        asked = {"workers": ranks, "why": why}
+        return Welcome(fields=json.dumps(self._answer(asked, DECLINE if ranks else "ask", context)))
 
     def _watch(self, _request: Nothing, context: grpc.ServicerContext) -> Iterator[Welcome]:
         """Answers a standby once, then keeps its call open until either end goes away."""
@@ -315,7 +319,7 @@ class GrpcServerTransport(ServerTransport):
     ) -> Mapping[str, Any]:
         """Answers a caller's hello, or ends the call if the caller may not come in."""
         caller = self._guard.caller(context)
-        ranks = hello.get("workers") if purpose == "join" else None
+        ranks = hello.get("workers")
         workers = ranks if isinstance(ranks, list) else []
         ranks_wanted = [rank for rank in workers if isinstance(rank, int)]
         permit = caller.permit

@@ -161,7 +161,9 @@ class ServerTransport:
                 answer = f"its hello is malformed ({type(error).__name__}: {one_line(error)})"
         if isinstance(answer, str):
             self.tell_refused(visitor, one_line(answer))
-        elif visitor.purpose != "join" and (line := self._folded.line("answered", visitor)):
+        elif visitor.purpose != "join" and (
+            line := self._folded.line(str(answer.get("noted", "answered")), visitor)
+        ):
             self._inbox.put((base.Visited(line, False, visitor), None, 0))
         return answer
 

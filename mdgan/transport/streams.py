@@ -27,7 +27,8 @@ logging.getLogger("grpc").setLevel(logging.CRITICAL + 1)
 
 ASK = "/mdgan.Server/Ask"
 GIVES_BACK = "gives-back"
-"""Key in the metadata of `ASK`: a worker that could not join gives back the rank named there."""
+"""Key in the metadata of `ASK`: a host that could not join names its ranks there, for others."""
+WHY = "why-bin"  # in the same metadata: the reason why the host could not join
 WATCH = "/mdgan.Server/Watch"
 TAKE_PART = "/mdgan.Server/TakePart"
 CLOCK = "/mdgan.Server/Clock"

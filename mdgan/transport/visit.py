@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from mdgan.credentials.permit import SERVER_NAME
 from mdgan.timeouts import Timeouts
 from mdgan.transport.frames import WireError
 from mdgan.transport.links_pb2 import Nothing, Welcome
-from mdgan.transport.streams import ASK, GIVES_BACK, WATCH, open_channel
+from mdgan.transport.streams import ASK, GIVES_BACK, WATCH, WHY, open_channel
 from mdgan.transport.until import Inbox, Until
 
 
@@ -22,20 +22,23 @@ def ask(
     identity: OwnIdentity | None,
     timeouts: Timeouts,
     until: Until,
-    gives_back: int | None = None,
+    gives_back: Sequence[int] = (),
+    why: str = "",
 ) -> Mapping[str, Any]:
     """Asks a server for the settings of its run, to take part in it later.
 
     Args:
         place: where the server may be: `unix:` and a path, or address and port.
         identity: what this process shows and whom it trusts; None without TLS.
-        gives_back: a rank that an earlier answer promised to a worker that could not join.
+        gives_back: ranks that this process cannot take, which it may have been promised.
+        why: the reason why it cannot; empty if the server knows.
 
     Raises:
         grpc.RpcError, WireError, TimeoutError: the server does not answer.
         Interrupted: `until` was interrupted.
     """
-    metadata = () if gives_back is None else ((GIVES_BACK, str(gives_back)),)
+    ranks, reason = ",".join(map(str, gives_back)), why.encode()
+    metadata = ((GIVES_BACK, ranks), (WHY, reason)) if gives_back else ()
     with _answers(place, identity, timeouts, method=ASK, metadata=metadata) as answers:
         return until.take(answers)
 
@@ -69,7 +72,7 @@ def _answers(
     identity: OwnIdentity | None,
     timeouts: Timeouts,
     method: str,
-    metadata: tuple[tuple[str, str], ...] = (),
+    metadata: tuple[tuple[str, str | bytes], ...] = (),
 ) -> Iterator[Inbox[Mapping[str, Any] | Exception]]:
     """Calls a server; yields an inbox that another thread fills with the answers."""
     channel = open_channel(place, identity, SERVER_NAME, timeouts=timeouts)

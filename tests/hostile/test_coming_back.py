@@ -41,6 +41,12 @@ def asks(peers: Peers, **known: Any) -> Mapping[str, Any] | str:
     return peers.admission.admit({"purpose": "ask", **known})
 
 
+def gives_back(peers: Peers, rank: int, address: str) -> None:
+    known = {"certificate": "", "address": address, "serial": "", "ranks": []}
+    given = {"purpose": "decline", "workers": [rank], "why": ""}
+    peers.admission.admit({**given, **known})
+
+
 def test_each_certificate_gets_the_rank_back_that_it_had() -> None:
     peers = going_on(rank1=("alice's", "10.0.0.1"), rank2=("bob's", "10.0.0.2"))
     assert welcomed(asks(peers, certificate="bob's", address="10.0.0.9"))["rank"] == 2
@@ -67,9 +73,9 @@ def test_who_had_no_rank_gets_none_that_is_on_its_way() -> None:
 def test_a_failed_join_gives_its_rank_back() -> None:
     peers = going_on()
     assert welcomed(asks(peers, address="10.0.0.7"))["rank"] == 1
-    asks(peers, address="10.0.0.8", gives_back="1")
+    gives_back(peers, 1, address="10.0.0.8")
     assert welcomed(asks(peers, address="10.0.0.8"))["rank"] == 2, "it was not that one's to give"
-    asks(peers, address="10.0.0.7", gives_back="1")
+    gives_back(peers, 1, address="10.0.0.7")
     assert welcomed(asks(peers, address="10.0.0.7"))["rank"] == 1
 
 

@@ -72,7 +72,7 @@ def test_honest_hosts_come_in_and_train_while_strangers_knock(tmp_path: Path, ki
         promised = ask(place, identity, timeouts, Until(20.0))["rank"]
         waits.append(time.monotonic() - asked)
         assert promised >= 3
-        ask(place, identity, timeouts, Until(20.0), gives_back=promised)  # one address has few
+        ask(place, identity, timeouts, Until(20.0), gives_back=[promised])  # one address has few
         most_files = max(most_files, process.num_fds())
         rates.append(train_on(run, 20))  # so that questions are spread over the flood
     flooded = statistics.mean(rates)

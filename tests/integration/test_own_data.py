@@ -1,6 +1,7 @@
 """Samples of a Python program as people have them, trained without models of their own."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ def pixels(*shape: int) -> Any:
     ("given", "shape", "says"),
     [
         (floats(6), (6,), "24 vectors of 6 numbers, no classes; architecture: md-gan-mlp"),
-        ((floats(2, 20), LABELS), (1, 2, 20), "24 pictures of 2×20 pixels"),
+        ((floats(2, 20), LABELS), (2, 20), "24 series of 2×20 values, 3 classes; architecture: "),
+        ((floats(9, 12), [*"abc"] * 8), (1, 9, 12), "24 pictures of 9×12 pixels, 1 channel, 3 "),
         (
             (pixels(8, 8, 3), LABELS),
             (3, 8, 8),
@@ -40,7 +42,7 @@ def pixels(*shape: int) -> Any:
         (torch.from_numpy(pixels(3, 10, 12)), (3, 10, 12), "architecture: md-gan-mlp"),
         (pixels(8, 8, 8), (1, 8, 8, 8), "24 volumes of 8×8×8 voxels, 1 channel, no classes"),
     ],
-    ids=["vectors", "grey", "channels last", "no square", "volumes"],
+    ids=["vectors", "series", "grey", "channels last", "no square", "volumes"],
 )
 def test_what_people_have_trains_without_models(
     here: Path, capsys: pytest.CaptureFixture[str], given: Any, shape: tuple[int, ...], says: str
@@ -98,7 +100,9 @@ def frame(rows: int) -> Any:
     )
 
 
-def test_a_data_frame_is_rows_of_a_table(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_data_frame_is_rows_of_a_table(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = {**SETTINGS, "width": 16}
     data = mdgan.Data(frame(60), frame(40), label="ill")
     run = mdgan.train(data, out="run", **settings)
@@ -107,6 +111,16 @@ def test_a_data_frame_is_rows_of_a_table(here: Path, capsys: pytest.CaptureFixtu
     assert "left out: patient_id: " in said
     assert said.endswith("; architecture: table")
     assert run.resume(iterations=3, quiet=True).iteration == 3
+    rows = run.sample(5)
+    assert [*rows.columns] == ["age", "pressure", "sex", "ill"]
+    assert [*map(str, rows.dtypes[:2])] == ["int64", "float64"]
+    assert len(rows) == 5
+    assert set(rows["ill"]) <= {"yes", "no"}
+    assert torch.is_tensor(run.sample(5, raw=True))
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "pandas", None)
+        with pytest.raises(mdgan.BadInput, match=r"pip install 'mdgan\[tables\]'; raw=True gives"):
+            run.sample(5)
     with pytest.raises(mdgan.BadInput, match="held_out: must be a DataFrame with the columns"):
         _ = mdgan.Data(frame(60), frame(60)[["age"]]).about
     with pytest.raises(mdgan.BadInput, match="rows of a table have models of their own"):

@@ -1,5 +1,6 @@
 """Runs of Python programs: the bits of the command line, with objects of the program."""
 
+import inspect
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import types
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import mdgan
 from mdgan.data import dataset_file
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.interface import child
-from mdgan.interface.messages import LineLogged, TrainingRequest
+from mdgan.interface.messages import TrainingRequest
 from tests.processes import (
     QUICK,
     QUICK_SETTINGS,
@@ -191,6 +193,58 @@ def test_what_cannot_work_is_one_line_and_leaves_nothing(
     assert not list(here.glob("runs/*"))
 
 
+def broken() -> nn.Module:
+    layers: list[nn.Module] = []
+    return layers[7]
+
+
+BROKEN_LINE = inspect.getsourcelines(broken)[1] + 2
+
+
+@pytest.mark.parametrize("is_handed_over", [False, True])
+def test_an_error_of_a_model_names_the_line_of_the_program(
+    here: Path, is_handed_over: bool
+) -> None:
+    models = nameless_models()
+    models["discriminator"] = types.FunctionType(broken.__code__, {"__name__": "__main__"})
+    if is_handed_over:  # as what cannot be written down
+        models = {**models, "generator": partial(generator), "discriminator": partial(broken)}
+    said = rf"Discriminator fails .*: IndexError: .* \(test_python.py:{BROKEN_LINE}\)$"
+    with pytest.raises(mdgan.BadInput, match=said):
+        mdgan.train(quiet=True, **models, **SETTINGS)
+
+
+SCRIPT = """
+import mdgan
+try:
+    mdgan.train(iteratons=3)
+except mdgan.BadInput as error:
+    print("caught", error.what)
+mdgan.Data([[1]]).folder
+"""
+
+
+def test_a_refusal_ends_a_script_in_one_line(here: Path) -> None:
+    (here / "own.py").write_text(SCRIPT)
+    done = finish(start_anew([sys.executable, "own.py"], here, PYTHONPATH=str(REPOSITORY)))
+    assert (done.status, done.output) == (1, "caught iteratons\n")
+    assert done.errors.startswith("BadInput: train[0]: cannot be read: its shape is []")
+    assert done.errors.count("\n") == 1
+    (here / "own.py").write_text("import mdgan\nmdgan.BadInput\nraise KeyError(3)")
+    done = finish(start_anew([sys.executable, "own.py"], here, PYTHONPATH=str(REPOSITORY)))
+    assert done.errors.startswith("Traceback")
+
+
+def test_a_run_in_the_background_shows_lines_if_asked(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {**SETTINGS, "transport": "memory"}
+    mdgan.start(**settings).wait()
+    assert capsys.readouterr().out == ""
+    mdgan.start(quiet=False, **settings).wait()
+    assert "done: 12 of 12 iterations" in capsys.readouterr().out
+
+
 def test_interrupting_saves_the_run(here: Path) -> None:
     folder = here / "run"
     # Another test may have trained in this process, whose handler stays.
@@ -244,7 +298,7 @@ def test_a_process_is_started_and_refuses_in_one_line(
     with pytest.raises(mdgan.BadInput, match=r"^iterations=0: must be at least 1") as refused:
         child.run_child(TrainingRequest({"iterations": 0}), show=shown.append)
     assert (refused.value.setting, refused.value.value) == ("iterations", "0")
-    assert shown == [LineLogged(str(refused.value), is_warning=True)]
+    assert shown == []
 
 
 @pytest.mark.slow

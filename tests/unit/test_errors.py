@@ -18,6 +18,38 @@ def test_a_refusal_moves_no_terminal(name: str) -> None:
         said.encode()
 
 
+@pytest.mark.parametrize(
+    ("refused", "told"),
+    [
+        (BadInput("/home/eve/s3.csv", "has 3 rows"), "s3.csv: has 3 rows"),
+        (BadInput(flag("data_dir", "../a/b"), "(in ./x/y.csv)"), "--data-dir b: (in y.csv)"),
+        (BadInput("a\x1b[2J\nb", "c" * 999), f"a?[2J b: {'c' * 291}"),
+        (
+            BadInput(flag("data_dir", "s3.csv"), "row 7: Smith").keep_here(),
+            "--data-dir: the line at its machine says why",
+        ),
+        (BadInput("row 7", "Smith").keep_here(), "its data: the line at its machine says why"),
+    ],
+)
+def test_another_machine_is_told_no_folder_and_nothing_of_what_samples_hold(
+    refused: BadInput, told: str
+) -> None:
+    assert refused.told_elsewhere == told
+
+
+def refuse_anew() -> None:
+    try:
+        raise BadInput("row 7", "Smith").keep_here()
+    except BadInput as error:
+        raise BadInput("the data", error.marked) from error
+
+
+def test_a_refusal_of_another_hides_what_that_hides() -> None:
+    with pytest.raises(BadInput, match="Smith") as caught:
+        refuse_anew()
+    assert "Smith" not in caught.value.told_elsewhere
+
+
 def test_what_happens_again_and_again_is_told_less_and_less_often() -> None:
     folded = Folded()
     told = [folded.line("refused", "a") for _ in range(1000)]

@@ -92,6 +92,13 @@ class Host:
             ServerLost: the server is gone, and no other server has taken over.
             HostFailed: a sample could not be read, or the server shuts this host out, or lies.
         """
+        try:
+            self._run()
+        finally:
+            if not self._has_trained:
+                self.reports.tell_untrained()
+
+    def _run(self) -> None:
         transport = self._transport = self.connect(self.hello, self.timeouts.connect)
         try:
             while True:

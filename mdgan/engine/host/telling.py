@@ -28,6 +28,7 @@ class HostReports:
     spending: Spending
     teller: Teller | None = None
     own_identity: OwnIdentity | None = None
+    has_counted: bool = False  # whether the account has paid for counts as this host started
 
     def send(self, transport: HostTransport, part_bytes: int, *, at_end: bool = False) -> None:
         """Tells the server what the host did since the last time, has moved, holds and has spent.
@@ -65,6 +66,14 @@ class HostReports:
         if answer.refusal:
             _log.warning("this host does not sign what is said of the run: %s", answer.refusal)
         transport.send(messages.attest(stop.iteration, to_builtins(answer, str_keys=True)))
+
+    def tell_untrained(self) -> None:
+        """Says what a start has cost in which the server asked this host for nothing."""
+        account = self.spending.account(exactly=True) if self.has_counted else {}
+        for rank, epsilon in account.get("epsilon", {}).items():
+            paid = f"its account paid for its counts, and its samples have spent ε = {epsilon:.3g}"
+            free = "free at the next start, unless the server got a part of shared noise with them"
+            _log.warning("rank %s has not trained; %s in all; they are %s", rank, paid, free)
 
     def close(self) -> None:
         """The host ends in order."""

@@ -13,8 +13,10 @@ from mdgan.credentials.identity import Identity
 from mdgan.engine.hello import MOST_CLASSES, MOST_RANKS, HostHello, Owner, read_hello
 from mdgan.engine.host_keys import run_digest
 from mdgan.engine.server.standing import Standing
+from mdgan.errors import one_line
+from mdgan.records.values import in_words
 from mdgan.storage.manifest import Manifest
-from mdgan.transport.base import Later
+from mdgan.transport.base import DECLINE, Later
 
 _PROMISE_SECONDS = 60.0  # until a worker that asked has read its data and joins
 _MOST_PROMISES = 8
@@ -64,6 +66,8 @@ class Admission:
         self.expected = frozenset(workers)
         self.standing = Standing(lambda: self.owners, self.revoked)
         self.shut_out: set[int] = set()  # ranks that are not waited for, unless others bring them
+        # Before training, by rank: why its host cannot join. The server does not wait for it.
+        self.cannot_join: dict[int, str] = {}
         self.to_yield: set[int] = set()  # ranks that certificates wait for which name them
         self.has_begun = False
         self._waits_for: Callable[[int], bool] = lambda _rank: False
@@ -81,23 +85,20 @@ class Admission:
         """Decides whether a newcomer may come in: what it is told, or why not, for its user.
 
         Args:
-            hello: `purpose` is `join` (see `make_hello`), `ask` or `watch`. The transport adds
-                `certificate` and `address` (see `HostHello`), and `ranks`: those that the
-                certificate names, if it names any.
+            hello: `purpose` is `join` (see `make_hello`), `ask`, `decline` (with `workers`, and
+                `why` they cannot come) or `watch`. The transport adds `certificate` and `address`
+                (see `HostHello`), and `ranks`: those that the certificate names, if any.
         """
         purpose = hello.get("purpose")
         if purpose == "watch":
             return dict(self.welcome)
         if purpose == "join":
             return self._admit_host(hello)
+        caller = Owner("", *(str(hello.get(name) or "") for name in ("certificate", "address")))
+        if purpose == DECLINE:
+            return self._take_back(hello, caller)
         if purpose != "ask":
             return _MALFORMED
-        caller = Owner("", *(str(hello.get(name) or "") for name in ("certificate", "address")))
-        if given_back := int(hello.get("gives_back") or 0):
-            with self._lock:
-                if self._promised.get(given_back, _OVER).caller == caller.who:
-                    self._promised.pop(given_back, None)
-            return self.welcome
         promised = self._promise_rank(caller, [int(rank) for rank in hello.get("ranks") or ()])
         if isinstance(promised, str):
             return promised
@@ -146,7 +147,29 @@ class Admission:
                 return f"all of the {self.most_ranks} ranks are taken; {_ALLOW_MORE}"
             self._promised.pop(rank, None)
             self._promised[rank] = _Promise(who, now + _PROMISE_SECONDS)
+            self.cannot_join.pop(rank, None)
         return rank
+
+    def _take_back(self, given: Mapping[str, Any], caller: Owner) -> Mapping[str, Any] | str:
+        """Notes why a host does not take ranks that it was promised, or could have."""
+        ranks, why = list(given["workers"]), one_line(given["why"])
+        known = {name: given[name] for name in ("certificate", "address", "serial", "ranks")}
+        asks = HostHello(ranks[0], ranks, {}, {}, {}, generation=0, key="", **known)
+        with self._lock:
+            mine = {n for n, promise in self._promised.items() if promise.caller == caller.who}
+            own = mine & {*ranks}
+            for rank in own:
+                del self._promised[rank]
+            if any(self._promised.get(n, _OVER).until > time.monotonic() for n in ranks):
+                return "another host was promised what it gives back"
+            if not why or (not self.has_begun and self.cannot_join.keys() >= {*ranks}):
+                return self.welcome
+            if own < set(ranks) and (refusal := self._why_not(asks)):
+                return refusal
+            said = f"rank {in_words(ranks)} cannot join: {why}"
+            if not self.has_begun:
+                self.cannot_join.update(dict.fromkeys(ranks, said))
+        return {**self.welcome, "noted": said}
 
     def _taken(self) -> set[int]:
         return {rank for ranks in self._linked.values() for rank in ranks}
@@ -160,7 +183,10 @@ class Admission:
         hello = read_hello(given)
         if hello is None:
             return _MALFORMED
-        if refusal := self._why_another_run(hello):
+        if refusal := hello.why_another_run(self.identity):
+            with self._lock:
+                if not (self.has_begun or self._why_not(hello)):
+                    self.cannot_join.update(dict.fromkeys(hello.workers, refusal))
             return refusal
         if len(set(hello.workers)) < len(hello.workers):
             return f"ranks {hello.workers}: one is given twice"
@@ -180,6 +206,7 @@ class Admission:
             if (left := self._away_seconds(hello)) > 0:
                 return Later(f"rank {host} did not answer; it may come back in {ceil(left)} s")
             self._linked[host] = self._carried[host] = hello.workers
+            self.cannot_join = {n: w for n, w in self.cannot_join.items() if n not in hello.workers}
             most_kept = max(1, len(self.expected))
             self.standing.take(hello.owner, hello.workers, self._taken(), most=most_kept)
             self.shut_out -= {n for n in hello.workers if not self.standing.is_out(n)}
@@ -189,30 +216,6 @@ class Admission:
             self._classes.update(hello.class_counts)
             standing = {"iteration": self.iteration, "checkpoint": self.checkpoint}
         return {**self.welcome, **standing}
-
-    def _why_another_run(self, hello: HostHello) -> str:
-        """What differs between a host and this server; empty if nothing does."""
-        for name, ours in self.identity.items():
-            theirs = hello.identity.get(name)
-            if theirs == ours:
-                continue
-            shown = f"{theirs!s:.99}" if not isinstance(theirs, list | dict) else "no value"
-            if name == "version":
-                return (
-                    f"rank {hello.workers[0]} runs mdgan {shown}, rank 0 runs mdgan {ours}; "
-                    "install the same version on every machine"
-                )
-            if name == "dataset_sha256":
-                file = f"{self.identity.get('dataset')}.py"
-                return (
-                    f"rank {hello.workers[0]} has another {file} than rank 0; copy rank 0's {file} "
-                    "to this machine (its --datasets-dir, by default datasets)"
-                )
-            return (
-                f"rank {hello.workers[0]} has {name} = {shown}, rank 0 has {name} = {ours}; start "
-                "every rank with the same settings"
-            )
-        return ""
 
     def _why_not(self, hello: HostHello) -> str:
         """Why a host may not have its ranks now; empty if it may."""

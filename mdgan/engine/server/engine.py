@@ -17,7 +17,7 @@ from mdgan.transport.server_end import ServerTransport
 
 
 class AllWorkersLost(RuntimeError):
-    """No worker is left to train with, and none came in time."""
+    """No worker is left to train with, and none came in time; or their models return NaN."""
 
 
 class AnswerCollector(Protocol):

@@ -85,14 +85,19 @@ class Server:
         begin = told = time.monotonic()
         known = set[int]()
         while absent := self.peers.absent():
-            left = 0.0 if self.engine.all_failed else begin + patience - time.monotonic()
-            ranks = ",".join(map(str, absent))
+            ranks, unable = ",".join(map(str, absent)), self.peers.admission.cannot_join
+            none_comes = all(rank in unable for rank in absent)
+            is_over = none_comes or self.engine.all_failed
+            left = 0.0 if is_over else begin + patience - time.monotonic()
             if left <= 0 and self._goes_on and (self._replaces_another or self.peers.taking_part()):
+                why = "cannot join" if none_comes else f"did not come within {patience:g} s"
                 self.observer.note(
-                    f"going on without rank(s) {ranks}, which did not come within {patience:g} s; "
+                    f"going on without rank(s) {ranks}, which {why}; "
                     "their discriminators are left out, and who comes later gets a copy"
                 )
                 return
+            if none_comes:
+                raise BadInput("; ".join(dict.fromkeys(unable[rank] for rank in absent)))
             if left <= 0:
                 raise BadInput(
                     f"rank(s) {ranks} did not join within {limits.connect:g} s",

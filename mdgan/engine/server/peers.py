@@ -43,6 +43,7 @@ class Peers:
     transport: ServerTransport
     observer: RunObserver
     settings: RunSettings
+    are_ours: bool = False  # whether all hosts that are expected were started with the server
 
     def __post_init__(self) -> None:
         self.strikes = Strikes(self.settings.faults.strikes, self.admission.standing)

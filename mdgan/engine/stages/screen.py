@@ -34,6 +34,7 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers
+from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.engine.server.hosts import HostAnswer, Strikes
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.stages.contract import of_kind, read_answers
@@ -261,15 +262,20 @@ class AnswerChecks:
         beside = {name: given.beside.get(name, {}).get(worker, nothing) for name in form.beside}
         reason = screening.refuse(worker, answer, beside, form=form)
         if reason is not None:
-            self._drop({worker: reason})
+            self._drop({worker: reason}, given.losses)
             return
         self.answers.singles[worker] = answer.to(self.device)
         self.answers.losses[worker] = given.losses[worker]
         for name, tensor in beside.items():
             self.answers.beside.setdefault(name, {})[worker] = tensor.to(self.device)
 
-    def _drop(self, refused: Mapping[int, str]) -> None:
-        """Answers of workers cannot be used, for these reasons; each has one strike more."""
+    def _drop(self, refused: Mapping[int, str], losses: Mapping[int, Tensor] | None = None) -> None:
+        """Answers cannot be used: a strike for each worker, or the end if our own has NaN."""
         for worker, reason in refused.items():
+            is_nan = bool((losses or self.answers.losses).get(worker, torch.empty(0)).isnan().any())
+            if is_nan and self.peers.are_ours and worker in self.peers.admission.expected:
+                said = "the discriminator returns NaN, or is given NaN by the generator"
+                at = f"rank {worker}: losses are NaN at iteration {self.peers.iteration}"
+                raise AllWorkersLost(f"{at}: {said}; look at divisions, roots and learning rates")
             self.answers.drop(worker)
             self.peers.refused(worker, reason)

@@ -166,7 +166,7 @@ class MomentColumn(ScaledColumn, frozen=True, kw_only=True, dict=True):
 
     low: str
     high: str
-    # How files write them, such as DD.MM.YYYY; unset for 2024-12-31.
+    # How files write them, such as DD.MM.YYYY or D/M/YYYY hh:mm; unset for 2024-12-31.
     form: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -176,8 +176,8 @@ class MomentColumn(ScaledColumn, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def written_as(self) -> str:
-        """The form of the column."""
-        return self.form or moments.ISO
+        """The form of the column's days, as texts are read by it."""
+        return moments.form_of_days(self.form or moments.ISO)
 
     def passed(self, moment: datetime) -> int:
         """How many units there are from `low` to it; ValueError if it cannot be in the column."""
@@ -237,7 +237,7 @@ class DateColumn(MomentColumn, frozen=True, kw_only=True, tag="date"):
         return moments.count_of(date.fromisoformat(self.low), self._unit)
 
     def write(self, value: float) -> str:
-        return moments.written(self.moment(value), self.written_as)
+        return moments.written(self.moment(value), self.form or moments.ISO)
 
 
 class TimeColumn(MomentColumn, frozen=True, kw_only=True, tag="time"):
@@ -261,11 +261,10 @@ class TimeColumn(MomentColumn, frozen=True, kw_only=True, tag="time"):
         return self._low + int(value) * _SECOND
 
     def write(self, value: float) -> str:
-        moment = self.moment(value)
-        if not self.form:
-            return moment.isoformat()
-        day = moments.written(moment, self.form)
-        return f"{day}{moment:%H%M%S}" if self.form.isalpha() else f"{day} {moment:%H:%M:%S}"
+        form = self.form or f"{moments.ISO}Thh:mm:ss"
+        if "h" not in form:
+            form += "hhmmss" if form.isalpha() else " hh:mm:ss"
+        return moments.written(self.moment(value), form)
 
 
 def within(

@@ -4,7 +4,7 @@ import mmap
 import re
 from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 from unicodedata import normalize
 
 import numpy as np
@@ -18,7 +18,7 @@ from mdgan.samples.contract import HeldOut, Judge, SampleKind, Shape, Where, Wri
 from mdgan.samples.table.layout import Encoding, RowLayout
 from mdgan.samples.table.numbers import number_of
 from mdgan.samples.table.rare import wanted
-from mdgan.samples.table.rows import Rows, csv_of, parquet_of
+from mdgan.samples.table.rows import Rows, csv_of, frame_of, parquet_of
 from mdgan.samples.table.schema import AnyColumn, NumberColumn, ScaledColumn, Schema, WholeColumn
 from mdgan.samples.table.scores import RowsJudge
 from mdgan.samples.table.spread import coarse_counts, count_column, num_counts, rounded_counts
@@ -173,6 +173,10 @@ class TableKind(SampleKind):
         """Rows of samples [n, width] and their classes, int64 [n]; errors as `encoding`."""
         label = None if labels is None else labels.cpu().numpy().astype(np.float64) + self._first
         return Rows(self.schema, self.encoding.decode(samples, label))
+
+    @override
+    def in_python(self, samples: Tensor, labels: Tensor | None) -> Any:
+        return frame_of(self.decode(samples, labels))
 
     @override
     def as_written(self, samples: Tensor) -> Tensor:

@@ -24,6 +24,8 @@ FORMS = {  # by what their texts name
 }
 UNITS = {form: unit for unit, forms in FORMS.items() for form in forms}
 """What a text of a form names: a day, a month or a week."""
+CLOCKS = tuple(f"{h}:mm{s}{half}" for h in ("hh", "h") for s in (":ss", "") for half in ("", " AM"))
+"""How times of day are written; before them stands a space, or T."""
 TWO_WAYS = frozenset({"DD/MM/YYYY", "MM/DD/YYYY", "DD-MM-YYYY", "MM-DD-YYYY"})
 _ORDERS = {"DD": "the day stands first", "MM": "the month stands first"}
 _LOOKS_TWO_WAYS = re.compile(r"\d[/-]\d\d?[/-]\d{4}", re.ASCII)
@@ -207,11 +209,24 @@ def day_at(count: int, unit: str) -> date:
     return date.fromordinal(count if unit == "day" else 7 * count + 1)
 
 
+def form_of_days(form: str) -> str:
+    """By which of `UNITS` texts are read, such as DD.MM.YYYY for D.M.YYYY hh:mm; else the form."""
+    day = re.split("[Th ]", form)[0]
+    full, clock = re.sub(r"\b([DM])\b", r"\1\1", day) if "W" not in day else day, form[len(day) :]
+    return full if not clock or (UNITS.get(full) == "day" and clock[1:] in CLOCKS) else form
+
+
 def written(day: date, form: str) -> str:
-    """A date in its form; of a month or week any day."""
+    """A date or a moment in its form; of a month or week any day."""
+    form, clock = (found := re.split("(?=[Th ])", form, maxsplit=1))[0], "".join(found[1:])
+    hour = f"{day:%I}" if "AM" in clock else f"{day:%H}"
+    parts = {"AM": f"{day:%p}", "hh": hour, "h": hour.lstrip("0") or "0", "mm": f"{day:%M}"}
+    for sign, text in {**parts, "ss": f"{day:%S}"}.items():
+        clock = clock.replace(sign, text)
     year, month = f"{day.year:04}", f"{day.month:02}"
     if "Www" in form:
         of_week, week, weekday = day.isocalendar()
         text = form.replace("YYYY", f"{of_week:04}").replace("ww", f"{week:02}")
         return text.replace("D", f"{weekday}")
-    return form.replace("YYYY", year).replace("MM", month).replace("DD", f"{day.day:02}")
+    text = form.replace("YYYY", year).replace("MM", month).replace("DD", f"{day.day:02}")
+    return text.replace("M", f"{day.month}").replace("D", f"{day.day}") + clock

@@ -1,8 +1,9 @@
 """Rows of a table as numbers, and as the files that are written of them."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,17 +11,16 @@ from numpy.typing import NDArray
 from mdgan.errors import BadInput
 from mdgan.samples.table.schema import (
     AnyColumn,
-    MomentColumn,
-    NumberColumn,
-    NumericColumn,
     ScaledColumn,
     Schema,
 )
 from mdgan.storage.csv_file import csv_bytes
 
 PARQUET_NEEDS = "Parquet files need pyarrow: pip install 'mdgan[tables]'"
-_PARQUET_TYPES = {"whole": "int64", "date": "date32", "time": "timestamp[s]"}
-"""By kind of column; those of numbers are written as they are, and all others as texts."""
+FRAMES_NEED = "rows as a DataFrame need pandas: pip install 'mdgan[tables]'; raw=True gives tensors"
+_PARQUET_TYPES = {"number": "float64", "whole": "int64", "date": "date32", "time": "timestamp[s]"}
+_FRAME_TYPES = {"int64": "Int64", "date32": "datetime64[s]", "timestamp[s]": "datetime64[s]"}
+"""Where they differ from those of Parquet."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,30 @@ def texts_of(column: AnyColumn, values: NDArray[np.float64]) -> list[str]:
     return ["" if value != value else column.choices[int(value)] for value in values.tolist()]
 
 
+def _typed(rows: Rows) -> Iterator[tuple[str, str, list[Any]]]:
+    """Of each column its name, its type, and its values by that; None where one is missing."""
+    for column, values in zip(rows.schema.columns, rows.values.T, strict=True):
+        if not isinstance(column, ScaledColumn) or getattr(column, "ends", False):  # ends are texts
+            yield column.name, "string", [text or None for text in texts_of(column, values)]
+            continue
+        of = getattr(column, "moment", int if column.is_whole else float)
+        found = [None if value != value else of(value) for value in values.tolist()]
+        yield column.name, _PARQUET_TYPES[column.kind], found
+
+
+def frame_of(rows: Rows) -> Any:
+    """A pandas DataFrame with the columns' types."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise BadInput(FRAMES_NEED) from error
+    table = {}
+    for name, kind, values in _typed(rows):
+        is_full = kind == "int64" and None not in values
+        table[name] = pd.Series(values, dtype=kind if is_full else _FRAME_TYPES.get(kind))
+    return pd.DataFrame(table)
+
+
 def parquet_of(rows: Rows) -> bytes:
     """A Parquet file with the columns' types."""
     try:
@@ -83,20 +107,7 @@ def parquet_of(rows: Rows) -> bytes:
         from pyarrow import parquet
     except ImportError as error:
         raise BadInput(PARQUET_NEEDS) from error
-    table = {}
-    for place, column in enumerate(rows.schema.columns):
-        values = rows.values[:, place]
-        has_ends = isinstance(column, NumericColumn) and bool(column.ends)
-        if isinstance(column, NumberColumn) and not has_ends:
-            table[column.name] = pa.array(values, mask=np.isnan(values))
-        else:
-            written = texts_of(column, values)
-            if isinstance(column, MomentColumn):  # whatever their form in texts
-                written = ["" if v != v else column.moment(v).isoformat() for v in values.tolist()]
-            texts = pa.array([text or None for text in written], pa.string())
-            table[column.name] = texts.cast(
-                "string" if has_ends else _PARQUET_TYPES.get(column.kind, "string")
-            )
+    table = {name: pa.array(values, kind) for name, kind, values in _typed(rows)}
     buffer = io.BytesIO()
     parquet.write_table(pa.table(table), buffer)
     return buffer.getvalue()

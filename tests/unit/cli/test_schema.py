@@ -47,6 +47,9 @@ def test_a_draft_says_what_it_leaves_out_and_what_it_tells(tmp_path: Path) -> No
         "that your protocol has",
     ]
     assert read_schema(tmp_path / "agreed.json").names == ["age", "sex"]
+    written(tmp_path, "patient_id,age,sex", "mrn 7,30,F", name="site-2.csv")
+    fit = "site-1.csv: all 101 rows fit\nsite-2.csv: all 1 rows fit\n"
+    assert answer(tmp_path, "check", "agreed.json", "site-1.csv", "site-2.csv") == fit
     says = "mdgan: -o agreed.json: is there already; remove it, or name another file\n"
     assert refusal(tmp_path, "draft", "site-1.csv", "-o", "agreed.json") == says
     assert answer(tmp_path, "site-1.csv").startswith("study.json: 2 columns")

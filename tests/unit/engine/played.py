@@ -20,7 +20,7 @@ from mdgan.transport.memory import MemoryHostTransport, MemoryNetwork
 from tests.toy_family import ANSWER, ASK
 
 IDENTITY: dict[str, Any] = {"version": "1.2", "seed": 0}
-LONG = 20.0
+LONG = 60.0
 """Seconds in which anything that is to happen has happened, on any machine."""
 SHARD_SIZE = 12
 

@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from mdgan.samples.table.reading import read_rows
-from mdgan.samples.table.schema import AnyColumn, DateColumn, TimeColumn
+from mdgan.samples.table.rows import csv_of
+from mdgan.samples.table.schema import AnyColumn, DateColumn, Schema, TimeColumn, problems_of
 from tests.unit.inspect.test_schema_draft import NUM_ROWS, drafted, of_columns, some
 
 R = Random(1)
@@ -31,7 +32,7 @@ def in_form(pattern: str) -> list[str]:
         ("{m:02}/{y}", "MM/YYYY"),
         ("{m:02}.{y}", "MM.YYYY"),
         ("{y}-W{d:02}", "YYYY-Www"),
-        ("{d}/{m}/{y}", "DD/MM/YYYY"),
+        ("{d}/{m}/{y}", "D/M/YYYY"),
         ("{m:02}-{d:02}-{y}", "MM-DD-YYYY"),
     ],
 )
@@ -44,6 +45,25 @@ def test_the_form_is_drafted(pattern: str, form: str, tmp_path: Path) -> None:
     assert (column.low, column.high) == ("2018-01-01", "2023-12-31")
     rows = read_rows(tmp_path / "site-1.csv", found.schema)  # all fit
     assert len(rows) == NUM_ROWS
+
+
+@pytest.mark.parametrize(
+    "clock", ["", "T07:08:{m:02}", " {m:02}:08:00", " {m:02}:{d:02}", " {m}:08 PM"]
+)
+@pytest.mark.parametrize(
+    "day", ["{y}-{m:02}-{d:02}", "{d:02}.{m:02}.{y}", "{m}/{d}/{y}", "{y}{m:02}{d:02}"]
+)
+def test_samples_are_written_as_the_rows_were(day: str, clock: str, tmp_path: Path) -> None:
+    texts = in_form(day + clock)
+    schema = drafted(tmp_path, {"x": texts}).schema
+    written = csv_of(read_rows(tmp_path / "site-1.csv", schema)).decode().splitlines()
+    assert [line.split(",")[1] for line in written[1:]] == texts
+
+
+@pytest.mark.parametrize("form", ["DD.MM.YYYY hh", "YYYY-MM hh:mm", "Y-M-D", "YYYY-MM-DD  hh:mm"])
+def test_a_form_that_is_none_is_refused(form: str) -> None:
+    column = DateColumn(name="x", low="2018-01-01", high="2023-12-31", form=form)
+    assert list(problems_of(Schema(columns=(column,)))) != []
 
 
 def test_eight_digits_are_said_to_be_dates(tmp_path: Path) -> None:

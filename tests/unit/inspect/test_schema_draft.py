@@ -1,6 +1,6 @@
 """Drafts of schemas: which kind each column gets, what is left out, and what is warned of."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -18,6 +18,7 @@ from mdgan.samples.table.schema import (
     CategoryColumn,
     DateColumn,
     NumberColumn,
+    ScaledColumn,
     TimeColumn,
     WholeColumn,
     YesNoColumn,
@@ -84,7 +85,12 @@ DAYS = [f"{RANDOM.randint(2019, 2021)}-0{RANDOM.randint(1, 9)}-15" for _ in rang
         ),
         (
             [f"{day} 12:0{n % 10}" for n, day in enumerate(DAYS)],
-            TimeColumn(name="x", low="2019-01-01T00:00:00", high="2021-12-31T23:59:59"),
+            TimeColumn(
+                name="x",
+                low="2019-01-01T00:00:00",
+                high="2021-12-31T23:59:59",
+                form="YYYY-MM-DD hh:mm",
+            ),
         ),
     ],
 )
@@ -95,6 +101,30 @@ def test_kinds_and_bounds(values: Sequence[object], column: AnyColumn, tmp_path:
         assert (found.low, found.high, found.name) == (column.low, column.high, column.name)
     else:
         assert found == column
+
+
+def rounded(draw: Callable[[], float], decimals: int = 1) -> list[str]:
+    return [f"{draw():.{decimals}f}" for _ in range(NUM_ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("values", "common"),
+    [
+        (rounded(lambda: RANDOM.gauss(5, 1)), ()),
+        (rounded(lambda: RANDOM.expovariate(0.2), 0), ()),
+        (rounded(lambda: RANDOM.uniform(0, 2)), ()),
+        (rounded(lambda: max(0.0, RANDOM.gauss(0, 1)), 2), (0.0,)),
+        (rounded(lambda: max(0.0, RANDOM.gauss(1, 10)), 0), (0.0,)),
+        (rounded(lambda: min(9.9, RANDOM.gauss(9, 1))), (9.9,)),
+    ],
+    ids=["bell", "tail", "even", "zeros", "whole zeros", "limit"],
+)
+def test_common_values_are_no_chance(
+    values: list[str], common: tuple[float, ...], tmp_path: Path
+) -> None:
+    found = column_of(tmp_path, values)
+    assert isinstance(found, ScaledColumn)
+    assert found.common == common
 
 
 def test_decimals_are_those_that_tell_something(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What `mdgan.Data` takes, what it refuses, and what becomes of models."""
 
+import inspect
 import subprocess
 import sys
 import threading
@@ -102,6 +103,67 @@ def test_samples_arrive_as_they_were_given(samples: Any, tmp_path: Path) -> None
     assert (dataset.shape, dataset.num_classes) == ((1, 2, 4), 3)
 
 
+NAMES = ["dog", "cat", "eel"]
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        (FLOATS.numpy(), np.array(NAMES)),
+        (FLOATS, NAMES),
+        [*zip(FLOATS, NAMES, strict=True)],
+        [{"image": x, "label": y} for x, y in zip(FLOATS, NAMES, strict=True)],
+    ],
+    ids=["arrays", "a list of names", "pairs", "dicts"],
+)
+def test_classes_may_be_texts(samples: Any, tmp_path: Path) -> None:
+    data = mdgan.Data(samples, held_out=[(FLOATS[0], "ant")])
+    assert data.about == "3 and 1 pictures of 2×4 pixels, 1 channel, 4 classes (ant, cat, dog, eel)"
+    source = opened(data, tmp_path).open(Path(data.folder))
+    assert source.labels.tolist() == [2, 1, 3]
+    assert source.class_names == ("ant", "cat", "dog", "eel")
+    assert mdgan.Data(samples).sha256 != mdgan.Data((FLOATS, LABELS)).sha256
+
+
+@pytest.mark.parametrize(
+    ("samples", "kind", "about"),
+    [
+        (torch.zeros(3, 2, 40) - 1, None, "3 series of 2×40 values, no classes"),
+        (torch.zeros(3, 40, 2) - 1, None, "3 series of 40×2 values, no classes"),
+        (torch.zeros(3, 2, 40) - 1, "pictures", "3 pictures of 2×40 pixels, 1 channel, no classes"),
+        (torch.zeros(3, 8, 8) - 1, "series", "3 series of 8×8 values, no classes"),
+        (torch.zeros(3, 40) - 1, "series", "3 series of 1×40 values, no classes"),
+        (torch.zeros(3, 6, 8) - 1, None, "3 pictures of 6×8 pixels, 1 channel, no classes"),
+        (PIXELS.repeat(1, 1, 1, 2)[:, 0], None, "3 pictures of 2×8 pixels, 1 channel, no classes"),
+    ],
+)
+def test_what_is_long_is_a_series_or_what_the_user_says(
+    samples: Tensor, kind: str | None, about: str
+) -> None:
+    assert mdgan.Data(samples, kind=kind).about == about
+
+
+def test_a_kind_must_fit() -> None:
+    with pytest.raises(mdgan.BadInput, match="kind='serie': must be 'series' or 'pictures'"):
+        mdgan.Data(FLOATS, kind="serie")
+    with pytest.raises(
+        mdgan.BadInput, match=r"kind='series': train\[0\] has the shape \[1, 2, 4\]"
+    ):
+        _ = mdgan.Data(FLOATS, kind="series").folder
+
+
+class Broken(Pairs):
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return super().__getitem__(index * 7)
+
+
+def test_an_error_of_a_data_set_names_its_line() -> None:
+    line = inspect.getsourcelines(Pairs.__getitem__)[1] + 1
+    said = rf"train\[1\]: cannot be read: .* \(test_data.py:{line}\)"
+    with pytest.raises(mdgan.BadInput, match=said):
+        _ = mdgan.Data(Broken(FLOATS)).folder
+
+
 def test_dicts_may_have_other_keys_and_no_class() -> None:
     data = mdgan.Data(rows(image="img", label="kind"), image="img")
     assert np.load(Path(data.folder) / "train-labels.npy").tolist() == [0, 0, 0]
@@ -131,7 +193,16 @@ ODD = torch.zeros(1, 2, 5)
         ),
         pytest.param([*FLOATS, PIXELS[0]], r"train\[3\]: is torch.uint8", id="two types"),
         pytest.param([*FLOATS, FLOATS[0] * 3], r"train\[3\]: has values from -3", id="range"),
-        pytest.param([FLOATS[0] * torch.nan], "has values from nan", id="not a number"),
+        pytest.param(
+            [FLOATS[0], torch.where(PIXELS[0] == 50, torch.nan, FLOATS[0])],
+            r"train\[1\]: cannot be read: its value at \[0, 1, 1\] is nan",
+            id="not a number",
+        ),
+        pytest.param(
+            FLOATS.numpy() * np.inf, r"train\[0\]: .* at \[0, 0, 0\] is -inf", id="infinite"
+        ),
+        pytest.param((FLOATS, LABELS[:2]), "train: has 3 samples, but 2 classes", id="few labels"),
+        pytest.param((FLOATS.numpy(), [0] * 4), "train: has 3 samples, but 4", id="many labels"),
         pytest.param([LABELS.reshape(1, 1, 3)], "values are torch.int64", id="integers"),
         pytest.param([torch.zeros(())], r"shape is \[\], must be \[C, H, W\]", id="a number"),
         pytest.param(["cat.png"], r"train\[0\]: cannot be read", id="a path"),

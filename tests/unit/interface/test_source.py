@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mdgan.data.dataset_file import import_file
+from mdgan.errors import cause_of
 from mdgan.interface.dataset_text import text_defining
 from tests.processes import environment
 
@@ -61,6 +63,39 @@ def test_a_scripts_definitions_stand_for_the_same_elsewhere(tmp_path: Path) -> N
     assert model().value() == 2 * 6 + 2 + 2
     assert names["Discriminator"](4) == 8  # type: ignore[operator] # it is a function
     assert "object" not in text
+
+
+FAILING = """
+from mdgan.interface.dataset_text import text_defining
+
+def decorate(function):
+    return function
+
+def main():
+    @decorate
+    class Model:
+        def fail(self):
+            return 1 / 0
+
+    def never():
+        text = '''
+at the left'''
+        return text
+
+    return Model, never
+
+model, never = main()
+print(text_defining({"Generator": model, "never": never}))
+"""
+
+
+def test_an_error_in_a_definition_names_its_line_in_the_script(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(printed(FAILING, tmp_path))
+    names = vars(import_file(tmp_path / "own.py", "test"))
+    with pytest.raises(ZeroDivisionError) as raised:
+        names["Generator"]().fail()
+    assert cause_of(raised.value) == "ZeroDivisionError: division by zero (script.py:11)"
+    assert names["never"]() == "\nat the left"
 
 
 def test_what_lies_in_a_module_is_imported() -> None:

@@ -82,12 +82,29 @@ def test_the_rate_is_of_late(clock: Clock) -> None:
     assert shown.rate() == pytest.approx(50.0)
 
 
+@pytest.mark.parametrize(
+    ("iteration", "seconds", "is_told"), [(9, 1.9, False), (10, 0.1, True), (1, 2.0, True)]
+)
+def test_the_time_left_is_told_once_it_can_be_known(
+    clock: Clock,
+    capsys: pytest.CaptureFixture[str],
+    iteration: int,
+    seconds: float,
+    is_told: bool,
+) -> None:
+    shown = Progress(1000)
+    shown.begin(100)
+    clock.now += seconds
+    shown.show(100 + iteration)
+    assert (" left" in capsys.readouterr().err) == is_told
+
+
 def test_a_run_that_goes_on_is_not_faster_for_what_was_done_before(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = Progress(1000)
     shown.show(0, (0.5, 0.5))
-    assert "| 0.0 it/s | loss G 0.500 D 0.500 | unknown time left" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith("| 0.0 it/s | loss G 0.500 D 0.500\n")
     clock.now += 100
     shown.begin(900)
     clock.now += 5

@@ -41,7 +41,7 @@ KINDS = (*Kind, "BATCHES", "FEEDBACK", "SWAP", "SWAPPED", "DISCRIMINATORS")
 Event = TypeVar("Event")
 ACCEPTS: dict[str, Most] = dict.fromkeys(KINDS, Most(1 << 22, 1 << 22))
 FROM_HOSTS = {"DISCRIMINATORS": Most(1 << 22, 1 << 22)}
-LONG = 20.0
+LONG = 60.0
 """Seconds in which anything that is to happen has happened, on any machine."""
 SOON = 0.05
 """Seconds to see that nothing comes."""
