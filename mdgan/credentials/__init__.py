@@ -1,4 +1,4 @@
-"""Who may take part: certificates for both ends of every link, and the list of revoked ones.
+"""Certificates of a run: makes, reads, checks and revokes them, for both ends of every link.
 
-All cryptography is that of the library `cryptography`; here stand only the names and the files.
+The library `cryptography` does all cryptography; this package adds names, files and messages.
 """

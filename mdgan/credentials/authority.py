@@ -1,4 +1,4 @@
-"""Makes certificates: ECDSA on P-256 with SHA-256, X.509 version 3 (RFC 5280)."""
+"""Makes authorities and certificates: ECDSA on P-256 with SHA-256, X.509 version 3 (RFC 5280)."""
 
 import secrets
 from collections.abc import Collection, Iterable
@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from mdgan.credentials.permit import names_for
 
 CLOCKS_DIFFER = timedelta(minutes=5)
-"""Certificates are valid from this long ago on, since machines' clocks differ a little."""
+"""A certificate is valid from this long before it is made, since machines' clocks differ."""
 
 _BOTH_ENDS = x509.ExtendedKeyUsage(
     [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
@@ -22,7 +22,7 @@ _BOTH_ENDS = x509.ExtendedKeyUsage(
 
 @dataclass(frozen=True)
 class Authority:
-    """A certificate that signs others, with its key."""
+    """The certificate and the key that sign all other certificates of a run."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -35,11 +35,11 @@ class Authority:
         valid_for: timedelta,
         clock: datetime,
     ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-        """Makes a certificate for both ends of links, and its key.
+        """Makes a certificate, valid as a client's and as a server's, and its key.
 
         Args:
             role: one of `ROLES`; None: any.
-            valid_for: counted from now on; never longer than the authority itself.
+            valid_for: counted from `clock`; cut to the end of the authority's own certificate.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         end = min(clock + valid_for, self.certificate.not_valid_after_utc)
@@ -56,9 +56,9 @@ class Authority:
     def revoke(
         self, before: Iterable[x509.RevokedCertificate], clock: datetime, *serials: int
     ) -> x509.CertificateRevocationList:
-        """Signs the list of all certificates that are revoked: those before, and some more.
+        """Signs a list of revoked certificates: those of the list `before`, and `serials`.
 
-        The list has no end of its own before the authority's: servers read it when it changes.
+        The list is valid as long as the authority, since servers read it again when it changes.
         """
         entry = x509.RevokedCertificateBuilder(revocation_date=clock)
         entries = [*before, *(entry.serial_number(serial).build() for serial in serials)]
@@ -74,7 +74,7 @@ class Authority:
 
 
 def make_authority(valid_for: timedelta, clock: datetime) -> Authority:
-    """Makes an authority that signs itself, and may sign certificates but no other authorities."""
+    """Makes an authority that signs itself, and may sign certificates but no authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = f"mdgan authority {secrets.token_hex(4)}"  # tells authorities apart in messages
     builder = _builder(name, None, key, clock=clock, end=clock + valid_for)
@@ -90,7 +90,7 @@ def _builder(
     clock: datetime,
     end: datetime,
 ) -> x509.CertificateBuilder:
-    """What all certificates have; an issuer of None means that it signs itself."""
+    """Begins a certificate with the parts that all have; issuer None: it signs itself."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     public = key.public_key()
     return (
@@ -105,8 +105,8 @@ def _builder(
     )
 
 
-def _usage(**given: bool) -> x509.KeyUsage:
-    nothing = dict.fromkeys(
+def _usage(**allowed: bool) -> x509.KeyUsage:
+    none_allowed = dict.fromkeys(
         (
             *("digital_signature", "key_cert_sign", "crl_sign", "content_commitment"),
             *("key_encipherment", "data_encipherment", "key_agreement"),
@@ -114,4 +114,4 @@ def _usage(**given: bool) -> x509.KeyUsage:
         ),
         False,
     )
-    return x509.KeyUsage(**{**nothing, **given})
+    return x509.KeyUsage(**{**none_allowed, **allowed})

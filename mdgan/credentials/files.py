@@ -1,7 +1,7 @@
-"""The files that `mdgan credentials` writes: one for all machines, or the folder of an authority.
+"""Writes the files of `mdgan credentials`: one for all machines, or the folder of an authority.
 
-The folder of an authority holds `ca.pem`, `ca.key`, the signed list `revoked.pem`, a file
-`NAME.cred` for each machine, and in `issued/` the certificates, without keys, that it has signed.
+That folder holds `ca.pem`, `ca.key`, the signed list `revoked.pem`, a file `NAME.cred` for each
+machine, and in `issued/` every certificate that the authority has signed, without its key.
 """
 
 import fcntl
@@ -37,11 +37,10 @@ _CA, _CA_KEY, _REVOKED, _ISSUED = "ca.pem", "ca.key", "revoked.pem", "issued"
 def write_shared(path: Path, valid_for: timedelta) -> datetime:
     """Writes one file that all machines of a run share.
 
-    The key of the authority that signs it is thrown away, so that no other certificate can pass
-    for one of this run.
+    It does not keep the authority's key, so that no other certificate for this run can be made.
 
     Raises:
-        BadInput: it cannot be written; nothing is left behind.
+        BadInput: the file exists already or cannot be written; nothing is left behind.
     """
     if os.path.lexists(path):
         raise BadInput(path, "is there already", "remove it first, or give another name")
@@ -85,17 +84,17 @@ def issue(
     """Writes the file of one machine, `NAME.cred`.
 
     Args:
-        ranks: that a worker may have; none of them: any.
-        valid_for: counted from now on; never longer than the authority itself.
+        ranks: the ranks that a worker may have; if empty, it may have any.
+        valid_for: counted from now; cut to the end of the authority's own certificate.
 
     Returns:
-        The file, and when it ends to be valid.
+        The file, and the time when its certificate expires.
     """
     _check_name(name)
     if ranks and role != "worker":
-        given = ",".join(map(str, sorted(ranks)[:3]))
+        shown = ",".join(map(str, sorted(ranks)[:3]))
         why = "ranks are for workers"
-        raise BadInput(flag("ranks", given), why, f"leave them out for a {role}")
+        raise BadInput(flag("ranks", shown), why, f"leave them out for a {role}")
     if 0 in ranks:
         why = "rank 0 is the server"
         raise BadInput(flag("ranks", 0), why, "give it --role server and no ranks")
@@ -110,7 +109,7 @@ def issue(
         if os.path.lexists(path) or os.path.lexists(record):
             raise BadInput(name, f"{folder} has issued this name already", "take another name")
         certificate, key = authority.issue(name, role, ranks, valid_for=valid_for, clock=clock)
-        # The record goes first: what has been issued can always be revoked.
+        # The record is written first, so that every issued certificate can be revoked.
         _write(record, pem.pem_of(certificate), _FOR_ALL)
         try:
             _write(
@@ -123,14 +122,14 @@ def issue(
 
 
 def revoke(folder: Path, name: str) -> Path:
-    """Adds the certificate of a name to the signed list.
+    """Adds the certificate of a name to the authority's signed list.
 
     Returns:
-        The list, for `--revoked` of servers.
+        The file of the list, which servers take by `--revoked`.
 
     Raises:
         BadInput: the name was never issued or is revoked already, or a file cannot be read or
-            written; the list is unchanged then.
+            written. The list is then unchanged.
     """
     _check_name(name)
     record, path = folder / _ISSUED / f"{name}.pem", folder / _REVOKED
@@ -138,8 +137,8 @@ def revoke(folder: Path, name: str) -> Path:
         authority = _read_authority(folder)
         if not record.exists():
             names = sorted(other.stem for other in (folder / _ISSUED).glob("*.pem"))
-            known = f"it has issued {', '.join(names[:20])}" if names else "it has issued none yet"
-            raise BadInput(name, f"{folder} has not issued this name", known)
+            issued = f"it has issued {', '.join(names[:20])}" if names else "it has issued none yet"
+            raise BadInput(name, f"{folder} has not issued this name", issued)
         serial = pem.certificates_in(record, pem.read_file(record, ""))[0].serial_number
         entries = read_list(path, [authority.certificate])
         if any(entry.serial_number == serial for entry in entries):
@@ -150,7 +149,7 @@ def revoke(folder: Path, name: str) -> Path:
 
 
 def describe(path: Path) -> str:
-    """Lines with the name, role, ranks, dates and fingerprint of a file's first certificate."""
+    """Describes a file's first certificate in lines: name, role, ranks, end, fingerprint."""
     certificate = pem.certificates_in(path, pem.read_file(path, "name another file"))[0]
     try:
         permit = permit_in(certificate)
@@ -191,7 +190,7 @@ def _read_authority(folder: Path) -> Authority:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lets one command at a time write in the folder, so that none undoes what another wrote."""
+    """Lets one command at a time write into the folder, so that none undoes another's work."""
     path = folder / _CA_KEY
     try:
         file = path.open("r+b")

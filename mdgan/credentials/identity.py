@@ -1,4 +1,4 @@
-"""What a process shows its peers and signs with, and which peers it believes."""
+"""Reads a process's certificate, key and trusted authorities; signs statements and checks them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,31 +32,31 @@ _PADDING = padding.PSS(padding.MGF1(SHA256()), padding.PSS.DIGEST_LENGTH)
 
 @dataclass(frozen=True)
 class Identity:
-    """The own certificate with its key, and the authorities that are trusted."""
+    """The certificate and key of a process, and the authorities that it trusts."""
 
-    certificate: bytes  # PEM, the own certificate first, then those between it and the authority
+    certificate: bytes  # PEM, this process's certificate, then those between it and the authority
     key: bytes = field(repr=False)
     authorities: bytes
-    # Whether mdgan made the certificates, so that peers are known by `SERVER_NAME` and `HOST_NAME`.
-    # Otherwise the owner's own authority did; peers are known by addresses.
+    # Whether mdgan made the certificates, which then name `SERVER_NAME` and `HOST_NAME`. Otherwise
+    # the user's own authority did, and TLS compares them with the addresses of peers.
     by_name: bool
 
     def __call__(self) -> "Identity":
-        """Itself, as one that is never renewed; see `OwnIdentity`."""
+        """Returns this identity: an `OwnIdentity` whose files are never read again."""
         return self
 
 
 OwnIdentity = Callable[[], Identity]
-"""Gives what a process shows and whom it trusts, as its files say now: they may be renewed."""
+"""Returns the identity that a process's files hold now, since files may be renewed during a run."""
 
 
 def read_credentials(path: Path) -> Identity:
-    """Reads a file of `mdgan credentials new` or `mdgan credentials issue`."""
+    """Reads a file that `mdgan credentials new` or `mdgan credentials issue` has written."""
     pem.check_is_private(path)
     data = pem.read_file(path, _MAKE_ONE)
-    own, *others = pem.certificates_in(path, data)
+    certificate, *others = pem.certificates_in(path, data)
     authorities = [other for other in others if other.subject == other.issuer]
-    if not authorities or not is_host(own):
+    if not authorities or not is_host(certificate):
         raise BadInput(
             path,
             "was not made by `mdgan credentials`",
@@ -64,19 +64,19 @@ def read_credentials(path: Path) -> Identity:
         )
     between = [other for other in others if other not in authorities]
     key = pem.key_in(path, data)
-    pem.check_belongs(key, path, own, path=path)
-    _check_chain(path, [own, *between], authorities, whose=f"the authority in {path}")
+    pem.check_belongs(key, path, certificate, path=path)
+    _check_chain(path, [certificate, *between], authorities, whose=f"the authority in {path}")
     return Identity(
-        pem.pem_of(own, *between), pem.key_pem(key), pem.pem_of(*authorities), by_name=True
+        pem.pem_of(certificate, *between), pem.key_pem(key), pem.pem_of(*authorities), by_name=True
     )
 
 
 def read_own_pki(ca: Path, certificate: Path, key: Path) -> Identity:
-    """Reads certificates that an authority of the user's own has signed.
+    """Reads certificates that the user's own authority has signed.
 
     Args:
-        ca: the authorities that are trusted.
-        certificate: the own one first, then those between it and the authority.
+        ca: the authorities that this process trusts.
+        certificate: this process's certificate first, then those between it and the authority.
     """
     pem.check_is_private(key)
     another = "name another file with"
@@ -100,10 +100,10 @@ def verify_chain(
 
     Args:
         chain: the certificate, then those between it and the authority.
-        clock: when it must have been valid; None for now.
+        clock: the time at which all must be valid; None for now.
 
     Raises:
-        VerificationError, or one of `UNREADABLE`: it does not.
+        VerificationError, or one of `UNREADABLE`: the check fails.
     """
     lenient = ExtensionPolicy.permit_all()
     signs = lenient.require_present(x509.BasicConstraints, Criticality.AGNOSTIC, None)
@@ -113,7 +113,7 @@ def verify_chain(
 
 
 def check_dates(path: Path, what: str, certificate: x509.Certificate, clock: datetime) -> None:
-    """Refuses a certificate that is not valid now; messages call it `what`."""
+    """Refuses a certificate that is not valid now; `what` names the certificate in the message."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     machine = f"this machine's clock says {pem.in_words(clock)}"
     if clock > end:
@@ -129,11 +129,11 @@ def check_dates(path: Path, what: str, certificate: x509.Certificate, clock: dat
 def _check_chain(
     path: Path, chain: list[x509.Certificate], authorities: list[x509.Certificate], whose: str
 ) -> None:
-    """Refuses a certificate that every peer would refuse, such as one of another authority."""
-    own, *others = chain
-    check_dates(path, "the certificate", own, clock=pem.now())
+    """Refuses a certificate that every peer would refuse: expired, unreadable, not signed."""
+    certificate, *others = chain
+    check_dates(path, "the certificate", certificate, clock=pem.now())
     try:
-        permit_in(own)
+        permit_in(certificate)
     except pem.UNREADABLE as error:
         why = f"the certificate cannot be used ({reason_of(error)})"
         raise BadInput(path, why, "make a new one") from error
@@ -149,7 +149,7 @@ def _check_chain(
 
 
 def _way_to_sign(key: object) -> tuple[Any, ...] | None:
-    """What a key signs with: ECDSA with SHA-256, Ed25519, or RSA-PSS; None for others."""
+    """Arguments to sign with a key by ECDSA with SHA-256, Ed25519 or RSA-PSS; None for others."""
     if isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey):
         return (ec.ECDSA(SHA256()),)
     if isinstance(key, rsa.RSAPrivateKey | rsa.RSAPublicKey):
@@ -158,7 +158,7 @@ def _way_to_sign(key: object) -> tuple[Any, ...] | None:
 
 
 def sign(identity: Identity, statement: bytes) -> bytes:
-    """Signs with the own key."""
+    """Signs a statement with this process's key."""
     key: Any = load_pem_private_key(identity.key, None)
     way = _way_to_sign(key)
     if way is None:
@@ -177,18 +177,19 @@ def check_signed(
     """Checks that the owner of a certificate has signed a statement.
 
     Args:
-        authorities: PEM of those that one of the certificates must lead to.
+        authorities: PEM of the authorities; the chain must lead to one of them.
         chain: PEM, the signer's certificate first, then those between it and the authority.
-        signature: as `sign` gives it.
-        clock: when the certificate must have been valid; None for now.
+        signature: as `sign` returns it.
+        clock: the time at which the certificate must be valid; None for now.
 
     Raises:
-        ValueError: in one line: the certificate is none that counts, or has not signed that.
+        ValueError: with one line: the certificate does not count, or the signature is not its own.
     """
     try:
         own, *between = x509.load_pem_x509_certificates(chain)
-        for each in (own, *between):  # the number of unused bits before it is not signed
-            if not each.public_bytes(Encoding.DER).endswith(b"\0" + each.signature):
+        # No signature covers the number of unused bits before it, so that number must be 0.
+        for certificate in (own, *between):
+            if not certificate.public_bytes(Encoding.DER).endswith(b"\0" + certificate.signature):
                 raise ValueError("its signature has unused bits")
         verify_chain([own, *between], x509.load_pem_x509_certificates(authorities), clock)
         key: Any = own.public_key()

@@ -1,4 +1,4 @@
-"""Reads certificates and keys from files; what is wrong with one is told in one line."""
+"""Reads certificates and keys from PEM files, and refuses bad ones with a line for the user."""
 
 import re
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ UNREADABLE = (
     *(ValueError, TypeError, UnsupportedAlgorithm),
     *(x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType),
 )
-"""What the library raises for bytes that are not what they should be."""
+"""The exceptions that the library raises for bytes that it cannot read."""
 
 _MOST_BYTES = 2**20
 _KEY = re.compile(
@@ -31,7 +31,7 @@ _KEY = re.compile(
 
 
 def read_file(path: Path, way_out: str) -> bytes:
-    """The content of a file of certificates."""
+    """Reads a file of certificates or keys; BadInput, with the way out, if it cannot be read."""
     try:
         return read_given(path, _MOST_BYTES)
     except FileNotFoundError as error:
@@ -42,17 +42,17 @@ def read_file(path: Path, way_out: str) -> bytes:
 
 
 def certificates_in(path: Path, data: bytes) -> list[x509.Certificate]:
-    """All certificates of a file, in its order; at least one."""
+    """All certificates of a file, in the file's order; at least one."""
     try:
-        found = x509.load_pem_x509_certificates(data)
-        for certificate in found:  # the library reads some parts only when they are asked for
+        certificates = x509.load_pem_x509_certificates(data)
+        for certificate in certificates:  # the library parses some parts only at their first use
             _ = certificate.subject, certificate.issuer, certificate.extensions
             certificate.public_key()
     except UNREADABLE as error:
         why = f"holds no certificate that can be read ({reason_of(error)})"
         way_out = "name a file in PEM format, such as `mdgan credentials` writes"
         raise BadInput(path, why, way_out) from error
-    return found
+    return certificates
 
 
 def check_is_private(path: Path) -> None:
@@ -60,14 +60,14 @@ def check_is_private(path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except OSError:
-        return  # reading it says what is wrong
+        return  # `read_file` will say what is wrong
     if mode & 0o077:
         raise BadInput(path, "other users can read this key", f"run `chmod 600 {path}`")
 
 
 def key_in(path: Path, data: bytes) -> PrivateKeyTypes:
-    """The private key of a file."""
-    keys = [found[0] for found in _KEY.finditer(data)]
+    """The private key of a file, which must hold exactly one, without a password."""
+    keys = [match[0] for match in _KEY.finditer(data)]
     if len(keys) != 1:
         how_many = "no private key" if not keys else f"{len(keys)} private keys"
         raise BadInput(path, f"holds {how_many}", "name a file in PEM format that holds one")
@@ -82,7 +82,7 @@ def key_in(path: Path, data: bytes) -> PrivateKeyTypes:
 
 
 def check_belongs(key: PrivateKeyTypes, key_path: Path, own: x509.Certificate, path: Path) -> None:
-    """Refuses a key that is not that of the certificate."""
+    """Refuses a key that does not belong to a certificate, the one in the file `path`."""
     try:
         form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         is_its_key = key.public_key().public_bytes(*form) == own.public_key().public_bytes(*form)
@@ -104,10 +104,10 @@ def pem_of(*certificates: x509.Certificate) -> bytes:
 
 
 def now() -> datetime:
-    """This machine's clock, in UTC and whole seconds, as certificates tell times."""
+    """This machine's clock in UTC, without fractions of a second, as certificates give times."""
     return datetime.now(UTC).replace(microsecond=0)
 
 
 def in_words(time: datetime) -> str:
-    """A time in UTC for messages."""
+    """A time in UTC, as messages show it."""
     return f"{time:%Y-%m-%d %H:%M} UTC"

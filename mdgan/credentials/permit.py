@@ -1,4 +1,4 @@
-"""What a certificate permits: a role and ranks, which stand in it as names."""
+"""Writes into a certificate, as names, the role and ranks that its owner may have; reads them."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -15,11 +15,11 @@ from mdgan.errors import printable, reason_of
 
 HOST_NAME = "mdgan-host"  # the DNS name in every certificate that mdgan makes
 SERVER_NAME = "mdgan-server"
-"""The DNS name in those whose owner may be the server, now or later; workers ask for it."""
+"""The DNS name in certificates of servers and standbys; workers expect it of the server."""
 
 ROLES = ("worker", "server", "standby")
 _MAY_BE = {"worker": {"worker"}, "server": {"server"}, "standby": {"standby", "server"}}
-"""A standby becomes the server when that is gone."""
+"""By the role in a certificate, the roles that its owner may take: a standby may become server."""
 
 _MARK, _ROLE, _RANK = "mdgan:", "mdgan:role:", "mdgan:rank:"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
@@ -29,38 +29,38 @@ _MOST_SHOWN = 12
 
 @dataclass(frozen=True)
 class Permit:
-    """What the owner of a certificate may be."""
+    """The role and ranks that the owner of a certificate may have, and who the owner is."""
 
     name: str  # the common name, printable, for log lines
     # One of `ROLES`; None: any (a shared file, or an authority that knows no roles).
     role: str | None
-    ranks: frozenset[int] | None
+    ranks: frozenset[int] | None  # None: any
     serial: int  # the certificate's number, by which it is revoked
-    # SHA-256 of the public key, by which owners are told apart. Of one certificate its owner can
-    # make others that differ in the signature of the authority.
+    # SHA-256 of the public key, which identifies the owner. The certificate's own hash would not:
+    # its owner can change the bytes of the authority's signature.
     fingerprint: str = field(default="", compare=False)
-    # Until when it is valid.
+    # When the certificate expires.
     end: datetime = field(default=datetime.max.replace(tzinfo=UTC), compare=False)
 
     def refusal(self, role: str, ranks: Collection[int]) -> str | None:
         """Why the owner may not take a role with these ranks: one line, or None if it may."""
         if self.role is not None and role not in _MAY_BE[self.role]:
             return f"its certificate ({self.name}) is that of a {self.role}, not of a {role}"
-        others = set(ranks) - self.ranks if self.ranks is not None else set()
-        if others:
-            theirs = f"rank{'s' if len(self.ranks or ()) > 1 else ''} {ranks_in_words(self.ranks)}"
-            return f"its certificate ({self.name}) names {theirs}, not {ranks_in_words(others)}"
+        excess = set(ranks) - self.ranks if self.ranks is not None else set()
+        if excess:
+            named = f"rank{'s' if len(self.ranks or ()) > 1 else ''} {ranks_in_words(self.ranks)}"
+            return f"its certificate ({self.name}) names {named}, not {ranks_in_words(excess)}"
         return None
 
 
 def permit_of(pem: bytes) -> Permit:
-    """Reads what a certificate permits. Its signature is not checked here: TLS has done that.
+    """Reads what a certificate permits. It checks no signature: TLS has done that.
 
     Args:
-        pem: the certificate first; what follows is not read.
+        pem: the certificate, perhaps followed by others, which are not read.
 
     Raises:
-        ValueError: in one line: it cannot be read, or names what this version does not know.
+        ValueError: with one line: the certificate cannot be read, or has an unknown limit.
     """
     try:
         return permit_in(x509.load_pem_x509_certificate(pem))
@@ -69,7 +69,7 @@ def permit_of(pem: bytes) -> Permit:
 
 
 def permit_in(certificate: x509.Certificate) -> Permit:
-    """What a certificate permits; raises one of `UNREADABLE` where a part cannot be read."""
+    """Reads what a certificate permits; raises one of `UNREADABLE` if a part cannot be read."""
     others = _names_in(certificate)
     roles, ranks = [], set()
     for uri in others.get_values_for_type(x509.UniformResourceIdentifier):
@@ -77,7 +77,7 @@ def permit_in(certificate: x509.Certificate) -> Permit:
             ranks.add(int(uri.removeprefix(_RANK)))
         elif uri.startswith(_ROLE) and uri.removeprefix(_ROLE) in ROLES:
             roles.append(uri.removeprefix(_ROLE))
-        elif uri.lower().startswith(_MARK):  # a limit that is not understood must not be dropped
+        elif uri.lower().startswith(_MARK):  # an unknown limit must not be ignored
             named = printable(uri, _MOST_NAME)
             raise ValueError(f"it names {named!r}, which this mdgan does not know")
     if len(roles) > 1:
@@ -96,13 +96,13 @@ def permit_in(certificate: x509.Certificate) -> Permit:
 
 
 def _names_in(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
-    found = (extension.value for extension in certificate.extensions)
-    names = (each for each in found if isinstance(each, x509.SubjectAlternativeName))
+    values = (extension.value for extension in certificate.extensions)
+    names = (value for value in values if isinstance(value, x509.SubjectAlternativeName))
     return next(names, x509.SubjectAlternativeName([]))
 
 
 def names_for(role: str | None, ranks: Iterable[int]) -> x509.SubjectAlternativeName:
-    """The names that a certificate gets; `permit_in` reads them."""
+    """The alternative names for a certificate with a role and ranks, which `permit_in` reads."""
     dns = [HOST_NAME] if role == "worker" else [HOST_NAME, SERVER_NAME]
     uris = [f"{_ROLE}{role}"] if role is not None else []
     uris += [f"{_RANK}{rank}" for rank in sorted(set(ranks))]
@@ -112,7 +112,7 @@ def names_for(role: str | None, ranks: Iterable[int]) -> x509.SubjectAlternative
 
 
 def is_host(certificate: x509.Certificate) -> bool:
-    """Whether a certificate has the name that all have that mdgan makes."""
+    """Whether a certificate has `HOST_NAME`, as every certificate that mdgan makes has."""
     return HOST_NAME in _names_in(certificate).get_values_for_type(x509.DNSName)
 
 

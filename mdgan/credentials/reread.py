@@ -1,4 +1,4 @@
-"""What files say that may change while a run goes on, such as certificates that are renewed."""
+"""Reads files again when they change during a run, such as certificates that are renewed."""
 
 import logging
 import threading
@@ -14,14 +14,14 @@ Content = TypeVar("Content")
 
 
 class Reread(Generic[Content]):
-    """What some files say together; they are read again when one of them changes.
+    """Holds the content of some files, and reads all of them again when one has changed.
 
-    Files that make no sense are an error at the start. Later the last good content is kept, and
-    the log says so once. Safe for use from several threads.
+    Bad files are an error at the start. Later, `now` returns the last good content instead, and
+    the log says so once. Several threads may use it.
 
     Args:
-        read: raises `BadInput`.
-        told: what the log says of new content.
+        read: reads and parses all the files; raises `BadInput`.
+        told: words the log line for new content.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Reread(Generic[Content]):
         self._content = read()
 
     def now(self) -> Content:
-        """What they say."""
+        """The content of the files, read again if one has changed since."""
         with self._lock:
             if (seen := self._versions()) != self._seen:
                 self._seen = seen
@@ -42,7 +42,7 @@ class Reread(Generic[Content]):
                     self._content = self._read()
                 except BadInput as error:
                     if str(error) != self._trouble:
-                        _log.warning("%s; until then the last good one holds", error.marked)
+                        _log.warning("%s; until then the last good content is used", error.marked)
                     self._trouble = str(error)
                 else:
                     self._trouble = ""
@@ -54,7 +54,7 @@ class Reread(Generic[Content]):
 
 
 def _version_of(path: Path) -> tuple[int, ...] | None:
-    """Differs after each change of the file; None if it is gone."""
+    """The file's time, size and number, which differ after each change; None without a file."""
     try:
         status = path.stat()
     except OSError:

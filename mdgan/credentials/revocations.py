@@ -1,4 +1,4 @@
-"""The signed list of certificates that are no longer accepted."""
+"""Reads the authority's signed list of revoked certificates, whose owners no process admits."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ from mdgan.errors import BadInput, reason_of
 
 
 class Revocations:
-    """The serial numbers that an authority has revoked; see `Reread`.
+    """The serial numbers of revoked certificates; reads the list again when its file changes.
 
     Args:
-        path: `--revoked`; None: nothing is revoked.
-        authorities: PEM of the authorities that are trusted; one of them has signed the list.
+        path: the value of `--revoked`; None: nothing is revoked.
+        authorities: PEM of the trusted authorities; one of them must have signed the list.
     """
 
     def __init__(self, path: Path | None, authorities: bytes) -> None:
@@ -35,13 +35,13 @@ class Revocations:
 
 
 def read_list(path: Path, authorities: list[x509.Certificate]) -> list[x509.RevokedCertificate]:
-    """Reads a list of revoked certificates, an X.509 CRL in PEM or DER."""
+    """Reads a list of revoked certificates (an X.509 CRL in PEM or DER); checks who signed it."""
     data = read_file(path, "name the `revoked.pem` of your authority")
     try:
         load = x509.load_pem_x509_crl if b"-----BEGIN" in data else x509.load_der_x509_crl
-        found = load(data)
-        revoked = list(found)
-        is_signed = any(_has_signed(authority, found) for authority in authorities)
+        crl = load(data)
+        revoked = list(crl)
+        is_signed = any(_has_signed(authority, crl) for authority in authorities)
     except UNREADABLE as error:
         why = f"is no list of revoked certificates that can be read ({reason_of(error)})"
         raise BadInput(path, why, "copy the `revoked.pem` of your authority there") from error
@@ -52,15 +52,15 @@ def read_list(path: Path, authorities: list[x509.Certificate]) -> list[x509.Revo
 
 
 def is_plain(data: bytes) -> bool:
-    """Whether a list that was read, in PEM, has nothing beside it in its file."""
+    """Whether a file holds a list in PEM and nothing else."""
     return x509.load_pem_x509_crl(data).public_bytes(Encoding.PEM) == data
 
 
-def _has_signed(authority: x509.Certificate, found: x509.CertificateRevocationList) -> bool:
-    if authority.subject != found.issuer:
+def _has_signed(authority: x509.Certificate, crl: x509.CertificateRevocationList) -> bool:
+    if authority.subject != crl.issuer:
         return False
     key = authority.public_key()
     try:
-        return found.is_signature_valid(key)  # type: ignore[arg-type]  # others are a TypeError
+        return crl.is_signature_valid(key)  # type: ignore[arg-type]  # others are a TypeError
     except UNREADABLE:
         return False

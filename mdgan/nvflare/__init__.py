@@ -1,4 +1,4 @@
-"""mdgan as a job of NVFlare: rank 0 in the job at its server, `mdgan join` at each site.
+"""Runs mdgan as a job of NVFlare: rank 0 at NVFlare's server, `mdgan join` at each of its sites.
 
-`server` and `site` are what NVFlare loads, and import it; nothing else here does.
+NVFlare loads the modules `server` and `site`. These and `cells` import NVFlare; no other does.
 """

@@ -1,4 +1,4 @@
-"""What the server's and a site's part have in common: the channel, the files, the process."""
+"""Helpers of `server` and `site`: NVFlare's channel, the job's files, and mdgan's process."""
 
 import os
 import threading
@@ -17,36 +17,37 @@ from mdgan.nvflare.study import Job
 from mdgan.nvflare.tunnel import Relay
 
 _VARIABLE = "MDGAN_SITE_FILE"
-"""The variable that says where the site's file is; else it is `local/mdgan.json`."""
-_PLACE = ("mdgan", "bytes")  # the channel of cells, and its topic
+"""The environment variable with the path of the site's file; by default `local/mdgan.json`."""
+_PLACE = ("mdgan", "bytes")  # NVFlare's channel and topic for the tunnel's messages
 
 
 def relay_over(context: FLContext, connects_to: tuple[str, int] | None = None) -> Relay:
-    """A relay whose messages go between this job's cells."""
-    # The core of a cell sends each message as it is; what is around it waits for whole streams.
+    """Makes a relay whose messages travel between this job's cells, NVFlare's ends of links."""
+    # A cell's core sends each message at once; the cell itself would wait for whole streams.
     core = context.get_engine().get_cell().core_cell
 
     def send(peer: str, content: bytes) -> bool:
-        told = Message({}, content)
-        return not any((core.fire_and_forget(*_PLACE, peer, told, optional=True) or {}).values())
+        message = Message({}, content)
+        errors = core.fire_and_forget(*_PLACE, peer, message, optional=True) or {}
+        return not any(errors.values())
 
     relay = Relay(send, connects_to)
 
-    def hear(message: Message) -> None:
+    def receive(message: Message) -> None:
         relay.take(str(message.get_header(MessageHeaderKey.ORIGIN)), bytes(message.payload or b""))
 
-    core.register_request_cb(*_PLACE, cb=hear)
+    core.register_request_cb(*_PLACE, cb=receive)
     return relay
 
 
 def job_files(context: FLContext) -> Job:
-    """Where NVFlare has put the job's files on this machine."""
+    """The folders into which NVFlare has put the job's files on this machine."""
     space, job_id = context.get_engine().get_workspace(), context.get_job_id()
     return Job(Path(space.get_app_config_dir(job_id)), Path(space.get_app_custom_dir(job_id)))
 
 
 def site_file(context: FLContext) -> SiteFile:
-    """The file of this machine's owner."""
+    """Reads the site's file, which this machine's owner has written; makes its folder of runs."""
     local = context.get_engine().get_workspace().get_site_config_dir()
     site = SiteFile.read(Path(os.environ.get(_VARIABLE) or Path(local) / "mdgan.json").absolute())
     if not {"credentials", "certificate"} & site.settings.keys():
@@ -59,14 +60,14 @@ def site_file(context: FLContext) -> SiteFile:
 def follow(
     minder: Minder, aborted: Signal, tell: Callable[[str], None], look: Callable[[], bool] = bool
 ) -> tuple[int, str]:
-    """Tells each line of a process until it ends, asked to by the signal or by what `look` says.
+    """Passes each line of a process to `tell`; stops it if `aborted` is set or `look` returns True.
 
     Returns:
-        The exit status, and the last line of its errors.
+        The exit status, and the last line of the process's errors.
     """
     last, is_stopped = "", False
-    while (news := minder.poll()) is not None:
-        lines, status = news
+    while (output := minder.poll()) is not None:
+        lines, status = output
         for stream, line in lines:
             tell(line)
             last = line if stream == "err" and line.strip() else last
@@ -75,5 +76,5 @@ def follow(
             return status, last.removeprefix("mdgan: ")
         if is_over and not is_stopped:
             is_stopped = True
-            threading.Thread(target=minder.stop, daemon=True).start()  # it has last lines to tell
+            threading.Thread(target=minder.stop, daemon=True).start()  # its last lines still come
     return -1, last

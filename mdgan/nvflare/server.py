@@ -1,4 +1,4 @@
-"""The server's part of a job: rank 0, whose lines and scores go where NVFlare shows them."""
+"""The server's part of a job: runs rank 0, and passes its lines and scores on to NVFlare."""
 
 import json
 import queue
@@ -27,14 +27,14 @@ from mdgan.records.run_state import typed_row
 
 _LOOPBACK = "127.0.0.1"
 _PRIVATE = ("checkpoints", "canaries", "audit-log.jsonl", "audit*", "real.safetensors", "known")
-"""What of a run stays at the server."""
+"""Files of a run that are not copied into the job's results."""
 
 
 class JobServer(Controller):
-    """What NVFlare runs at the job's server.
+    """The controller that NVFlare loads and runs at the job's server.
 
     Args:
-        run: the name of the folder that the run is kept in.
+        run: the name of the run's folder.
     """
 
     def __init__(self, run: str) -> None:
@@ -43,20 +43,20 @@ class JobServer(Controller):
         self._refusals: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Does nothing, as `control_flow` does all."""
+        """Does nothing, as `control_flow` does all the work."""
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
-        """Does nothing, as `control_flow` ends all."""
+        """Does nothing, as `control_flow` ends what it has started."""
 
     def process_result_of_unknown_task(self, *result: object, **more: object) -> None:
-        """Does nothing, as there is one task."""
+        """Does nothing, as there is only one task."""
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Trains; what cannot work is one line in the job's log."""
+        """Trains, then copies the results; an error of the user's is one line in the job's log."""
         try:
             folder = self._train(abort_signal, fl_ctx)
             if not abort_signal.triggered:
-                self._bring(folder, fl_ctx)
+                self._copy_results(folder, fl_ctx)
         except (BadInput, OSError) as error:
             self.system_panic(" ".join(str(error).split()), fl_ctx)
 
@@ -77,15 +77,14 @@ class JobServer(Controller):
         flags = ["--ranks", "0", "--listen", place, "--resume-or-start", str(folder)]
         relay = relay_over(context, (_LOOPBACK, port))
         minder.start(flags, str(site.runs), json.dumps(settings))
-        self.broadcast(
-            Task(TASK, Shareable(), result_received_cb=self._hear), context, min_responses=workers
-        )
+        task = Task(TASK, Shareable(), result_received_cb=self._take_reply)
+        self.broadcast(task, context, min_responses=workers)
         try:
             status, last = follow(
                 minder,
                 aborted,
                 tell=lambda line: self.log_info(context, line),
-                look=lambda: self._look(folder, tail, context),
+                look=lambda: self._track_new_rows(folder, tail, context),
             )
         finally:
             relay.close()
@@ -94,18 +93,18 @@ class JobServer(Controller):
             raise BadInput(last if self._refusals.empty() else self._refusals.get())
         return folder
 
-    def _hear(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
-        """Takes what a site says at its end."""
+    def _take_reply(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
+        """Takes a site's reply; logs the reason why the site failed, if the reply has one."""
         result = client_task.result
         if why := result.get("why") if isinstance(result, Shareable) else "said nothing":
             line = f"{client_task.client.name}: {' '.join(str(why).split()):.500}"
             self._refusals.put(line)
             self.log_error(fl_ctx, line, fire_event=False)
 
-    def _look(self, folder: Path, tail: RunTail, context: FLContext) -> bool:
-        """Tells NVFlare's trackers what is new; returns whether a site has refused to begin."""
-        for news in tail.read():
-            for record in news.records if news.name == METRICS else ():
+    def _track_new_rows(self, folder: Path, tail: RunTail, context: FLContext) -> bool:
+        """Sends new rows to NVFlare's trackers; returns whether a site failed before the start."""
+        for update in tail.read():
+            for record in update.records if update.name == METRICS else ():
                 with suppress(ValueError):
                     self._track(typed_row(record), context)
         is_beginning = _state(folder) in ("", "starting")
@@ -121,11 +120,11 @@ class JobServer(Controller):
         kind, step = AnalyticsDataType.SCALAR, row.iteration
         for name, value in values.items():
             if value is not None and isfinite(value):
-                told = create_analytic_dxo(name, value, kind, global_step=step)
-                send_analytic_dxo(self, told, context, ANALYTIC_EVENT_TYPE)
+                point = create_analytic_dxo(name, value, kind, global_step=step)
+                send_analytic_dxo(self, point, context, ANALYTIC_EVENT_TYPE)
 
-    def _bring(self, folder: Path, context: FLContext) -> None:
-        """Puts the results where `nvflare job download` finds them."""
+    def _copy_results(self, folder: Path, context: FLContext) -> None:
+        """Writes report and bundle, and copies the run to where `nvflare job download` looks."""
         results = Path(context.get_engine().get_workspace().get_run_dir(context.get_job_id()))
         for command in (["report", "."], ["release", ".", "-o", str(results / "mdgan-bundle")]):
             minder = Minder()

@@ -1,4 +1,4 @@
-"""A site's part of a job: `mdgan join` with the site's own file, through the tunnel."""
+"""A site's part of a job: runs `mdgan join` with the site's file, over the tunnel to the server."""
 
 import time
 
@@ -13,17 +13,17 @@ from mdgan.launch.minder import Minder
 from mdgan.nvflare.cells import follow, job_files, relay_over, site_file
 from mdgan.spelling import flag
 
-_MOST_STARTS = 10  # of a worker that is killed
+_MOST_STARTS = 10  # how often a killed worker is started, the first start included
 _PAUSE_SECONDS = 1.0
 
 
 class JobSite(Executor):
-    """What NVFlare runs at each site."""
+    """The executor that NVFlare loads and runs at each site."""
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
-        """Takes part until training ends; the reply says why not, if so."""
+        """Takes part until training ends; the reply has the reason if the site failed."""
         del task_name, shareable
         try:
             why = self._take_part(fl_ctx, abort_signal)
@@ -37,7 +37,7 @@ class JobSite(Executor):
 
     def _take_part(self, context: FLContext, aborted: Signal) -> str:
         site, job = site_file(context), job_files(context)
-        site.check_asked(job.asked())  # before anything of the job is run
+        site.check_asked(job.asked())  # before any code of the job runs
         relay = relay_over(context)
         port = relay.listen(FQCN.join([FQCN.ROOT_SERVER, context.get_job_id()]))
         command = ["join", "--site", str(site.path), "--master-port", str(port)]
@@ -49,7 +49,7 @@ class JobSite(Executor):
                 minder = Minder()
                 minder.run(command, str(site.runs))
                 status, last = follow(minder, aborted, lambda x: self.log_info(context, x))
-                if status >= 0 or aborted.triggered:  # it was not killed
+                if status >= 0 or aborted.triggered:  # a killed process has a status below 0
                     break
                 time.sleep(_PAUSE_SECONDS)
         finally:

@@ -1,4 +1,7 @@
-"""A study: what all machines of a run agree on, its hash, and the job of NVFlare that runs it."""
+"""A study: the settings that all machines of a run agree on, and the NVFlare job that runs it.
+
+`mdgan job nvflare` writes a `Study` as a job; each machine then reads the files as a `Job`.
+"""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +25,7 @@ from mdgan.version import __version__
 
 SETTINGS, ASKED, SCHEMA = "study.json", "asked.json", "schema.json"
 DATASETS = "datasets"
-"""The folder of a job's own dataset file, within what NVFlare calls its custom code."""
+"""The folder of a job's dataset file, within the job's custom code, as NVFlare calls it."""
 TASK = "mdgan"
 
 _FILES = ("schema", "datasets_dir")  # settings whose files the job carries
@@ -31,25 +34,25 @@ _OF_THE_SERVER = (
     *("on_deadline", "quorum", "strikes", "checkpoint_interval", "checkpoint_keep"),
     *("liveness_timeout", "patience", "connect_timeout", "max_world_size", "threads", "vectorize"),
 )
-"""Settings of rank 0's machine that a study may say: they name no files and open no doors."""
+"""Settings of rank 0's machine that a study may have: they name no files and open no ports."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """What a file of settings asks all machines to do."""
+    """The settings of a run on all machines, as a file of settings gives them."""
 
     settings: Mapping[str, Any]  # as `--config` takes them, without those that name files
-    asked: Mapping[str, Any]  # what all machines must have equal, with the version
+    asked: Mapping[str, Any]  # the values that must be equal on all machines, with the version
     settled: Settled
 
     @classmethod
     def read(cls, config: Path) -> "Study":
-        """Reads a file of settings; BadInput if a study cannot say one of them."""
+        """Reads a file of settings; BadInput if a study may not have one of them."""
         known = known_settings()
-        found = read_config_file(config, known).settings
-        given = {name: value for name, value in found.items() if value is not None}
-        settings = kept_by_a_study(given, str(config))
-        files = {name: given[name] for name in _FILES if name in given}
+        values = read_config_file(config, known).settings
+        chosen = {name: value for name, value in values.items() if value is not None}
+        settings = kept_by_a_study(chosen, str(config))
+        files = {name: chosen[name] for name in _FILES if name in chosen}
         named = Given([{**settings, **files}]).named()
         if named.is_one_process:
             raise BadInput(config, "its algorithm has no workers, so there are no sites")
@@ -59,7 +62,7 @@ class Study:
 
     @property
     def digest(self) -> str:
-        """The hash that sites approve."""
+        """The hash of `asked`, which sites approve."""
         return digest_of(self.asked)
 
     @property
@@ -71,17 +74,17 @@ class Study:
     @property
     def own_dataset(self) -> Path | None:
         """The dataset file, if it does not come with mdgan."""
-        own = self.settled.dataset.path
-        return None if own in find_all(None).values() else own
+        path = self.settled.dataset.path
+        return None if path in find_all(None).values() else path
 
     def in_words(self) -> list[str]:
-        """What a person should know before a site takes part."""
+        """Lines for the person who decides whether a site takes part."""
         run, dataset = self.settled.settings, self.settled.dataset
         privacy, is_secure = run.privacy, run.secure.secure_aggregation
         unit = "client" if privacy.hides_clients else "sample"
         bounds = f"ε {privacy.dp_epsilon}, δ {privacy.dp_delta}, for each {unit}"
         code, schema = self.own_dataset, self.schema
-        told = [
+        disclosures = [
             *["counts of its columns"] * (schema is not None),
             *["sums for scores"] * (not privacy.has_dp),
             "one sum over its samples" if run.tells_once else "answers in each iteration",
@@ -98,7 +101,7 @@ class Study:
             "target": run.data.target,
             "privacy": bounds if privacy.has_dp else "none: what leaves can tell of single samples",
             "in sums": "of three sites or more" if is_secure else "no: the server sees each answer",
-            "leaves": f"no sample; how many there are, and{noise} {', '.join(told)}",
+            "leaves": f"no sample; how many there are, and{noise} {', '.join(disclosures)}",
             "disclosed": privacy.has_dp and privacy.dp_disclose,
         }
         return [f"{name:10} {text}" for name, text in rows.items() if text]
@@ -111,7 +114,7 @@ class Study:
         run = {"run": f"{name}-{self.digest:.8}"}
         server = {"id": "mdgan", "path": "mdgan.nvflare.server.JobServer", "args": run}
         site = {"path": "mdgan.nvflare.site.JobSite", "args": {}}
-        # One site is enough to begin, so that the job says itself which are missing.
+        # NVFlare begins with one site, so that mdgan's own message names the missing ones.
         meta = {
             "name": name,
             "min_clients": 1,
@@ -128,7 +131,7 @@ class Study:
             config / SETTINGS: self.settings,
             config / ASKED: self.asked,
         }
-        copies = {path: json.dumps(what, indent=2).encode() + b"\n" for path, what in files.items()}
+        copies = {path: json.dumps(file, indent=2).encode() + b"\n" for path, file in files.items()}
         if self.schema is not None:
             copies[config / SCHEMA] = self.schema.read_bytes()
         if self.own_dataset is not None:
@@ -139,61 +142,59 @@ class Study:
 
 
 def kept_by_a_study(given: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Settings without the defaults and files of a machine; BadInput if others are a machine's."""
+    """Drops a machine's files and defaults; BadInput if another setting is a machine's."""
     known, kept = known_settings(), dict[str, Any]()
     for name, value in given.items():
         if known[name].shared or name in _OF_THE_SERVER:
             kept[name] = value
         elif name not in _FILES and value != known[name].default:
-            named = flag(name, value)
-            raise BadInput(
-                source, f"a study cannot say {named}", "write it into the file of the site"
-            )
+            why = f"a study cannot say {flag(name, value)}"
+            raise BadInput(source, why, "write it into the file of the site")
     return kept
 
 
 @dataclass(frozen=True)
 class Job:
-    """The files of a job, where NVFlare has put them on a machine."""
+    """The files of a job, in the folders into which NVFlare has put them on a machine."""
 
     config: Path
     custom: Path
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
-            found = json.loads((self.config / name).read_bytes())
-            if not isinstance(found, dict):
+            content = json.loads((self.config / name).read_bytes())
+            if not isinstance(content, dict):
                 raise ValueError("no object")
         except (OSError, ValueError, RecursionError) as error:
             way_out = "make the job anew with `mdgan job nvflare`"
             raise BadInput(name, f"the job's file cannot be read ({error})", way_out) from error
-        return found
+        return content
 
     def settings(self) -> dict[str, Any]:
-        """What rank 0 takes as `--config`, checked again, with the files that the job carries."""
-        found = self._read(SETTINGS)
-        if unknown := found.keys() - known_settings().keys():
+        """The settings for rank 0's `--config`, checked again, with paths of the job's files."""
+        content = self._read(SETTINGS)
+        if unknown := content.keys() - known_settings().keys():
             raise BadInput(SETTINGS, f"unknown key {min(unknown)!r}")
-        return {**kept_by_a_study(found, SETTINGS), **self.files()}
+        return {**kept_by_a_study(content, SETTINGS), **self.files()}
 
     def asked(self) -> dict[str, Any]:
-        """What all machines must have equal; BadInput if this one has another version."""
+        """The values that must be equal on all machines; BadInput if this one's version differs."""
         asked = self._read(ASKED)
         if asked.get("version") != __version__:
             what = f"the job is for mdgan {asked.get('version')!s:.30}, and here is {__version__}"
             raise BadInput(what, way_out="install the same version at the server and all sites")
-        own = self._dataset
-        if own is not None and sha256(own.read_bytes()).hexdigest() != asked.get("dataset_sha256"):
-            raise BadInput(own.name, "is not what the job's hash is of", "make the job anew")
+        code = self._dataset
+        if code and sha256(code.read_bytes()).hexdigest() != asked.get("dataset_sha256"):
+            raise BadInput(code.name, "is not what the job's hash is of", "make the job anew")
         return asked
 
     @property
     def _dataset(self) -> Path | None:
-        """The job's own dataset file."""
+        """The job's dataset file, if it carries one."""
         return next((self.custom / DATASETS).glob("*.py"), None)
 
     def files(self) -> dict[str, str]:
-        """Settings that name the job's files."""
-        schema, own = self.config / SCHEMA, self._dataset
-        found = {"schema": str(schema)} if schema.is_file() else {}
-        return found if own is None else {**found, "datasets_dir": str(own.parent)}
+        """Settings that name files of the job: `schema` and `datasets_dir`."""
+        schema, dataset = self.config / SCHEMA, self._dataset
+        paths = {"schema": str(schema)} if schema.is_file() else {}
+        return paths if dataset is None else {**paths, "datasets_dir": str(dataset.parent)}

@@ -1,8 +1,8 @@
-"""Carries the bytes of TCP connections through a channel of messages, which may overtake another.
+"""Carries TCP connections over a channel of messages that may arrive in another order.
 
-What is carried is TLS between mdgan's own processes: the owner of the channel can cut a connection,
-and neither read nor change what passes. A relay at a site listens on loopback; the one beside
-rank 0 connects to that alone, whatever the messages say.
+The connections are TLS between mdgan's processes: the channel's owner can cut one, but can neither
+read nor change the bytes. A relay at a site listens on loopback. The relay beside rank 0 connects
+to rank 0 alone, whatever the messages say.
 """
 
 import contextlib
@@ -15,19 +15,19 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-WINDOW_BYTES = 1 << 23  # that one end may have sent and the other has not passed on
+WINDOW_BYTES = 1 << 23  # most bytes that one end has sent and the other has not yet passed on
 _PIECE_BYTES = 1 << 18
-_ROOM_BYTES = WINDOW_BYTES // 4  # passed on before the other end is told so
-_MOST_EARLY = 1 << 16  # pieces that wait for one before them
-_MOST_LINKS = 64  # of one peer
+_ROOM_BYTES = WINDOW_BYTES // 4  # after passing on this many, an end reports it by `room`
+_MOST_EARLY = 1 << 16  # most pieces that wait for an earlier one
+_MOST_LINKS = 64  # most connections of one peer
 _CONNECT_SECONDS = 10.0
 
 
 class TunnelPiece(msgspec.Struct, frozen=True, array_like=True):
-    """One message about a connection, which `link` names.
+    """One message about the connection that `link` names.
 
-    `number` counts the pieces of `data` and `end` from 0 on; of `room` it is how many bytes were
-    passed on in all. The first `room`, of 0 bytes, says that the connection is open.
+    `number` counts the pieces of kinds `data` and `end` from 0 on. In kind `room` it is how many
+    bytes the sender has passed on in all; the first, with 0 bytes, confirms `open`.
     """
 
     kind: Literal["open", "data", "room", "end"]
@@ -37,26 +37,26 @@ class TunnelPiece(msgspec.Struct, frozen=True, array_like=True):
 
 
 Send = Callable[[str, bytes], bool]
-"""Sends a message to a peer; False if that cannot be reached."""
+"""Sends a message to a peer; False if the peer cannot be reached."""
 
 
 class _TunnelLink:
-    """One connection: a thread reads its socket, and another one writes to it."""
+    """One end of a connection: one thread reads its socket, another writes to it."""
 
     def __init__(self, end: socket.socket, name: str, send: Callable[[TunnelPiece], bool]) -> None:
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket, self._name, self._send = end, name, send
         self._changed = threading.Condition()
-        self._early: dict[int, TunnelPiece] = {}  # by number, what waits to be passed on
-        self._waiting_bytes = 0  # of these
-        self._next = 0  # the number of the piece to pass on
+        self._early: dict[int, TunnelPiece] = {}  # by number, pieces to write to the socket
+        self._waiting_bytes = 0  # in `_early`, or being written
+        self._next = 0  # the number of the piece to write next
         self._sent_bytes = 0
-        self._room_bytes = -WINDOW_BYTES  # passed on by the other end; below 0 it is not open yet
+        self._room_bytes = -WINDOW_BYTES  # that the other end has passed on; below 0: not open yet
         self._is_closed = False
-        self._num_ended = 0  # of the two threads
+        self._num_ended = 0  # how many of the two threads have ended
 
     def start(self, forget: Callable[[], object], *, is_open: bool) -> None:
-        """Begins to carry bytes both ways; `forget` is called when that is over."""
+        """Starts the two threads; each calls `forget` when the connection is over."""
         self._room_bytes = 0 if is_open else self._room_bytes
 
         def run(carry: Callable[[], None]) -> None:
@@ -66,7 +66,7 @@ class _TunnelLink:
             forget()
             with self._changed:
                 self._num_ended += 1
-                if self._num_ended == len(both):  # else the other one could use a reused number
+                if self._num_ended == len(both):  # the other thread may still use the file number
                     self._socket.close()
 
         both = self._read, self._write
@@ -74,7 +74,7 @@ class _TunnelLink:
             threading.Thread(target=run, args=(carry,), daemon=True).start()
 
     def take(self, piece: TunnelPiece) -> None:
-        """Takes what the other end sent; closes the connection if that breaks a rule."""
+        """Takes a piece of the other end; closes the connection if the piece breaks a rule."""
         with self._changed:
             if piece.kind == "room":
                 is_fit = piece.number <= self._sent_bytes
@@ -91,7 +91,7 @@ class _TunnelLink:
             self.close()
 
     def close(self) -> None:
-        """Ends the connection at both ends; the second time does nothing."""
+        """Ends the connection, and so the other end's; calling it again does nothing."""
         with self._changed:
             self._is_closed = True
             self._early.clear()
@@ -100,7 +100,7 @@ class _TunnelLink:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _read(self) -> None:
-        """Sends what the socket brings, as long as the other end passes it on."""
+        """Reads the socket and sends pieces, no faster than the other end passes them on."""
         number, most = 0, WINDOW_BYTES - _PIECE_BYTES
         try:
             while True:
@@ -118,8 +118,8 @@ class _TunnelLink:
             self._send(TunnelPiece("end", self._name, number))
 
     def _write(self) -> None:
-        """Writes what the other end sent to the socket, in order."""
-        passed_bytes = told_bytes = 0
+        """Writes the other end's pieces to the socket, in order."""
+        passed_bytes = reported_bytes = 0
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._is_closed or self._next in self._early)
@@ -131,17 +131,17 @@ class _TunnelLink:
             passed_bytes += len(piece.data)
             with self._changed:
                 self._waiting_bytes -= len(piece.data)
-            if passed_bytes - told_bytes >= _ROOM_BYTES:
-                told_bytes = passed_bytes
-                self._send(TunnelPiece("room", self._name, told_bytes))
+            if passed_bytes - reported_bytes >= _ROOM_BYTES:
+                reported_bytes = passed_bytes
+                self._send(TunnelPiece("room", self._name, reported_bytes))
 
 
 class Relay:
-    """All connections of one end.
+    """All connections at one end of the channel.
 
     Args:
         send: sends a message to a peer.
-        connects_to: where connections go that peers open; None if they may open none.
+        connects_to: the address that peers may open connections to; None if they may open none.
     """
 
     def __init__(self, send: Send, connects_to: tuple[str, int] | None = None) -> None:
@@ -150,11 +150,11 @@ class Relay:
         self._listener: socket.socket | None = None
 
     def listen(self, peer: str) -> int:
-        """Listens on loopback for connections to a peer; returns the port."""
+        """Listens on loopback, and carries every connection to a peer; returns the port."""
         listener = self._listener = socket.create_server(("127.0.0.1", 0))
 
         def accept() -> None:
-            with contextlib.suppress(OSError):  # it is closed
+            with contextlib.suppress(OSError):  # `close` has closed the listener
                 while True:
                     self._begin(listener.accept()[0], peer, TunnelPiece("open", uuid.uuid4().hex))
 
@@ -162,7 +162,7 @@ class Relay:
         return int(listener.getsockname()[1])
 
     def take(self, peer: str, message: bytes) -> None:
-        """Takes what a peer sent; what makes no sense is not answered."""
+        """Takes a message of a peer; ignores it if it makes no sense."""
         try:
             piece = msgspec.msgpack.decode(message, type=TunnelPiece)
         except msgspec.MsgspecError:
@@ -174,7 +174,7 @@ class Relay:
             self._open(self._connects_to, peer, piece.link)
 
     def close(self) -> None:
-        """Ends everything."""
+        """Stops listening, and ends all connections."""
         if self._listener is not None:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
@@ -184,17 +184,17 @@ class Relay:
 
     def _open(self, place: tuple[str, int], peer: str, name: str) -> None:
         try:
-            if sum(each == peer for each, _ in list(self._links)) >= _MOST_LINKS:
+            if sum(owner == peer for owner, _ in list(self._links)) >= _MOST_LINKS:
                 raise OSError("too many connections")
             end = socket.create_connection(place, _CONNECT_SECONDS)
         except OSError:
-            self._tell(peer, TunnelPiece("end", name))  # there is no server yet, or any more
+            self._tell(peer, TunnelPiece("end", name))  # rank 0 does not listen, or no more
             return
         end.settimeout(None)
         self._begin(end, peer, TunnelPiece("room", name))
 
     def _begin(self, end: socket.socket, peer: str, first: TunnelPiece) -> None:
-        """Carries a connection, of which `first` tells the peer."""
+        """Starts to carry a connection; `first` tells the peer that it is open."""
         name = first.link
         link = _TunnelLink(end, name, lambda piece: self._tell(peer, piece))
         self._links[peer, name] = link

@@ -1,1 +1,1 @@
-"""What people see of a run while it goes on: progress, the live view, timelines, pictures."""
+"""Shows and records a run while it goes on: progress, live view, timelines, pictures, trackers."""

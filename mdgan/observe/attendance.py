@@ -1,4 +1,4 @@
-"""How often each worker answered, was late, refused and lost: recorded, and told to the user."""
+"""Counts how often each worker answered, was late, refused or lost; tells the user of trouble."""
 
 import time
 from collections import Counter, defaultdict
@@ -8,14 +8,14 @@ from mdgan.observe.run_observer import RunObserver
 from mdgan.records.values import in_words
 
 _WORTH_TELLING_SECONDS = 1.0
-_OFTEN = 16  # from so many answers on that were shortened, it is told at the 16th, 32nd, 64th, …
+_OFTEN = 16  # the log tells of the 16th answer that was shortened, the 32nd, the 64th, …
 
 
 class Attendance:
-    """What became of the answers of workers.
+    """Records which workers' answers arrived, were late, refused, shortened or lost.
 
     Args:
-        iteration: tells the one that the server works on.
+        iteration: returns the iteration that the server works on.
         counts_answers: whether to record how often each worker answered in time.
     """
 
@@ -31,18 +31,18 @@ class Attendance:
         self._known_absent: set[int] = set()
 
     def answered(self, workers: Iterable[int]) -> None:
-        """Workers answered in time."""
+        """Counts workers that answered in time."""
         if self._counts_answers:
             self._count("answered", workers)
 
     def late(self, iteration: int, workers: Collection[int]) -> None:
-        """The server goes on without the answers of some workers."""
+        """Records workers without whose answers the server goes on."""
         self._count("late", workers)
         self._late_since.update(dict.fromkeys(workers, (iteration, time.monotonic())))
         self._observer.event("late", iteration, workers=list(workers))
 
     def back(self, workers: Iterable[int]) -> None:
-        """Workers that were late have answered after all; that answer is discarded."""
+        """Records late workers that have answered at last; the server discards that answer."""
         now, iteration = time.monotonic(), self._iteration()
         for worker in workers:
             first, since = self._late_since.pop(worker, (iteration, now))
@@ -65,17 +65,17 @@ class Attendance:
                 )
 
     def refused(self, worker: int, reason: str, strikes: int) -> None:
-        """A worker's answer could not be used; what is no strike is told less and less often."""
+        """Records a refused answer and the worker's strikes; logs excused ones (0) more rarely."""
         self._count("refused", [worker])
         self._num_excused[worker] += not strikes
         if strikes or self._num_excused[worker].bit_count() <= 1:
             about = {"worker": worker, "reason": reason, "strikes": strikes}
             self._observer.event("refused", self._iteration(), **about)
-            counted = f"strike {strikes}" if strikes else "no strike: it may be what it was given"
-            self._observer.note(f"feedback of rank {worker} refused: {reason} ({counted})")
+            verdict = f"strike {strikes}" if strikes else "no strike: others may have caused it"
+            self._observer.note(f"feedback of rank {worker} refused: {reason} ({verdict})")
 
     def cut(self, workers: Iterable[int]) -> None:
-        """Answers of workers were far longer than usual, and were shortened."""
+        """Counts workers whose answers the server shortened, as they were far longer than usual."""
         for worker in workers:
             self._count("cut", [worker])
             if (times := self._counts[worker]["cut"]) >= _OFTEN and times.bit_count() == 1:
@@ -85,19 +85,19 @@ class Attendance:
                 )
 
     def lost(self, workers: Collection[int], reason: str, num_left: int) -> None:
-        """The link to the host of some workers is gone."""
+        """Records workers whose host's link has ended."""
         self._count("lost", workers)
         self._observer.note(f"lost rank(s) {in_words(workers)}: {reason}; {num_left} left")
         self._observer.event("lost", self._iteration(), workers=workers, reason=reason)
 
     def only(self, live: Collection[int]) -> None:
-        """These workers are left: forgets which others were late."""
+        """Forgets which workers were late, except those that are still live."""
         self._late_since = {n: late for n, late in self._late_since.items() if n in live}
         self._known_absent.intersection_update(live)
 
     def tell_counts(self, iteration: int) -> None:
         """Records how often each worker answered, was late, refused, cut and lost."""
-        counts = {str(worker): dict(own) for worker, own in sorted(self._counts.items())}
+        counts = {str(worker): dict(count) for worker, count in sorted(self._counts.items())}
         self._observer.event("attendance", iteration, workers=counts)
 
     def _count(self, what: str, workers: Iterable[int]) -> None:

@@ -1,6 +1,6 @@
-"""How far a run is, as it happens: for programs that follow it, in records of the log.
+"""Reports the progress of a run to programs, such as notebooks, as records of the log.
 
-The log shows none of it: the records are of level DEBUG, and handlers find the event in `event`.
+The records are of level DEBUG, so the log does not show them; a handler finds the event in `event`.
 """
 
 import logging
@@ -15,20 +15,20 @@ _log = logging.getLogger(__name__)
 class TrainingBegun(Struct, frozen=True, tag=True):
     """Training begins, for the first time or again."""
 
-    path: str  # of the run's folder
-    iteration: int  # the last one that is done; 0 for a new run
-    iterations: int  # that the run will have
+    path: str  # the run's folder
+    iteration: int  # the last iteration that is done; 0 for a new run
+    iterations: int  # how many iterations the run will have
 
 
 class IterationLogged(Struct, frozen=True, tag=True):
-    """A row of losses was recorded, by networks; a loss is None where it was not finite."""
+    """The server has recorded losses, by network; a loss is None if it was not finite."""
 
     iteration: int
     losses: dict[str, float | None]
 
 
 class GeneratorScored(Struct, frozen=True, tag=True):
-    """Training has scored the generator of an iteration; a score is None if it has no value."""
+    """The scorer has scored the generator of an iteration; a score is None if it has no value."""
 
     iteration: int
     scores: dict[str, float | None]
@@ -38,12 +38,12 @@ ProgressEvent = TrainingBegun | IterationLogged | GeneratorScored
 
 
 def tell_program(event: ProgressEvent) -> None:
-    """Tells the program that follows this run, if there is one."""
+    """Passes an event to the program that follows this run, if there is one."""
     _log.debug("%s", event, extra={"event": event})
 
 
 def tell_program_of_row(row: RecordedRow) -> None:
-    """Tells it of a new row of losses or scores."""
+    """Passes a new row of losses or scores to the program that follows this run."""
     if isinstance(row, Losses):
         tell_program(IterationLogged(row.iteration, row.both))
     elif isinstance(row, ScoresRow):

@@ -1,4 +1,4 @@
-"""A run drawn in the terminal: how far it is, its curves, and its workers."""
+"""Draws a run in the terminal for `mdgan watch`: its progress, its curves and its workers."""
 
 import sys
 import time
@@ -29,7 +29,7 @@ _WIDTH, _MOST_OF_PATH = 100, 4096
 _MOST_WORKERS = 30
 _LEAST_WORKERS = 3
 _MOST_NEWS = 3
-_OTHER_LINES = 14  # of a frame besides workers and news, and the line that the cursor is on
+_OTHER_LINES = 14  # lines of a frame besides workers and news, with the cursor's line
 _QUIET_SECONDS = 30.0
 _UNKNOWN = "–"
 _CURVE_WORDS = 46  # characters beside a curve
@@ -49,8 +49,8 @@ _COLUMNS: tuple[tuple[str, JustifyMethod, int], ...] = (
     ("last swap", "right", 71),
     ("holds", "right", 78),
 )
-"""Each column with the width that a terminal needs to have room for it and those before it."""
-_DECLARED_WIDTH = 12  # further columns, which families declare, need so much more each
+"""Title, alignment, and how wide a terminal must be for this column and those before it."""
+_DECLARED_WIDTH = 12  # how much wider it must be for each column that a family declares
 
 _TITLES_OF_ROUNDS = {"step": "a round", "last swap": "rounds"}
 
@@ -75,7 +75,7 @@ _NEWS_STYLES = {LOST: "bold red", SHUT_OUT: "bold red", JOINED: "bold green"}
 def follow(
     path: Path, interval_seconds: float, declared: Sequence[WorkerNumbers] = (), *, once: bool
 ) -> None:
-    """Shows a run until it ends: rewritten in place on a terminal, else a frame for each change."""
+    """Shows a run until it ends: in place on a terminal; elsewhere a new frame for each change."""
     run = WatchedRun(path)
     plain = not sys.stdout.isatty()
     console = Console(
@@ -101,7 +101,7 @@ def follow(
 
 
 def _looks(run: WatchedRun, interval_seconds: float) -> Iterator[None]:
-    """Yields whenever the run may look different; once more after its end, for late records."""
+    """Yields whenever the run may have changed, and once more after its end, for late records."""
     yield
     while not run.ended:
         time.sleep(interval_seconds)
@@ -134,7 +134,7 @@ def _frame(console: Console, run: WatchedRun, declared: Sequence[WorkerNumbers])
 
 
 def _headline(run: WatchedRun, width: int) -> Text:
-    """The folder, cut at its beginning if it is long, and the state at the right."""
+    """The line with the run's folder, cut at its beginning if it is long, and the run's state."""
     room = width - len(run.stage) - 2
     folder = printable(str(run.path), _MOST_OF_PATH)
     if len(folder) > room:
@@ -147,11 +147,11 @@ def _summary(run: WatchedRun, workers: list[WorkerRow]) -> Text:
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{run.config.get('algorithm')} on {run.config.get('dataset')}")
     if workers:
-        what = "worker"
+        unit = "worker"
         if run.num_clients:
-            what = "host"
+            unit = "host"
             line.append(f" · {run.num_clients:,} clients")
-        line.append(f" · {len(workers)} {what}{'s' * (len(workers) != 1)}: ")
+        line.append(f" · {len(workers)} {unit}{'s' * (len(workers) != 1)}: ")
         counts = Counter(row.state for row in workers)
         present = [
             state for state in ("alive", "done", "late", "lost", "left", "out") if counts[state]
@@ -161,7 +161,7 @@ def _summary(run: WatchedRun, workers: list[WorkerRow]) -> Text:
     if run.state.epsilon:
         line.append(f" · ε {max(run.state.epsilon.values()):.2f} at most")
     if not run.ended and run.quiet_seconds >= _QUIET_SECONDS:
-        # Coarse, so that a frame differs only now and then.
+        # The time is coarse, so that a new frame is rarely needed.
         quiet = f"{run.quiet_seconds // 60:.0f} min" if run.quiet_seconds >= 60 else "30 s"
         line.append(" · ").append(f"nothing new for {quiet}", style="bold yellow")
     return line
@@ -169,16 +169,16 @@ def _summary(run: WatchedRun, workers: list[WorkerRow]) -> Text:
 
 def _progress(run: WatchedRun, width: int) -> Text:
     done, total, pace = run.iteration, run.iterations, run.iterations_per_second
-    told = [f"{done:,}/{total:,}"]
+    facts = [f"{done:,}/{total:,}"]
     if run.in_rounds:
-        told[:0] = [count(run.state.num_rounds, "round")]
+        facts[:0] = [count(run.state.num_rounds, "round")]
     if pace > 0:
-        told.append(f"{pace:.1f} it/s" if pace >= 1 else f"{1 / pace:.1f} s/it")
+        facts.append(f"{pace:.1f} it/s" if pace >= 1 else f"{1 / pace:.1f} s/it")
     if run.ended:
-        told.append(f"in {duration(run.seconds)}")
+        facts.append(f"in {duration(run.seconds)}")
     elif pace > 0:
-        told.append(f"{duration((total - done) / pace)} left")
-    text = "   ".join(told)
+        facts.append(f"{duration((total - done) / pace)} left")
+    text = "   ".join(facts)
     length = max(0, width - len(text) - 3)
     filled = min(length, length * done // total) if total else 0
     line = Text(no_wrap=True, overflow="ellipsis").append("━" * filled, style="green")
@@ -204,7 +204,7 @@ def _curves(run: WatchedRun, width: int) -> Table:
 
 
 def _add_scores(table: Table, scores: Sequence[ScoresRow], length: int, end: int) -> None:
-    """A line of the main score, with the best and what real samples get."""
+    """Adds the curve of the main score, with its best value and that of real samples."""
     name = main_score(scores[-1].scores)
     points = [(row.iteration, value) for row in scores if (value := number(row.scores.get(name)))]
     if not points:
@@ -219,7 +219,7 @@ def _add_scores(table: Table, scores: Sequence[ScoresRow], length: int, end: int
 
 
 def _most_telling(workers: list[WorkerRow], most: int) -> list[WorkerRow]:
-    """All by rank, or if there are too many: the late, then the lost, then the slowest."""
+    """The workers to show: all by rank, or of too many first the late, the lost, the slowest."""
     if len(workers) <= most:
         return workers
     urgency = {"late": 0, "lost": 1, "out": 1}
@@ -246,7 +246,7 @@ def _table(
     digits = len(str(max(row.rank for row in rows)))
     shown_roles: set[str] = set()
     for row in rows:
-        # A process moves the bytes of all its workers together, so they are shown once.
+        # A process counts the bytes of all its workers together, so the first row shows them.
         again = row.role in shown_roles
         shown_roles |= {row.role} if row.role else set()
         moved = (row.received_per_second, row.sent_per_second)
@@ -259,24 +259,25 @@ def _table(
             *("″" if again else _known(rate, brief_size) for rate in moved),
             _known(row.rounds, "{:,}".format) if in_rounds else _swap(row, digits),
             _known(row.samples, "{:,}".format),
-            *(_declared(row.recorded.numbers.get(each.key), each) for each in further),
+            *(_declared(row.recorded.numbers.get(numbers.key), numbers) for numbers in further),
         ]
         table.add_row(*cells[: len(table.columns)])
     return table
 
 
 def _news(run: WatchedRun, width: int) -> list[Text]:
-    """What seems to go wrong, and the last workers that came or went, and why."""
+    """Lines with the diagnosis, and with the last workers that came or went, and why."""
     lines = []
     if (finding := run.finding) is not None:
-        told = wrap(spelled(f"It looks as if {finding}."), max(1, width), break_on_hyphens=False)
-        lines += [Text(line, "bold yellow") for line in told]
-    for found in list(run.state.news)[-_MOST_NEWS:]:
-        ranks = "" if found.kind == RESUMED else f" {said_list(found.workers)}"
+        text = spelled(f"It looks as if {finding}.")
+        wrapped = wrap(text, max(1, width), break_on_hyphens=False)
+        lines += [Text(line, "bold yellow") for line in wrapped]
+    for happening in list(run.state.news)[-_MOST_NEWS:]:
+        ranks = "" if happening.kind == RESUMED else f" {said_list(happening.workers)}"
         line = Text(no_wrap=True, overflow="ellipsis")
-        line.append(f"{found.kind}{ranks}", style=_NEWS_STYLES.get(found.kind, "bold"))
-        line.append(f" at iteration {found.iteration:,}")
-        lines.append(line.append(f": {found.reason}" if found.reason else ""))
+        line.append(f"{happening.kind}{ranks}", style=_NEWS_STYLES.get(happening.kind, "bold"))
+        line.append(f" at iteration {happening.iteration:,}")
+        lines.append(line.append(f": {happening.reason}" if happening.reason else ""))
     return lines
 
 
@@ -288,7 +289,7 @@ def _swap(row: WorkerRow, digits: int) -> str:
 
 
 def _declared(value: float | None, numbers: WorkerNumbers) -> Text:
-    """A number that a family records, in red if it is alarming."""
+    """Formats a number that a family records, in red if it is alarming."""
     alarming = value is not None and value >= numbers.alarm
     return Text(_known(value, "{:.1f}".format), style="bold red" if alarming else "")
 
@@ -306,9 +307,9 @@ def _number(value: float | None) -> str:
 def sparkline(
     points: Sequence[tuple[int, float | None]], width: int, until: int, *, logarithmic: bool = False
 ) -> str:
-    """Draws the mean over equal stretches of iterations, from the first to `until`.
+    """Draws a curve: each character is a mean over an equal part of the iterations to `until`.
 
-    A stretch without a point looks like the one before it; × is for what is not finite.
+    A part without a point looks like the one before it; × means that a value was not finite.
     """
     values = np.array([nan if value is None else value for _, value in points], float)
     places = (np.array([i for i, _ in points], np.int64) - 1) * width // max(1, until)
@@ -319,9 +320,9 @@ def sparkline(
     means = np.divide(sums, counts, out=np.full(width, nan), where=counts > 0)
     if logarithmic and (means[counts > 0] > 0).all():
         means = np.log(means)
-    means /= 2  # so that the distance between any two is finite
-    known = means[np.isfinite(means)]
-    low, high = known.min(initial=np.inf), known.max(initial=-np.inf)
+    means /= 2  # so that the difference of any two is finite
+    finite_means = means[np.isfinite(means)]
+    low, high = finite_means.min(initial=np.inf), finite_means.max(initial=-np.inf)
     line = ""
     for mean, num_points in zip(means, np.bincount(places, minlength=width), strict=True):
         if not num_points:

@@ -1,6 +1,6 @@
-"""What a process computes in some iterations, by torch's profiler: seconds by kind of operator.
+"""Profiles a process in some iterations by torch's profiler: seconds by kind of operator.
 
-As figures 4 and 10 of ParaGAN, which show the shares of operators and the use of the accelerator.
+Figures 4 and 10 of ParaGAN show the same: the shares of operators, and the accelerator's use.
 """
 
 import logging
@@ -25,22 +25,22 @@ _SPANS: dict[str, Operators] = {
     **dict.fromkeys(("send", "swap"), "sending"),
     **dict.fromkeys(("receive", "wait"), "waiting"),
 }
-"""Spans of the tracer that show where a process does not compute."""
+"""Spans of the tracer in which a process does not compute, with the kind that they count as."""
 _OURS = "mdgan:"
-_STEP = "optimizer."  # what torch puts before the names of optimizers, in small letters
+_STEP = "optimizer."  # torch's prefix of the names of optimizers' steps, in small letters
 _NAMES: dict[Operators, tuple[str, ...]] = {
     "convolution": ("conv",),
     "multiplication": ("mm", "linear", "matmul"),
     "normalisation": ("_norm",),
     "copies": ("copy", "clone", "cat", "stack", "contiguous", "empty", "fill", "zero", "memcpy"),
 }
-"""What the names of operators have in them, in small letters; the first that fits."""
+"""Parts of operators' names, in small letters, by kind; the first kind that fits counts."""
 _REST: Operators = "elementwise and others"
 _BETWEEN: Operators = "between operators"
 
 
 def kind_of(event: Any) -> Operators:
-    """What a `FunctionEvent` of torch is for: what it ran in decides, then its name."""
+    """The kind of a `FunctionEvent` of torch: by the event around it, or else by its name."""
     outer = event
     while outer is not None:
         if outer.name.startswith(_OURS):
@@ -54,21 +54,21 @@ def kind_of(event: Any) -> Operators:
 
 
 def seconds_by_kind(events: Iterable[Any], *, on_gpu: bool) -> dict[Operators, float]:
-    """How long operators of each kind ran; on a GPU its time counts, but for what is sent."""
-    found: Counter[Operators] = Counter()
+    """How long operators of each kind ran: on a GPU its time, but for sending and waiting."""
+    seconds_of: Counter[Operators] = Counter()
     for event in events:
         is_span = event.name.startswith(_OURS)
         on_device = on_gpu and not is_span
         micros = event.self_device_time_total if on_device else event.self_cpu_time_total
-        found[kind_of(event)] += max(micros, 0.0) / 1e6
-    return {kind: seconds for kind, seconds in found.items() if seconds > 0}
+        seconds_of[kind_of(event)] += max(micros, 0.0) / 1e6
+    return {kind: seconds for kind, seconds in seconds_of.items() if seconds > 0}
 
 
 class Profiler:
-    """Profiles one process from the first phase of some iterations to the first one after them.
+    """Profiles one process, from the first phase of some iterations to the first phase after them.
 
-    While it reads what torch has recorded, about 0.1 ms an event, training waits. With
-    `all_threads` operators of all roles in this process count, and nothing is told of waiting.
+    Training waits while the profiler reads torch's events, about 0.1 ms each. With `all_threads`,
+    operators of all roles in this process count, and waiting is left out.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class Profiler:
         self._ranges: list[tuple[str, Any]] = []
         self._asks_gpu = device.type == "cuda"
         self._gpu: list[float] = []
-        self._told: dict[str, Any] | None = None
+        self._result: dict[str, Any] | None = None
 
     def enter(self, phase: str, iteration: int) -> None:
-        """A span begins."""
+        """Notes that a span begins; starts or ends the profile at the first or last iteration."""
         if self._ended:
             return
         if iteration > self._iterations.last:
@@ -103,19 +103,19 @@ class Profiler:
             self._ranges.append((phase, ours))
 
     def leave(self, phase: str) -> None:
-        """A span ends."""
+        """Notes that a span ends."""
         if self._ranges and self._ranges[-1][0] == phase:
             self._ranges.pop()[1].__exit__(None, None, None)
 
     def tell(self, *, at_end: bool = False) -> dict[str, Any] | None:
-        """The profile as JSON values, once; see `records.rows.Profile`."""
+        """Returns the profile as JSON values, once; see `records.rows.Profile`."""
         if at_end and not self._ended:
             self._end()
-        told, self._told = self._told, None
-        return told
+        result, self._result = self._result, None
+        return result
 
     def _begin(self, iteration: int) -> None:
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it writes into the user's terminal
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else Kineto writes to the terminal
         activities = [ProfilerActivity.CPU]
         if self._device.type == "cuda" and torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
@@ -123,7 +123,7 @@ class Profiler:
         started = profile(activities=activities, experimental_config=config, acc_events=True)
         try:
             started.start()
-        except RuntimeError as error:  # such as another profiler in this process
+        except RuntimeError as error:  # for example, another profiler runs in this process
             _log.warning(f"{flag('profile')}: torch's profiler does not start: {error}")
             self._ended = True
             return
@@ -146,23 +146,23 @@ class Profiler:
         else:
             kinds[_BETWEEN] = max(0.0, seconds - sum(kinds.values()))
         self._profile = None
-        self._told = {
+        self._result = {
             "first": self._first,
             "last": self._last,
             "profiled_seconds": round(seconds, 6),
-            "operators": {kind: round(each, 6) for kind, each in kinds.items()},
+            "operators": {kind: round(spent, 6) for kind, spent in kinds.items()},
             "busy_cores": round(cpu_seconds / seconds, 3) if seconds > 0 else 0.0,
             "cores": num_cores(),
             "gpu": round(sum(self._gpu) / len(self._gpu), 3) if self._gpu else None,
         }
 
     def _look_at_gpu(self) -> None:
-        """Notes how busy the GPU is, if nvidia-ml-py is there to tell."""
+        """Notes how busy the GPU is, if the package nvidia-ml-py is installed."""
         if not self._asks_gpu:
             return
         try:
             self._gpu.append(torch.cuda.utilization(self._device) / 100)
-        except Exception:  # no package, no driver, no permission: it is left out
+        except Exception:  # no package, no driver, no permission: the figure is left out
             self._asks_gpu = False
 
 

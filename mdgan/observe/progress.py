@@ -1,4 +1,4 @@
-"""The progress line: rewritten many times a second on a terminal, a line now and then in a log."""
+"""The progress line: a terminal shows it rewritten in place, a log gets one now and then."""
 
 import logging
 import time
@@ -17,7 +17,7 @@ _BETWEEN = " | "
 
 
 class Progress:
-    """Logs how far training is."""
+    """Logs how far training is, how fast it goes and how long it still takes."""
 
     def __init__(self, total: int, prefix: str = "") -> None:
         self.remark = ""
@@ -31,50 +31,50 @@ class Progress:
         self.begin(0)
 
     def begin(self, iteration: int) -> None:
-        """Training begins after an iteration, 0 for a new run."""
+        """Restarts the clock after an iteration, 0 for a new run."""
         self._marks.clear()
         self._began = time.monotonic(), iteration
         self._marks.append(self._began)
 
     def due(self) -> bool:
-        """Whether it is time to show a line again."""
+        """Whether it is time for the next line."""
         return time.monotonic() - self._last_shown >= self._every_seconds
 
     def show(self, iteration: int, losses: Sequence[float] = ()) -> None:
-        """Shows iteration, iterations/s, the losses of G and D if there are, and the time left."""
+        """Logs a line: iteration, iterations a second, losses of G and D if any, time left."""
         self._last_shown = now = time.monotonic()
         self._marks.append((now, iteration))
         rate = self.rate()
         began, first = self._began
         is_known = iteration - first >= _FIRST_ITERATIONS or now - began >= _FIRST_SECONDS
-        left = (self._total - iteration) / rate if rate > 0 else float("inf")
+        seconds_left = (self._total - iteration) / rate if rate > 0 else float("inf")
         both = [f"{name} {loss:.3f}" for name, loss in zip("GD", losses or (), strict=False)]
         if losses and isnan(losses[1]) and not isnan(losses[0]):  # there is no discriminator
             both = both[:1]
-        said = f"loss {' '.join(both)}" if both else ""
+        loss_words = f"loss {' '.join(both)}" if both else ""
         pieces = [
             (0, f"{self._prefix}iteration {iteration}/{self._total}"),
             (2, f"{rate:.1f} it/s"),
-            (4, said),
+            (4, loss_words),
             (3, self.remark),
-            (1, f"{duration(left)} left" if is_known else ""),
+            (1, f"{duration(seconds_left)} left" if is_known else ""),
         ]
         pieces = [piece for piece in pieces if piece[1]]
         line = _BETWEEN.join(text for _, text in pieces)
         _log.info("%s", line, extra={"shown": "live", "pieces": pieces})
 
     def rate(self) -> float:
-        """Iterations per second over the last lines shown."""
+        """Iterations per second over the last 20 lines."""
         (then, first), (now, last) = self._marks[0], self._marks[-1]
         return (last - first) / (now - then) if now > then else 0.0
 
 
 class Teller:
-    """Tells the user of a machine without the server what one of its hosts does.
+    """Logs what a host does, on a machine without the server.
 
     Args:
-        samples: how many each worker of the host holds.
-        shows_progress: whether to say how far it is; one host on a machine does.
+        samples: how many samples each worker of the host holds.
+        shows_progress: whether to log progress lines; one host on a machine does.
     """
 
     def __init__(
@@ -88,31 +88,31 @@ class Teller:
         self._first = 0
 
     def joined(self, welcome: Mapping[str, Any]) -> None:
-        """The server has let the host in, for the first time or again."""
+        """Logs that the server has admitted the host; nothing if it has joined before."""
         self._first = int(welcome["iteration"])
         if self._progress is not None:
             self._progress.begin(self._first)
         if self._has_joined:
             return
         self._has_joined = True
-        held = ", ".join(
+        holdings = ", ".join(
             f"{count:,} samples" if count else "no samples" for count in self._samples.values()
         )
-        _log.info("joined as %s; holds %s; iteration %d", self._name, held, self._first)
+        _log.info("joined as %s; holds %s; iteration %d", self._name, holdings, self._first)
 
     def reached(self, iteration: int) -> None:
-        """The host begins an iteration."""
+        """Logs a progress line, if one is due, when the host begins an iteration."""
         done = iteration - 1
         if self._progress is not None and done > self._first and self._progress.due():
             self._progress.show(done)
 
     def done(self, iteration: int) -> None:
-        """The server has said that training is over."""
+        """Logs that the server has ended training."""
         _log.info("%s is done after iteration %d of %d", self._name, iteration, self._iterations)
 
 
 def fitting(pieces: Sequence[tuple[int, str]], columns: int) -> str:
-    """One line no wider than a terminal; what has the highest number is left out first."""
+    """Joins pieces to one line of at most `columns`; drops those with the highest number first."""
     for most in sorted({number for number, _ in pieces}, reverse=True):
         line = _BETWEEN.join(text for number, text in pieces if number <= most)
         if len(line) <= columns:
@@ -121,7 +121,7 @@ def fitting(pieces: Sequence[tuple[int, str]], columns: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: `42 s`, `3 min 05 s`, `2 h 07 min`."""
+    """Writes a time for people: `42 s`, `3 min 05 s`, `2 h 07 min`."""
     if seconds == float("inf"):
         return "unknown time"
     whole = round(seconds)

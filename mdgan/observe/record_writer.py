@@ -1,4 +1,4 @@
-"""Writes a run's records while training goes on, whatever becomes of the disk."""
+"""Writes a run's records so that training goes on if the disk fails or is full."""
 
 import logging
 from collections.abc import Callable
@@ -10,13 +10,13 @@ _log = logging.getLogger(__name__)
 
 
 class RecordWriter:
-    """Tries each write. One that fails costs a record, and a line in the log if it is the first.
+    """Tries each write. A write that fails loses its record; the first one is logged.
 
     Args:
-        may_write: called before each write; raises OSError if the folder is not there, and any
-            other error if another process has taken over the run.
-        at_begin: takes over, when training begins, a folder with records of a run that goes on;
-            until then all writes wait. None for a new folder.
+        may_write: called before each write; raises OSError if the folder is missing, and any other
+            error if another process has taken over the run.
+        at_begin: prepares the folder of a resumed run when training begins; until then all writes
+            wait. None for a new folder.
     """
 
     def __init__(
@@ -25,16 +25,16 @@ class RecordWriter:
         may_write: Callable[[], None] = lambda: None,
         at_begin: Callable[[], None] | None = None,
     ) -> None:
-        self.trouble = ""  # one line on the last write that failed; empty if none has
-        self.is_strict = False
+        self.trouble = ""  # one line about the last write that failed; empty if none has
+        self.is_strict = False  # whether a failed write raises `NotSaved`
         self._run = run
         self._may_write = may_write
         self._at_begin = at_begin
         self._waiting: list[Callable[[], object]] = []
-        self._is_known = False
+        self._is_logged = False
 
     def __call__(self, write: Callable[[], object]) -> bool:
-        """Writes now, or when training begins: whether it worked, or `NotSaved` if `is_strict`."""
+        """Calls `write`, now or when training begins; False if it failed."""
         if self._at_begin is not None:
             self._waiting.append(write)
             return True
@@ -45,15 +45,15 @@ class RecordWriter:
             self.trouble = str(cannot_write(error.filename or self._run, error))
             if self.is_strict:
                 raise NotSaved(self.trouble) from error
-            if not self._is_known:
+            if not self._is_logged:
                 name = error.filename or self._run
                 _log.info("warning: cannot write %s: %s; training goes on", name, error.strerror)
-            self._is_known = True
+            self._is_logged = True
             return False
         return True
 
     def begin(self) -> None:
-        """Training begins: takes over the folder, and makes up for the writes that waited."""
+        """Prepares the folder when training begins, and does the writes that waited."""
         if self._at_begin is None:
             return
         self._may_write()
@@ -64,7 +64,7 @@ class RecordWriter:
         self._waiting.clear()
 
     def recovered(self) -> None:
-        """What is largest could be written again; says so, and tells of the next trouble too."""
-        if self._is_known:
+        """Logs that the disk takes large files again; the next failure will be logged, too."""
+        if self._is_logged:
             _log.info("%s can be written again", self._run)
-        self._is_known = False
+        self._is_logged = False

@@ -1,4 +1,4 @@
-"""Records what the process with the generator does: progress, metrics, pictures, status."""
+"""Shows and records a run, in the process with the generator: progress, metrics, pictures."""
 
 import logging
 import time
@@ -34,11 +34,11 @@ _MOST_OF_A_NOTE = 4000
 _MOST_OF_AN_OUTCOME = 500
 _LOW_COVERAGE = 0.5
 _AUDITED = {"left": "leave", "lost": "lost", "shut out": "shut out", "refused": "answer"}
-"""Events that the audit log has, too, with what it calls them."""
+"""Events that also go into the audit log, and their names there."""
 
 
 class Rhythm(NamedTuple):
-    """How often grids (0: only the last) and metrics are recorded, in iterations."""
+    """The number of iterations, and intervals of sample grids (0: only the last) and metrics."""
 
     iterations: int
     sample_interval: int
@@ -46,20 +46,20 @@ class Rhythm(NamedTuple):
 
 
 class Launched(NamedTuple):
-    """How a run was started."""
+    """How a run was started, and facts for its last lines."""
 
-    status: Mapping[str, Any]  # what `run.json` holds besides how far the run is
-    at: float  # when the user started it, by the machine's monotonic clock
+    status: Mapping[str, Any]  # the fields of `run.json` that do not change
+    at: float  # when the user started the run, by the machine's monotonic clock
     settings: Mapping[str, Any] = MappingProxyType({})
-    seconds: float = 0.0  # of training before the checkpoint that the run goes on from
-    trains_by: str = "train"  # the command
-    # The ε that further iterations would go on spending; None if they spend nothing.
+    seconds: float = 0.0  # of training before the checkpoint that the run resumes from
+    trains_by: str = "train"  # the command that trains on
+    # The ε that the run may spend in all; None if further iterations spend nothing.
     budget: float | None = None
-    for_coverage: str = ""  # what may help where samples are little various, and what it costs
+    for_coverage: str = ""  # a remedy if samples vary too little, and its cost
 
 
 class RunObserver:
-    """Records one run: shows how far it is, writes rows, and tells trackers."""
+    """Records one run: logs progress, writes rows, status and pictures, and feeds trackers."""
 
     def __init__(
         self,
@@ -85,20 +85,20 @@ class RunObserver:
         self._trackers = trackers or Trackers((), run.path, {})
         self._snapshots = Snapshots(run, sampled, self._write, self.tracer, self._trackers)
         self._audit_log = AuditLog(run.path)
-        # From a rank to the fingerprint of the certificate and the address of its host.
+        # From a rank to its host's fingerprint of the certificate and address.
         self.known: Callable[[int], tuple[str, str]] = lambda _rank: ("", "")
 
     def note(self, text: str) -> None:
-        """Logs one line, in which there may be words of a host."""
+        """Logs one line, cleaned, as the text may contain words of a host."""
         _log.info("%s", printable(" ".join(text.splitlines()), _MOST_OF_A_NOTE, besides=MARKS))
 
     def begin(self, holdings: Mapping[str, Any], iteration: int) -> None:
-        """Training starts now; `NotSaved` if a new run cannot write into its folder."""
+        """Notes that training starts; `NotSaved` if a new run cannot write into its folder."""
         self._began = time.monotonic() - self._launched.seconds
         self._progress.begin(iteration)
         self._first = self._last = iteration
         self._write.begin()
-        # On a full disk a new run fails at once; one that goes on would lose what it has learned.
+        # On a full disk a new run fails at once. A resumed one trains on, not to lose its progress.
         self._write.is_strict = not iteration
         name = "resumed" if iteration else "holdings"
         self.event(name, iteration, time=round(time.time(), 3), workers=holdings)
@@ -108,7 +108,7 @@ class RunObserver:
         tell_program(TrainingBegun(str(self._run.path), iteration, self._rhythm.iterations))
 
     def seconds(self) -> float:
-        """Seconds since training began."""
+        """Seconds of training so far, those before a resumption included."""
         return round(time.monotonic() - self._began, 3)
 
     def iteration(
@@ -118,11 +118,11 @@ class RunObserver:
         workers: Sequence[int] = (),
         measures: Mapping[str, Mapping[int, Any]] = MappingProxyType({}),
     ) -> None:
-        """One iteration is done, from 1 on.
+        """Records and shows a completed iteration, from 1 on, as often as `Rhythm` says.
 
         Args:
-            losses: float32 [N, 2], J_disc and J_gen of each worker that answered; [0, 2] if untold.
-            measures: name in the row → worker → JSON value, of what else the algorithm records.
+            losses: float32 [N, 2], J_disc and J_gen of each worker that answered; or [0, 2].
+            measures: name in the row → worker → JSON value: what else the algorithm records.
         """
         before, self._last = self._last, number
         is_last = number == self._rhythm.iterations
@@ -139,8 +139,8 @@ class RunObserver:
                 "workers": len(losses),
             }
             if workers:
-                each = ([finite(loss) for loss in both] for both in losses.tolist())
-                record["by_worker"] = dict(zip(workers, each, strict=True))
+                pairs = ([finite(loss) for loss in pair] for pair in losses.tolist())
+                record["by_worker"] = dict(zip(workers, pairs, strict=True))
             record |= {key: dict(of_workers) for key, of_workers in measures.items() if of_workers}
             row = self._state.take(record)
             self._append(record)
@@ -150,7 +150,7 @@ class RunObserver:
             self.write_status("running", number)
 
     def event(self, name: str, iteration: int, **details: Any) -> None:
-        """Records something that happens now and then, such as a swap, in `metrics.jsonl`."""
+        """Records an event, such as a swap, in `metrics.jsonl`, and some in the audit log, too."""
         about = {"event": name, "iteration": iteration, "seconds": self.seconds(), **details}
         self._append(about)
         if name in _AUDITED:
@@ -158,12 +158,12 @@ class RunObserver:
             self.audit(_AUDITED[name], str(details.get("reason", "")), iteration, ranks=ranks)
 
     def visited(self, outcome: str, iteration: int, caller: tuple[str, str, str]) -> None:
-        """Adds to the audit log what a process without ranks, the `caller`, was told."""
-        purpose, *known = caller
-        self._add_to_audit_log(purpose, outcome, iteration, (), *known)
+        """Adds to the audit log how the server answered a caller without ranks."""
+        purpose, *origin = caller
+        self._add_to_audit_log(purpose, outcome, iteration, (), *origin)
 
     def audit(self, action: str, outcome: str, iteration: int, ranks: Sequence[int]) -> None:
-        """Adds to the audit log what became of a host's ranks."""
+        """Adds to the audit log what happened to a host's ranks."""
         self._add_to_audit_log(action, outcome, iteration, ranks, *self.known(ranks[0]))
 
     def _add_to_audit_log(self, action: str, outcome: str, *about: Any) -> None:
@@ -171,12 +171,12 @@ class RunObserver:
         self._write(lambda: self._audit_log.add(action, words, *about))
 
     def scores(self, iteration: int, record: Mapping[str, Any]) -> None:
-        """Records the scores of a generator, as the scorer tells them."""
+        """Records the scores of a generator, as the scorer returns them."""
         of_scorer = ("row", "memory_bytes")
-        told = {name: value for name, value in record.items() if name not in of_scorer}
+        scores = {name: value for name, value in record.items() if name not in of_scorer}
         is_first = not self._state.scores
-        row = self._state.take({"event": "scores", **told})
-        self._append({"event": "scores", **told})
+        row = self._state.take({"event": "scores", **scores})
+        self._append({"event": "scores", **scores})
         self._look(row)
         memory = record.get("memory_bytes", 0)
         self.spans("scorer", iteration, [record["row"]], memory_bytes=memory)
@@ -193,7 +193,7 @@ class RunObserver:
         received_bytes: Mapping[str, int] | None = None,
         memory_bytes: int = 0,
     ) -> int:
-        """Records what a role did when and has moved since its start; returns the bytes written."""
+        """Records a role's spans, and its traffic since its start; returns the bytes written."""
         lines = [{**row, "start": round(row["start"] - self._began, 6)} for row in rows]
         counts: dict[str, Any] = {}
         if sent_bytes is not None and received_bytes is not None:
@@ -208,7 +208,7 @@ class RunObserver:
         return sum(written)
 
     def of_process(self, role: str, iteration: int, told: Mapping[str, Any]) -> None:
-        """Records what `Fetcher.tell` and `Profiler.tell` say; ValueError if it makes no sense."""
+        """Records what `Fetcher.tell` and `Profiler.tell` return; ValueError if it is nonsense."""
         kinds: dict[str, type[Fetching | Profile]] = {"fetching": Fetching, "profile": Profile}
         for name, kind in kinds.items():
             if (content := told.get(name)) is not None:
@@ -220,24 +220,27 @@ class RunObserver:
     def spent(
         self, iteration: int, epsilon: Mapping[int, float], replaced: Mapping[int, float]
     ) -> None:
-        """Records what the samples of workers, or all clients, have spent; see `Epsilon`."""
+        """Records the ε that samples of workers, or all clients, have spent; see `Epsilon`."""
         both = {"epsilon": epsilon, "replaced": replaced}
-        rounded = {k: {n: round(e, 4) for n, e in each.items()} for k, each in both.items() if each}
+        rounded = {k: {n: round(e, 4) for n, e in of.items()} for k, of in both.items() if of}
         self._state.epsilon |= epsilon
         self._state.replaced |= replaced
         self.event("epsilon", iteration, **rounded)
         self._remark()
 
     def end(self, state: str, iteration: int, saved: int | None) -> None:
-        """Saves the generator and a last grid, and says where everything is.
+        """Saves the generator and a last grid, and logs where everything is.
+
+        Args:
+            saved: the iteration of the newest checkpoint; None without one.
 
         Raises:
-            NotSaved: training has finished, and its generator is not in the run's folder.
+            NotSaved: training has finished, and the generator could not be saved in its folder.
         """
         seconds = time.monotonic() - self._began - self._launched.seconds
         try:
             has_generator = self._snapshots.save(iteration)
-        finally:  # the generator is the user's code, which may be why training has failed
+        finally:  # saving runs the user's generator, which may be the cause of a failure
             self.write_status(state, iteration)
         rate = (iteration - self._first) / seconds if seconds > 0 else 0.0
         how = {"finished": "done", "stopped": "stopped when asked to", "failed": "failed"}[state]
@@ -271,7 +274,7 @@ class RunObserver:
         _log.error("%s", self._snapshots.rescue(iteration))
 
     def _way_on(self, state: str, iteration: int, saved: int | None) -> str:
-        """How the user trains on, or why that cannot be."""
+        """The command by which the user trains on, or the reason why that is not possible."""
         if saved is None:
             return f"not possible without a checkpoint (see {flag('checkpoint_interval')})"
         budget = self._launched.budget
@@ -304,7 +307,7 @@ class RunObserver:
         return f"FID {fid:.1f}{beside}{how} at iteration {row.iteration}"
 
     def _coverage_in_words(self) -> str:
-        """What may help if few real samples have a generated one near them."""
+        """A remedy, if few real samples have a generated sample near them."""
         coverage = self._state.scores[-1].scores.get("coverage") if self._state.scores else None
         if coverage is None or coverage >= _LOW_COVERAGE or not self._launched.for_coverage:
             return ""
@@ -314,18 +317,18 @@ class RunObserver:
         self._write(lambda: self._run.append_metrics(record))
 
     def _look(self, row: RecordedRow) -> None:
-        """Tells programs of losses or scores, and the user of what seems to go wrong, once."""
+        """Passes a new row to trackers and programs; notes once what seems to go wrong."""
         self._trackers.take(row)
         before = self._finding
         losses = self._state.of(Losses)
-        self._finding = found = diagnose(losses, self._state.scores, self._launched.settings)
-        if found is not None and (before is None or found.name != before.name):
-            self.note(f"iteration {row.iteration}: it looks as if {found}")
+        self._finding = finding = diagnose(losses, self._state.scores, self._launched.settings)
+        if finding is not None and (before is None or finding.name != before.name):
+            self.note(f"iteration {row.iteration}: it looks as if {finding}")
         self._remark()
         tell_program_of_row(row)
 
     def _remark(self) -> None:
-        """What every line of progress shows besides how far it is."""
+        """Sets the remark of the progress lines: scores, ε, the diagnosis."""
         scores, epsilon = self._state.scores, self._state.epsilon
         remarks = [in_short(scores[-1].scores)] if scores else []
         remarks += [f"ε {max(epsilon.values()):.2f}"] if epsilon else []
@@ -333,6 +336,6 @@ class RunObserver:
         self._progress.remark = " | ".join(filter(None, remarks))
 
     def write_status(self, state: str, iteration: int) -> None:
-        """Records how far the run is."""
-        told = {**self._launched.status, "state": state, "iteration": iteration}
-        self._write(lambda: self._run.write_status({**told, "seconds": self.seconds()}))
+        """Writes the run's state and iteration into `run.json`."""
+        status = {**self._launched.status, "state": state, "iteration": iteration}
+        self._write(lambda: self._run.write_status({**status, "seconds": self.seconds()}))

@@ -1,4 +1,4 @@
-"""The settings of what a run writes down for people."""
+"""The settings of a run's records for people: metrics, sample grids, profiles, trackers."""
 
 import re
 from typing import NamedTuple
@@ -10,7 +10,7 @@ _MOST_PROFILED = 100
 
 
 class Iterations(NamedTuple):
-    """Some iterations in a row, the first and the last; the first of a run is 1."""
+    """A range of iterations, both ends included; the first iteration of a run is 1."""
 
     first: int
     last: int
@@ -20,23 +20,23 @@ class Iterations(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Iterations":
-        """Reads `FROM..TO`, or raises ValueError: it is something else, or too much to profile."""
+        """Reads `FROM..TO`; ValueError if it is something else, or too many to profile."""
         match = re.fullmatch(r"([0-9]{1,15})\.\.([0-9]{1,15})", text)
         if match is None:
             raise ValueError("must be FROM..TO, two iterations such as 101..110")
-        found = cls(int(match[1]), int(match[2]))
-        if not 1 <= found.first <= found.last:
+        iterations = cls(int(match[1]), int(match[2]))
+        if not 1 <= iterations.first <= iterations.last:
             raise ValueError("FROM must be at least 1 and at most TO")
-        if found.last - found.first >= _MOST_PROFILED:
+        if iterations.last - iterations.first >= _MOST_PROFILED:
             raise ValueError(
                 f"every operator is recorded; give at most {_MOST_PROFILED} iterations, such as "
-                f"{found.first}..{found.first + 9}"
+                f"{iterations.first}..{iterations.first + 9}"
             )
-        return found
+        return iterations
 
 
 class RecordSettings(Settings, group="output"):
-    """How often pictures and metrics are written, and where else than into the run's folder."""
+    """How often the server writes pictures and metrics, and which trackers get them, too."""
 
     tracker: TrackerNames | None = own_setting(
         None,
@@ -61,5 +61,5 @@ class RecordSettings(Settings, group="output"):
     log_interval: int = own_setting(50, "Iterations between two lines of metrics.jsonl.", whole(1))
 
     def trackers(self) -> TrackerNames:
-        """All trackers that were asked for, each once."""
+        """All trackers that the user named, each once."""
         return TrackerNames(dict.fromkeys(self.tracker or ()))

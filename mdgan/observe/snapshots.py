@@ -1,4 +1,4 @@
-"""The generator and its samples in a run's folder, renewed while it trains."""
+"""Saves the generator and grids of its samples into the run's folder while it trains."""
 
 import tempfile
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from mdgan.samples.kinds import PICTURES, usual_picture
 
 
 class Sampled(NamedTuple):
-    """What is sampled and saved; of `average`, which has the mean of G's weights, if given."""
+    """The generator to save. Samples come from `average`, the mean of G's weights, if given."""
 
     generator: nn.Module
     z_dim: int
@@ -38,16 +38,16 @@ class Snapshots:
 
     @property
     def file(self) -> Path:
-        """Where the generator is that people take."""
+        """The file of the generator for users: the average, if there is one."""
         return self._run.path / (AVERAGE_FILE if self._sampled.average else GENERATOR_FILE)
 
     @property
     def are_seen(self) -> bool:
-        """Whether samples are drawn as pictures."""
+        """Whether samples of this kind are drawn as pictures."""
         return self._sampled.kind.is_seen
 
     def save(self, iteration: int) -> bool:
-        """Saves the generator and a grid of samples; whether the generator is saved."""
+        """Saves the generator and a grid of samples; False if the generator could not be saved."""
         with self._tracer.span("checkpoint"):
             saved = self._write(lambda: self._save_generator(self._run, iteration))
             generator, z_dim, seed, average, kind = self._sampled
@@ -59,7 +59,7 @@ class Snapshots:
         return saved
 
     def rescue(self, iteration: int) -> str:
-        """Saves the generator where the system keeps temporary files, and says where that is."""
+        """Saves the generator into a temporary folder instead; returns a line that names it."""
         why = self._write.trouble
         try:
             folder = Path(tempfile.mkdtemp(prefix="mdgan-"))

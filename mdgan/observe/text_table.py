@@ -1,4 +1,4 @@
-"""Tables as plain text, for terminals, pipes and files."""
+"""Formats tables as plain text, for terminals, pipes and files."""
 
 import io
 import sys
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-_NO_TERMINAL_WIDTH = 10_000  # so that no cell is broken where lines may have any length
+_NO_TERMINAL_WIDTH = 10_000  # without a terminal, wide enough that no cell is broken
 
 
 def text_table(
@@ -17,7 +17,7 @@ def text_table(
     right: Collection[int] = (),
     indent: int = 0,
 ) -> str:
-    """Puts cells into columns; on a terminal, cells that do not fit are continued below."""
+    """Arranges cells in columns, those in `right` aligned right; long ones wrap on a terminal."""
     rows = list(rows)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=bool(headings))
     for number in range(max(map(len, (headings, *rows)))):

@@ -1,6 +1,6 @@
-"""What hosts tell of what they did when: checked, bounded and recorded.
+"""Checks and limits the timelines that hosts send to the server, and records them.
 
-Reports and `mdgan watch` read it back for as long as the run is kept, so nothing odd may get there.
+Reports and `mdgan watch` read these records later, so no host may put nonsense there.
 """
 
 import time
@@ -16,11 +16,11 @@ from mdgan.records.recorded_run import MOST_NAMES, SpanName
 from mdgan.records.rows import Count, Rank, Seconds
 from mdgan.records.values import said_bytes
 
-MOST_BYTES = 64 << 20  # what is recorded of one host at most, beside `BYTES_A_SECOND`
-BYTES_A_SECOND = 512  # for what a host has moved and holds, which it tells however long a run is
+MOST_BYTES = 64 << 20  # the most that is recorded of one host, beside `BYTES_A_SECOND`
+BYTES_A_SECOND = 512  # further bytes a second: traffic and memory come as long as a run lasts
 _OF_AN_EVENT_BYTES = 512
-_AFTER_SECONDS = 60.0  # clocks of two machines may differ by so much
-_BEFORE_SECONDS = 86400.0  # a host may have been there for so long before this server
+_AFTER_SECONDS = 60.0  # how far a host's clock may be ahead of the server's
+_BEFORE_SECONDS = 86400.0  # how long a host may have run before this server started
 
 _After = Annotated[int, Meta(gt=-(1 << 53), lt=1 << 53)]
 _Micros = Annotated[int, Meta(ge=0, lt=1 << 53)]
@@ -30,22 +30,22 @@ _Moved = Annotated[dict[_KindName, Count], Meta(max_length=64)]
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """What `Tracer.take` gives for one iteration."""
+    """One of the rows that `Tracer.take` returns: the spans of one iteration."""
 
     iteration: Count
     start: _Clock
     spans: list[tuple[SpanName, Count, _After, _Micros, Count]]
 
     def within(self, first: float, last: float) -> bool:
-        """Whether all of it was between two times of the server's clock."""
+        """Whether all spans lie between two times of the server's clock."""
         begins = [after for _, _, after, _, _ in self.spans]
-        ends = [after + long for _, _, after, long, _ in self.spans]
+        ends = [after + duration for _, _, after, duration, _ in self.spans]
         begin = self.start + min(begins, default=0) / 1e6
         return first < begin and self.start + max(ends, default=0) / 1e6 < last
 
 
-class _Told(msgspec.Struct, frozen=True):
-    """What `messages.spans` makes; see there."""
+class _SpansFields(msgspec.Struct, frozen=True):
+    """The fields of a SPANS message, which `messages.spans` makes."""
 
     rows: list[_Row]
     sent_bytes: _Moved
@@ -58,7 +58,7 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 class Timelines:
-    """Takes in SPANS messages; `carried` has the ranks of a host, lost ones too."""
+    """Records SPANS messages of hosts; `carried` returns a host's ranks, lost ones included."""
 
     def __init__(
         self,
@@ -77,33 +77,33 @@ class Timelines:
         self._noted: set[tuple[int, str]] = set()
 
     def note_spans(self, host: int, message: Message) -> None:
-        """Records what a host tells; ValueError if no host tells such a thing."""
-        told = msgspec.convert(dict(message.fields), _Told, str_keys=True)
-        self._check(host, message.iteration, told)
+        """Records a host's message; ValueError if no honest host sends such a one."""
+        fields = msgspec.convert(dict(message.fields), _SpansFields, str_keys=True)
+        self._check(host, message.iteration, fields)
         most = MOST_BYTES + BYTES_A_SECOND * (self._clock() - self._began)
         if self._bytes.get(host, 0) > most:
-            self._note_once(host, "much", f"told {said_bytes(most)} of what it does, and more is")
+            self._note_once(host, "much", f"sent {said_bytes(most)} of timelines; more are")
             return
         written = self._observer.spans(
             f"host-{host}",
             message.iteration,
-            self._of_this_time(host, told.rows),
-            sent_bytes=told.sent_bytes,
-            received_bytes=told.received_bytes,
-            memory_bytes=told.memory_bytes,
+            self._of_this_time(host, fields.rows),
+            sent_bytes=fields.sent_bytes,
+            received_bytes=fields.received_bytes,
+            memory_bytes=fields.memory_bytes,
         )
-        about: Mapping[str, Any] = {"fetching": told.fetching, "profile": told.profile}
-        written += _OF_AN_EVENT_BYTES * sum(own is not None for own in about.values())
+        about: Mapping[str, Any] = {"fetching": fields.fetching, "profile": fields.profile}
+        written += _OF_AN_EVENT_BYTES * sum(event is not None for event in about.values())
         carried = self._carried(host)
-        if epsilon := {n: own for n, own in told.epsilon.items() if n in carried}:
+        if epsilon := {n: e for n, e in fields.epsilon.items() if n in carried}:
             written += _OF_AN_EVENT_BYTES * len(epsilon)
-            worse = {n: own for n, own in told.replaced.items() if n in epsilon}
-            self._observer.spent(message.iteration, epsilon, worse)
+            replaced = {n: e for n, e in fields.replaced.items() if n in epsilon}
+            self._observer.spent(message.iteration, epsilon, replaced)
         self._bytes[host] = self._bytes.get(host, 0) + written
         self._observer.of_process(f"host-{host}", message.iteration, about)
 
-    def _check(self, host: int, iteration: int, told: _Told) -> None:
-        spans = [span for row in told.rows for span in row.spans]
+    def _check(self, host: int, iteration: int, fields: _SpansFields) -> None:
+        spans = [span for row in fields.rows for span in row.spans]
         names = self._names.setdefault(host, set())
         names.update(span[0] for span in spans)
         if len(names) > MOST_NAMES:
@@ -111,17 +111,17 @@ class Timelines:
         strangers = {span[1] for span in spans} - {0, *self._carried(host)}
         if strangers:
             raise ValueError(f"it does not carry rank {min(strangers)}")
-        if max([iteration, *(row.iteration for row in told.rows)]) > self._iterations:
+        if max([iteration, *(row.iteration for row in fields.rows)]) > self._iterations:
             raise ValueError(f"the run has {self._iterations} iterations")
         if iteration < 0:
             raise ValueError(f"iteration {iteration}")
 
     def _of_this_time(self, host: int, rows: list[_Row]) -> list[Mapping[str, Any]]:
-        """The rows of the time of the run; clocks may be wrong without bad intent."""
+        """The rows of this run's time; drops others, as an honest host's clock may be wrong."""
         first, last = self._began - _BEFORE_SECONDS, self._clock() + _AFTER_SECONDS
         kept = [row for row in rows if row.within(first, last)]
         if len(kept) < len(rows):
-            self._note_once(host, "time", "told of a time before or after the run, which is")
+            self._note_once(host, "time", "sent spans of a time before or after the run, which are")
         return [msgspec.structs.asdict(row) for row in kept]
 
     def _note_once(self, host: int, topic: str, what: str) -> None:

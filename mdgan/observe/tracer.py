@@ -1,7 +1,7 @@
 """Records what a role did when: spans of time, and the bytes that moved in them.
 
-Hosts record windows of `WINDOW` iterations in a row, and of a long run not all windows: its traces
-stay within some tens of megabytes. Rounds are recorded all.
+Hosts record windows of `WINDOW` iterations in a row, in long runs only some windows, so that traces
+stay within some tens of megabytes. All rounds are recorded.
 """
 
 import threading
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from mdgan.observe.profiler import Profiler
 
 WINDOW = 10
-"""Iterations in a row that are recorded, so that a timeline of ten can be drawn of any run."""
+"""Iterations in a row that are recorded, so that reports can draw a timeline of ten."""
 
 MOST_SPANS = 10_000
-"""The most spans that a role keeps until they are taken; further ones are not recorded."""
+"""The most spans that a role keeps until `take`; further ones are not recorded."""
 
 _MOST_WORKER_ITERATIONS = 200_000
 _PASS_ON_SECONDS = 1.0
 
 OnPhase = Callable[[str, int], None]
-"""Called with the name of a phase and the iteration when a role enters that phase."""
+"""Called when a role enters a phase, with the name of the phase and the iteration."""
 
 
 def traced_every(iterations: int, num_workers: int) -> int:
-    """Hosts record one window in so many."""
+    """Of how many windows a host records one, so that long runs have traces of bounded size."""
     return max(1, ceil(iterations * num_workers / _MOST_WORKER_ITERATIONS))
 
 
 def memory_bytes() -> int:
-    """Bytes of this process; 0 beside the main thread, or if the system does not tell."""
+    """The memory of this process; 0 in other threads than the main one, or if it is unknown."""
     if threading.current_thread() is not threading.main_thread():
         return 0
     try:
@@ -45,7 +45,7 @@ def memory_bytes() -> int:
 
 
 class Span:
-    """One stretch of time in which a role did one thing; a context manager."""
+    """A time in which a role does one thing; a context manager that measures it."""
 
     __slots__ = ("_tracer", "end", "iteration", "name", "num_bytes", "start", "worker")
 
@@ -79,11 +79,11 @@ class Tracer:
     """Collects the spans of one role.
 
     Args:
-        every: record one window in this many; see `traced_every`. 0 records none.
-        on_phase: called at the beginning of every span and by `reach`.
+        every: one window in this many is recorded; see `traced_every`. 0: none is.
+        on_phase: called at the beginning of every span, and by `reach`.
 
     Attributes:
-        clock_offset_seconds: added to the time of this machine's clock, it gives the server's.
+        clock_offset_seconds: what to add to this machine's clock to get the server's.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Tracer:
         self._every = every
         self._on_phase = on_phase
         self._spans: list[Span] = []
-        self._taken = time.monotonic()
+        self._taken_at = time.monotonic()
 
     @property
     def records(self) -> bool:
@@ -103,24 +103,24 @@ class Tracer:
         return self._every > 0
 
     def due(self) -> bool:
-        """Whether what was collected should be passed on: about once a second."""
-        return time.monotonic() - self._taken >= _PASS_ON_SECONDS
+        """Whether it is time to `take` the spans, which is about once a second."""
+        return time.monotonic() - self._taken_at >= _PASS_ON_SECONDS
 
     def span(self, name: str) -> Span:
-        """A span to be entered with `with`."""
+        """Makes a span; enter it by `with`."""
         return Span(self, name, 0)
 
     def of_worker(self, worker: int) -> Callable[[str], Span]:
-        """As `span`, for one worker."""
+        """Returns a function like `span`, whose spans are of one worker."""
         return lambda name: Span(self, name, worker)
 
     def reach(self, phase: str, iteration: int | None = None) -> None:
-        """Tells `on_phase` of a phase that need not be a span, such as writing."""
+        """Reports a phase to `on_phase`; used alone for phases without a span, such as writing."""
         if self._on_phase is not None:
             self._on_phase(phase, self.iteration if iteration is None else iteration)
 
     def add(self, span: Span) -> None:
-        """Keeps a span that has ended, if its iteration is recorded and there is room."""
+        """Keeps an ended span, if its iteration is recorded and there is room."""
         if not self._every or len(self._spans) >= MOST_SPANS:
             return
         if (self.iteration - 1) // WINDOW % self._every == 0 or self.iteration < 1:
@@ -128,17 +128,17 @@ class Tracer:
             self._spans.append(span)
 
     def profile(self, *, at_end: bool = False) -> dict[str, Any] | None:
-        """The profile of the role's process, once it is there; see `Profiler.tell`."""
+        """The profile of the role's process, once it is complete; see `Profiler.tell`."""
         return None if self.profiler is None else self.profiler.tell(at_end=at_end)
 
     def take(self) -> list[dict[str, Any]]:
-        """Hands out what was collected since the last call, as rows for `trace/<role>.jsonl`.
+        """Returns the spans since the last call, as rows for `trace/<role>.jsonl`.
 
-        There is one an iteration: `iteration`, `start` (seconds by the server's clock) and `spans`,
-        each [name, worker, microseconds after start, duration in microseconds, bytes].
+        Each row is of one iteration: `iteration`, `start` (seconds by the server's clock) and
+        `spans`, each [name, worker, microseconds after start, microseconds long, bytes].
         """
         spans, self._spans = self._spans, []
-        self._taken = time.monotonic()
+        self._taken_at = time.monotonic()
         rows: list[dict[str, Any]] = []
         for span in spans:
             if not rows or rows[-1]["iteration"] != span.iteration:

@@ -1,8 +1,8 @@
-"""Programs that take a run's scalars and pictures while it trains: TensorBoard, W&B, MLflow.
+"""Sends a run's scalars and pictures to trackers while it trains: TensorBoard, W&B, MLflow.
 
-They are told losses, scores, the settings that all ranks share, and grids of generated samples:
-nothing of the data, of machines or of paths. W&B stays offline, and MLflow writes into the run's
-folder, unless `WANDB_MODE=online` or `MLFLOW_TRACKING_URI` is set.
+Trackers get losses, scores, the settings that all ranks share, and grids of generated samples, but
+nothing about data, machines or paths. W&B stays offline unless `WANDB_MODE=online` is set, and
+MLflow writes into the run's folder unless `MLFLOW_TRACKING_URI` is set.
 """
 
 import io
@@ -31,7 +31,7 @@ _CLOSING_SECONDS = 15.0
 
 
 class Tracker(Protocol):
-    """What a tracker does; whatever it raises, training goes on without it."""
+    """What every tracker provides; if it raises, training goes on without the tracker."""
 
     def scalars(self, iteration: int, values: Mapping[str, float]) -> None:
         """Takes finite numbers by name, such as `loss/generator`."""
@@ -40,7 +40,7 @@ class Tracker(Protocol):
         """Takes a picture of generated samples, a PNG file."""
 
     def close(self) -> None:
-        """Writes or sends what is still in memory."""
+        """Writes or sends everything that is still in memory."""
 
 
 class _TensorBoard:
@@ -50,7 +50,7 @@ class _TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         del settings
-        threading.excepthook = _telling_no_writer(threading.excepthook)
+        threading.excepthook = _without_writer_errors(threading.excepthook)
         self._writer = SummaryWriter(str(run / "tensorboard"))
         self.close = self._writer.close
 
@@ -65,8 +65,8 @@ class _TensorBoard:
         self._writer.add_image("samples", pixels, iteration, dataformats="HWC")
 
 
-def _telling_no_writer(tell: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Leaves out errors of TensorBoard's own thread, which its next call raises once more."""
+def _without_writer_errors(tell: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wraps an excepthook to skip errors of TensorBoard's thread: its next call raises them."""
 
     def hook(about: Any) -> None:
         if not type(about.thread).__module__.startswith("tensorboard."):
@@ -81,8 +81,8 @@ class _WandB:
     def __init__(self, run: Path, settings: Mapping[str, Any]) -> None:
         import wandb
 
-        # Neither the terminal's text, nor code, nor what it finds out about the machine.
-        kept_back = wandb.Settings(
+        # W&B must not send the terminal's text, code, or facts about the machine.
+        private = wandb.Settings(
             mode=os.environ.get("WANDB_MODE", "offline"),
             console="off",
             silent=True,
@@ -95,9 +95,9 @@ class _WandB:
         )
         project = os.environ.get("WANDB_PROJECT", "mdgan")
         self._run = wandb.init(
-            project=project, name=run.name, dir=str(run), config={**settings}, settings=kept_back
+            project=project, name=run.name, dir=str(run), config={**settings}, settings=private
         )
-        self._run.define_metric("*", step_metric="iteration")  # scores come late
+        self._run.define_metric("*", step_metric="iteration")  # as scores come later than losses
         self._wandb = wandb
 
     def scalars(self, iteration: int, values: Mapping[str, float]) -> None:
@@ -108,22 +108,22 @@ class _WandB:
 
     def close(self) -> None:
         self._run.finish()
-        self._wandb.teardown()  # ends its own process, which writes the rest first
+        self._wandb.teardown()  # ends W&B's process, which writes the rest first
 
 
 class _MLflow:
     """Logs to `MLFLOW_TRACKING_URI`, or into the run's folder if that is not set."""
 
     def __init__(self, run: Path, settings: Mapping[str, Any]) -> None:
-        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # else it refuses folders
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # else MLflow refuses folders
         from mlflow.entities import Metric, Param
         from mlflow.tracking import MlflowClient
 
         folder = (run / "mlflow").absolute().as_uri()
         self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", folder))
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "mdgan")
-        known = self._client.get_experiment_by_name(name)
-        experiment = known.experiment_id if known else self._client.create_experiment(name)
+        old = self._client.get_experiment_by_name(name)
+        experiment = old.experiment_id if old else self._client.create_experiment(name)
         self._id = self._client.create_run(experiment, run_name=run.name).info.run_id
         self._metric = Metric
         self._client.log_batch(self._id, params=[Param(n, str(v)) for n, v in settings.items()])
@@ -152,15 +152,15 @@ TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], Tracker]] = {
     "wandb": _WandB,
     "mlflow": _MLflow,
 }
-"""All trackers, by the names of `--tracker`, of the package that each needs, and of its extra."""
+"""All trackers by name: in `--tracker`, of the package that each needs, and of mdgan's extra."""
 
 
 class TrackerNames(tuple[str, ...]):
-    """Names of trackers; as text, with commas between them."""
+    """Names of trackers; `str` joins them by commas."""
 
     @classmethod
     def parse(cls, text: str) -> "TrackerNames":
-        """Reads names with commas between them, or raises ValueError if one is not known."""
+        """Reads names with commas between them; ValueError if one is no tracker's."""
         names = cls(text.split(","))
         for name in names:
             if name not in TRACKERS:
@@ -180,13 +180,13 @@ def check_trackers(names: Iterable[str]) -> None:
 
 
 class Trackers:
-    """Tells all trackers of a run, each from a thread of its own; none holds up training."""
+    """All trackers of a run. Each has its own thread, so none delays training."""
 
     def __init__(self, names: Iterable[str], run: Path, settings: Mapping[str, Any]) -> None:
         self._threads = [_TrackerThread(name, run, settings) for name in names]
 
     def take(self, row: RecordedRow) -> None:
-        """Tells what a row of losses or scores says."""
+        """Sends a row of losses or scores to all trackers."""
         match row:
             case Losses():
                 losses = {f"loss/{name}": loss for name, loss in row.both.items()}
@@ -196,38 +196,38 @@ class Trackers:
                 self.scalars(row.iteration, scores)
 
     def scalars(self, iteration: int, values: Mapping[str, float | None]) -> None:
-        """Tells numbers by name, and leaves out those that are not finite."""
+        """Sends numbers by name to all trackers, without those that are not finite."""
         finite = {name: x for name, x in values.items() if x is not None and isfinite(x)}
         for thread in self._threads:
             thread.tell(lambda tracker: tracker.scalars(iteration, finite))
 
     def grid(self, iteration: int, png: bytes) -> None:
-        """Tells a picture of generated samples."""
+        """Sends a picture of generated samples to all trackers."""
         for thread in self._threads:
             thread.tell(lambda tracker: tracker.grid(iteration, png))
 
     def close(self) -> None:
-        """Gives every tracker some seconds to take what it was told."""
+        """Gives every tracker some seconds to process what waits for it."""
         for thread in self._threads:
             thread.close()
 
 
 class _TrackerThread:
-    """One tracker and its thread; the first failure is logged, and nothing is told any more."""
+    """One tracker and its thread; its first failure is logged, and then it gets nothing more."""
 
     def __init__(self, name: str, run: Path, settings: Mapping[str, Any]) -> None:
         self._name = name
-        self._over = False
+        self._has_failed = False
         self._waiting: Queue[Callable[[Tracker], None] | None] = Queue(_MOST_WAITING)
         self._thread = threading.Thread(target=self._work, args=(run, settings), daemon=True)
 
-    def tell(self, what: Callable[[Tracker], None] | None) -> None:
-        if self._over:
+    def tell(self, job: Callable[[Tracker], None] | None) -> None:
+        if self._has_failed:
             return
-        if not self._thread.ident:  # a run that does not begin leaves nothing of it
+        if not self._thread.ident:  # started late, so that a run that fails first leaves no files
             self._thread.start()
         try:
-            self._waiting.put_nowait(what)
+            self._waiting.put_nowait(job)
         except Full:
             self._give_up("it is too slow")
 
@@ -236,23 +236,21 @@ class _TrackerThread:
             return
         self.tell(lambda tracker: tracker.close())
         self.tell(None)
-        if not self._over:
+        if not self._has_failed:
             self._thread.join(_CLOSING_SECONDS)
-        if self._thread.is_alive() and not self._over:
-            _log.warning(
-                "%s was not told everything: it took more than %g s", self._name, _CLOSING_SECONDS
-            )
+        if self._thread.is_alive() and not self._has_failed:
+            _log.warning("%s did not take all records in %g s", self._name, _CLOSING_SECONDS)
 
     def _work(self, run: Path, settings: Mapping[str, Any]) -> None:
         try:
             tracker = TRACKERS[self._name](run, settings)
-            while (what := self._waiting.get()) is not None and not self._over:
-                what(tracker)
-        except Exception as error:  # of any of these packages
+            while (job := self._waiting.get()) is not None and not self._has_failed:
+                job(tracker)
+        except Exception as error:  # the packages may raise anything
             self._give_up(error)
 
     def _give_up(self, reason: object) -> None:
-        if not self._over:
+        if not self._has_failed:
             words = " ".join(str(reason).split())[:200] or type(reason).__name__
-            _log.warning("%s is not told any more: %s; training goes on", self._name, words)
-            self._over = True
+            _log.warning("%s gets no more records: %s; training goes on", self._name, words)
+            self._has_failed = True

@@ -1,4 +1,4 @@
-"""A run as it is now, finished or not."""
+"""Follows a run by its files, for `mdgan watch`: its progress, pace, and the states of workers."""
 
 import time
 from collections import deque
@@ -25,7 +25,7 @@ _TRAFFIC_SECONDS = 5.0
 
 
 class RoleNow:
-    """What one role does; `work` are seconds by worker, then by iteration, of the last ones."""
+    """What one role does now; `work` is worker → iteration → seconds, of the last iterations."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class RoleNow:
         self._traffic: deque[TrafficCount] = deque()
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """Takes in one row, or raises ValueError if it makes no sense."""
+        """Takes in one row of the role's file; ValueError if the row makes no sense."""
         row = Trace(self.name)
         row.add(record)
         for traffic in row.traffic:
@@ -59,12 +59,12 @@ class RoleNow:
                 self._at(max(span.end for span in spans), iteration)
 
     def step_seconds(self, worker: int) -> list[float]:
-        """A worker's work in each of the last iterations, without one that may be incomplete."""
+        """Seconds of a worker in each of the last iterations; skips one that may be incomplete."""
         work = [seconds for number, seconds in sorted(self.work[worker].items()) if number > 0]
         return work[:-1] if len(work) > 1 else work
 
     def bytes_per_second(self, *, ended: bool) -> tuple[float | None, float | None]:
-        """Bytes received and sent a second: recently, or over the whole of an ended run."""
+        """Bytes received and sent a second, in the last seconds or over a run that has ended."""
         if not self._traffic:
             return None, None
         start = TrafficCount(0, 0.0, sent={}, received={})
@@ -84,30 +84,30 @@ class RoleNow:
 
 _LATE_SECONDS = 5.0
 _LATE_STEPS = 5
-_LATE_FOR = 1.0  # seconds: a worker that is late for less is not shown as late
+_LATE_FOR = 1.0  # seconds that a worker must be late before it is shown as late
 _MOST_RANKS = 1_000_000
 _STATE_WHEN_GONE = {LOST: "lost", LEFT: "left", SHUT_OUT: "out"}
-_UNRECORDED_SECONDS = 3.0  # roles record what they did about once a second, each at its own moment
+_UNRECORDED_SECONDS = 3.0  # how far records may lag: roles write about once a second, unaligned
 
 
 class WorkerRow(NamedTuple):
-    """What is known of one worker; None where it is not known."""
+    """The state of one worker; a field is None if it is not known."""
 
     rank: int
     role: str | None
     state: str  # alive, late, lost, left, out (shut out), or done once the run has ended
-    iteration: int | None  # the last one that its process recorded, or the end of its last round
-    # Mean time of its work in one of the last recorded iterations or rounds.
+    iteration: int | None  # the last that its process recorded, or the end of its last round
+    # The mean time of its work in one of the last recorded iterations or rounds.
     step_seconds: float | None
-    received_per_second: float | None  # bytes of its process, recently or over an ended run
+    received_per_second: float | None  # bytes of its process, in the last seconds or the whole run
     sent_per_second: float | None
-    rounds: int | None  # in how many it took part; None if placed clients do
+    rounds: int | None  # in how many rounds it took part; None if placed clients do
     samples: int | None
     recorded: WorkerState
 
 
 class WatchedRun:
-    """A run that is being watched; `update` brings it up to date."""
+    """A run that `mdgan watch` shows; `update` reads what is new."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -118,11 +118,11 @@ class WatchedRun:
         self.state = RunState(LOSSES_NEEDED)
         self.roles: dict[str, RoleNow] = {}
         self._modified: dict[Path, float] = {}
-        self._quiet_since = time.monotonic()  # the other clock may be set meanwhile
+        self._quiet_since = time.monotonic()  # not `time.time`: users may set that clock
         self.update()
 
     def update(self) -> None:
-        """Takes in everything that was written since; raises BadInput if the run is gone."""
+        """Reads all that was written since the last call; BadInput if the run is gone."""
         self.status = RunDirectory.open(self.path).read_status()
         for name, anew, records in self._tail.read():
             taker: RunState | RoleNow
@@ -131,7 +131,7 @@ class WatchedRun:
             else:
                 self.roles[name] = taker = RoleNow(name) if anew else self.roles[name]
             for record in records:
-                with suppress(ValueError):  # a line that makes no sense must not hide all others
+                with suppress(ValueError):  # a bad line must not hide the others
                     taker.take(record)
         if self._tail.modified != self._modified:
             self._modified = dict(self._tail.modified)
@@ -140,12 +140,12 @@ class WatchedRun:
 
     @property
     def quiet_seconds(self) -> float:
-        """For how long no file of the run has been written to."""
+        """How long no process has written to a file of the run."""
         return time.monotonic() - self._quiet_since
 
     @property
     def stage(self) -> str:
-        """What `run.json` says: running, finished, stopped or failed."""
+        """The state in `run.json`, such as running, finished, stopped or failed."""
         return str(self.status.get("state", "running"))
 
     @property
@@ -155,53 +155,53 @@ class WatchedRun:
 
     @property
     def iterations(self) -> int:
-        """I, how many iterations the run was to do."""
+        """I, the number of iterations that the user asked for."""
         return int(number_in(self.config, "iterations") or 0)
 
     @property
     def iteration(self) -> int:
-        """The last complete one of an ended run, or with rounds; else the last recorded one."""
+        """The last iteration recorded; of an ended run, or with rounds, the last complete one."""
         recorded = int(self.status.get("iteration", 0))
         if self.ended:
             return recorded
-        if self.in_rounds:  # roles record a whole round under its last iteration from its start on
+        if self.in_rounds:  # from a round's start, roles record it under the round's last iteration
             return max(recorded, self.state.pace.iteration)
         reached = (role.iteration for role in self.roles.values())
         return max(recorded, self.state.pace.iteration, *reached)
 
     @property
     def in_rounds(self) -> bool:
-        """Whether it has rounds, in which not every worker needs to take part."""
+        """Whether the run has rounds, in which not every worker needs to take part."""
         return self.state.num_rounds > 0 or self.config.get("sampling") is not None
 
     @property
     def num_clients(self) -> int:
-        """How many clients are placed on hosts; 0 if each has a rank of its own."""
+        """How many clients the server places on hosts; 0 if each client has its own rank."""
         return int(number_in(self.config, "clients") or 0)
 
     @property
     def finding(self) -> Finding | None:
-        """What the run looks like, if something seems to go wrong."""
+        """The diagnosis, if something seems to go wrong."""
         return diagnose(self.state.of(Losses), self.state.scores, self.config)
 
     @property
     def seconds(self) -> float:
-        """How long training had taken when `run.json` was last written."""
+        """Seconds of training when `run.json` was last written."""
         return float(self.status.get("seconds", 0.0))
 
     @property
     def iterations_per_second(self) -> float:
-        """Recently, or over the whole of an ended run; 0 while unknown."""
+        """The pace of the last seconds, or of a whole run that has ended; 0 while unknown."""
         if self.ended:
             return self.iteration / self.seconds if self.seconds > 0 else 0.0
         if self.in_rounds:
             return self.state.pace.per_second()
         paces = [role.pace for role in self.roles.values() if role.leads] + [self.state.pace]
-        known = [pace for pace in paces if pace.per_second() > 0]
-        return max(known, key=lambda pace: pace.iteration).per_second() if known else 0.0
+        measured = [pace for pace in paces if pace.per_second() > 0]
+        return max(measured, key=lambda pace: pace.iteration).per_second() if measured else 0.0
 
     def workers(self) -> list[WorkerRow]:
-        """All workers by rank; none in a run of one process that has no server and no hosts."""
+        """All workers by rank; empty for a run of one process without server and hosts."""
         carriers = {rank: role for role in self.roles.values() for rank in role.work}
         leaders = {role.name for role in self.roles.values() if role.leads}
         if leaders and SERVER not in leaders and not carriers:
@@ -210,14 +210,14 @@ class WatchedRun:
         expected = range(1, min(world_size, _MOST_RANKS + 1))
         named = {} if self.num_clients or not self.state.began else self.state.workers
         present = {rank for rank, worker in named.items() if worker.here_since is not None}
-        gone = {rank for rank, worker in self.state.workers.items() if worker.gone}
-        ranks = present | gone | carriers.keys() | set(expected)
+        absent = {rank for rank, worker in self.state.workers.items() if worker.gone}
+        ranks = present | absent | carriers.keys() | set(expected)
         return [self._worker(rank, carriers.get(rank), present) for rank in sorted(ranks)]
 
     def _worker(self, rank: int, role: RoleNow | None, present: set[int]) -> WorkerRow:
         recorded = self.state.workers.get(rank, WorkerState())
         steps = role.step_seconds(rank) if role else []
-        is_missing = bool(present) and rank not in present  # the run went on without it
+        is_missing = bool(present) and rank not in present  # training goes on without it
         state = self._state_of(recorded, role, steps, is_missing=is_missing)
         received, sent = None, None
         if role and state not in _STATE_WHEN_GONE.values():
@@ -252,12 +252,12 @@ class WatchedRun:
         return "late" if role and self._is_late(role, steps) else "alive"
 
     def _seconds_since(self, seconds: float) -> float:
-        """How long ago something was, given the seconds from the start of training until then."""
+        """How long ago a moment was that is given in seconds from the start of training."""
         recorded = (role.seconds for role in self.roles.values())
         return self.quiet_seconds + max([self.state.seconds, *recorded]) - seconds
 
     def _is_late(self, role: RoleNow, steps: list[float]) -> bool:
-        """Whether a role has recorded nothing of what others did long ago."""
+        """Whether a role has recorded too few iterations for too long, compared with others."""
         if self.in_rounds:
             return False
         behind = self.iteration - role.iteration

@@ -1,1 +1,1 @@
-"""The folder of a run and what it holds."""
+"""The folder of a run: writes its files, and reads them back as typed values."""

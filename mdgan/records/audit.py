@@ -1,4 +1,4 @@
-"""What `mdgan audit` found out about a run: `audit.json`, and the pictures in `audit/`."""
+"""The results of `mdgan audit` as typed values: the fields of `audit.json`, and its pictures."""
 
 import contextlib
 from pathlib import Path
@@ -13,23 +13,26 @@ AUDIT_FILE = "audit.json"
 PICTURES = "audit"  # the folder of the pictures in a run's folder
 
 NEIGHBOURS = "neighbours.png"
-"""There: generated samples, under each the nearest one trained on, and the nearest held-out one."""
+"""A picture there: generated samples, under each the nearest sample trained on and held out."""
 
-FALSE_ALARMS = (0.01, 0.001)  # at which shares of false alarms the share of members found is told
+FALSE_ALARMS = (
+    0.01,
+    0.001,
+)  # the shares of false alarms for which an audit measures `MembersFound`
 
-TOO_FEW = "too few others"  # stands for a share of members found that so few others cannot tell
+TOO_FEW = "too few others"  # the text instead of a share that too few others cannot determine
 
 FOUND_AT = tuple(f"found at {100 * alarms:g} % false alarms" for alarms in FALSE_ALARMS)
-"""What these shares are called."""
+"""The headings of these shares."""
 
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Finite = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
 class MembersFound(Struct, frozen=True, kw_only=True):
-    """The share of members that an attack finds with few false alarms, at most `alarms`.
+    """The share of members that an attack finds, if the share of false alarms is at most `alarms`.
 
-    The threshold was chosen by half of the others, and its false alarms counted among the rest.
+    Half of the non-members decide the threshold, and the other half count its false alarms.
     Intervals are those of Clopper and Pearson 1934, with 95 % confidence.
     """
 
@@ -39,58 +42,58 @@ class MembersFound(Struct, frozen=True, kw_only=True):
     real_alarms: tuple[_Share, _Share]
 
     def __str__(self) -> str:
-        """In percent: 3.2 % (1.9–5.0)."""
+        """The share in percent with its interval, such as 3.2 % (1.9–5.0)."""
         low, high = (100 * end for end in self.interval)
         return f"{100 * self.share:.1f} % ({low:.1f}–{high:.1f})"
 
 
 class Separation(Struct, frozen=True, kw_only=True):
-    """How well an attack's score tells members, which were trained on, from others."""
+    """How well an attack's score separates members, the samples trained on, from other samples."""
 
     members: Count
     others: Count
     auc: _Share  # the chance that a member scores higher than another sample; 0.5 is guessing
-    # The standard error of `auc`; where classes are known, how far it scatters when members and
-    # others change places at random within their classes.
+    # The standard error of `auc`; if classes are known, the scatter of `auc` when members and
+    # others are exchanged at random within their classes.
     error: _Share
-    chance: _Share | None = None  # the mean AUC then; None where classes are not known
-    # The share of these AUCs that are as high as `auc`; it is small if the attack works.
+    chance: _Share | None = None  # the mean AUC of these exchanges; None without classes
+    # The share of these AUCs that are as high as `auc`; small if the attack works.
     place: _Share | None = None
     found: list[MembersFound] = []
     # Points (false positive rate, true positive rate) of the ROC curve, in order.
     curve: list[tuple[_Share, _Share]] = []
 
     def found_in_words(self) -> list[str]:
-        """The share of members found at each of `FALSE_ALARMS`."""
-        told = {found.alarms: str(found) for found in self.found}
-        return [told.get(alarms, TOO_FEW) for alarms in FALSE_ALARMS]
+        """The share of members found at each of `FALSE_ALARMS`, as texts."""
+        shares = {found.alarms: str(found) for found in self.found}
+        return [shares.get(alarms, TOO_FEW) for alarms in FALSE_ALARMS]
 
 
 class Judged(Struct, frozen=True, kw_only=True):
     """Membership inference against one discriminator."""
 
-    # Where it was at the end; 0 for the one that is the server's.
+    # The worker that had it at the end; 0 for a discriminator of the server's.
     worker: Annotated[int, Meta(ge=0)]
-    last: Annotated[int, Meta(ge=0)]  # the worker that it was trained by last; 0 for all
+    last: Annotated[int, Meta(ge=0)]  # the last worker that trained it; 0 for all
     iterations: dict[Rank, Count] = {}
     of_last: Separation
-    of_all: Separation  # the samples of all workers that it was trained by against others
+    of_all: Separation  # samples of all workers that trained it, against others
 
 
 class Copying(Struct, frozen=True, kw_only=True):
-    """Attacks against the generator by distances between samples, in `features` or `pixels`."""
+    """Attacks against the generator by distances between samples, in one `space`."""
 
-    space: str
-    # Samples trained on against others, by their distance to what is generated.
+    space: str  # `features` or `pixels`
+    # Samples trained on against others, by their distance to generated samples.
     membership: Separation
-    # The median over generated samples of the distance to the nearest sample trained on, by that to
-    # the nearest of as many held-out ones; 1 if it copies nothing, 0 if all.
+    # The median, over generated samples, of the distance to the nearest sample trained on, divided
+    # by that to the nearest of as many held-out samples; 1 without copies, 0 with copies alone.
     ratio: Seconds
-    # The share of generated samples that lie nearer to one trained on; 0.5 is chance.
+    # The share of generated samples that are nearer to a sample trained on; 0.5 is chance.
     nearer: _Share
-    error: _Share  # how far that scatters when both change place at random within their classes
-    # The share of generated samples that are copies of any sample trained on, more than held-out
-    # samples are by chance; None where it was not measured.
+    error: _Share  # the scatter of `nearer` when both are exchanged at random within their classes
+    # The share of generated samples that are copies of samples trained on, beyond the share that
+    # held-out samples have by chance; None if it was not measured.
     copied: _Share | None = None
 
     def nearer_in_words(self) -> str:
@@ -99,70 +102,70 @@ class Copying(Struct, frozen=True, kw_only=True):
 
 
 class Inversion(Struct, frozen=True, kw_only=True):
-    """What an `update` or a `feedback` of a worker tells of the real batch that it learnt from."""
+    """What an answer of a worker reveals of the real batch from which it was computed."""
 
-    answer: str
+    answer: str  # `update` or `feedback`
     batch_size: Count
-    # The samples of batches against others of the shard, by how well each explains it.
+    # The samples of batches against others of the shard, by how well each explains the answer.
     found: Separation
-    # Of feedback, without knowing the discriminator: a shard's samples against others.
+    # For feedback, if the discriminator is not known: a shard's samples against others.
     blind: Separation | None = None
-    # How like the samples of a batch are the nearest that explain the answer, in dB; a mean.
+    # The likeness of a batch's samples to the nearest pictures that explain the answer: mean dB.
     psnr: _Finite
-    # The same as structural similarity; None where pictures are too small.
+    # The same as structural similarity; None if pictures are too small.
     ssim: _Finite | None = None
     best_psnr: _Finite
-    control_psnr: _Finite  # as `psnr`, of samples of the shard that were in no batch
+    control_psnr: _Finite  # as `psnr`, for samples of the shard that were in no batch
 
     @property
     def picture(self) -> str:
-        """The file that shows samples of a batch above what was made of the answer."""
+        """The file that shows samples of a batch above the pictures made from the answer."""
         return f"{self.answer}-{self.batch_size}.png"
 
 
 class Bound(Struct, frozen=True, kw_only=True):
-    """What canaries, `gradients` or planted `samples`, and direct tests say of a run's own ε."""
+    """A lower bound on a run's ε, measured by canaries, and flaws that direct tests have found."""
 
-    kind: str
+    kind: str  # of canaries: `gradients`, or planted `samples`
     canaries: Count
-    guesses: Count  # r, of how many the attacker guessed whether they were among the samples
-    right: Count
+    guesses: Count  # r, for how many canaries the attacker guessed whether they were trained on
+    right: Count  # how many guesses were right
     delta: _Share
-    confidence: _Share  # with which the run is not (ε, δ)-private for any ε below `epsilon`
+    confidence: _Share  # that the run is not (ε, δ)-private for any ε below `epsilon`
     epsilon: Seconds
-    stated: Seconds
-    surely: Seconds | None = None  # the same with more confidence, by which a run is contradicted
-    ceiling: Seconds | None = None  # what `epsilon` would be if all guesses were right
-    method: str = "any mechanism"  # what the bound takes for granted of the mechanism
-    # How large the noise of some worker is, at least, by what is stated.
+    stated: Seconds  # the ε that the run states
+    surely: Seconds | None = None  # as `epsilon`, with the confidence that `contradicts` needs
+    ceiling: Seconds | None = None  # the value of `epsilon` if all guesses were right
+    method: str = "any mechanism"  # what the bound assumes of the mechanism
+    # The measured noise, divided by the noise that the run states; of all workers the least.
     noise: Seconds | None = None
-    # What a sample adds, at most, in C, of those that were tried.
+    # The most, in units of C, that any tested sample adds.
     longest: Annotated[float, Meta(ge=0)] | None = None
-    flaws: list[str] = []  # what direct tests found that cannot be if the run does as it says
+    flaws: list[str] = []  # results of direct tests that contradict the run's statements
 
     @property
     def contradicts(self) -> bool:
-        """Whether the run cannot be as private as it states."""
+        """Whether the run is surely less private than it states."""
         return self.at_least > self.stated
 
     @property
     def at_least(self) -> float:
-        """A bound on ε that policies may decide by; above all that can be stated with flaws."""
+        """The bound on ε by which policies decide; with flaws, larger than any ε."""
         surely = self.epsilon if self.surely is None else self.surely
         return 1e9 if self.flaws else surely
 
     def __str__(self) -> str:
-        could = "" if self.ceiling is None else f", at most {self.ceiling:.3g} could be shown"
+        most = "" if self.ceiling is None else f", at most {self.ceiling:.3g} could be shown"
         share = f"{100 * self.confidence:.0f} %"
-        told = f"ε ≥ {self.epsilon:.2f} ({share}){could}, stated ≤ {self.stated:.3g}"
-        return "; ".join([told, *self.flaws])
+        bound = f"ε ≥ {self.epsilon:.2f} ({share}){most}, stated ≤ {self.stated:.3g}"
+        return "; ".join([bound, *self.flaws])
 
 
 class Audit(Struct, frozen=True, kw_only=True):
-    """All that was found out; `checkpoint` is the iteration of the discriminators."""
+    """All results of one audit."""
 
-    iteration: Count
-    checkpoint: Count | None = None
+    iteration: Count  # of the generator
+    checkpoint: Count | None = None  # the iteration of the discriminators
     seed: int
     num_generated: Count
     extractor: str
@@ -172,12 +175,11 @@ class Audit(Struct, frozen=True, kw_only=True):
     epsilon: dict[Count, Seconds] = {}
     bound: Bound | None = None
     left_out: dict[str, str] = {}
-    # Whether held-out samples were compared with those trained on; else an older version audited.
-    compared: bool = False
+    compared: bool = False  # whether it compared held-out samples with those trained on
 
 
 def read_audit(run: Path) -> Audit | None:
-    """What the last audit of a run wrote; None if there is none, or it is damaged."""
+    """Reads the last audit of a run; None if there is none, or if its file is damaged."""
     with contextlib.suppress(OSError, ValueError):
         return typed(json_object(read_whole(run / AUDIT_FILE)), Audit)
     return None

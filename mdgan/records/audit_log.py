@@ -1,7 +1,7 @@
-"""Who joined, asked, left or was refused: `audit-log.jsonl`, apart from what training records.
+"""Writes and verifies `audit-log.jsonl`: who joined, asked, left or was refused.
 
-Each line holds the SHA-256 of the line before. So no line can be changed, taken out or put in, but
-at the end, without all later lines being written anew; the hash of the last line stands for all.
+Each line holds the SHA-256 of the line before. So an attacker cannot change, remove or insert a
+line, except at the end, without rewriting all later ones. The last line's hash stands for all.
 """
 
 import errno
@@ -26,7 +26,7 @@ _MOST_RANKS_TOLD = 64
 
 
 class _Last(NamedTuple):
-    """The last whole line: its number, its hash, and where it ends."""
+    """The last complete line of a log: its number, its hash, and where it ends."""
 
     number: int = 0
     sha256: str = _BEFORE_ALL
@@ -34,7 +34,7 @@ class _Last(NamedTuple):
 
 
 class AuditLog:
-    """Adds lines to the log of a run; goes on after the last whole line that is there."""
+    """Adds lines to the log of a run, after the last complete line in the file."""
 
     def __init__(self, run: Path) -> None:
         self._path = run / AUDIT_LOG_FILE
@@ -49,9 +49,9 @@ class AuditLog:
         certificate: str = "",
         address: str = "",
     ) -> None:
-        """Adds a line in one write; `certificate` is the fingerprint of the one shown."""
+        """Adds a line in one write; `certificate` is the fingerprint of the caller's."""
         with _opened(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
-            last, self._last = self._last or _whole_end(file), None  # unknown if this fails
+            last, self._last = self._last or _whole_end(file), None  # None stays if this fails
             entry = {
                 "number": last.number + 1,
                 "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -69,15 +69,15 @@ class AuditLog:
 
 
 class Verified(NamedTuple):
-    """What a log looks like."""
+    """The result of verifying a log."""
 
-    entries: int  # the lines of which each follows from the one before
-    sha256: str  # of the last of them
-    trouble: str = ""  # what is wrong with the line after them; empty if there is none
+    entries: int  # how many lines, from the first on, each follow from the line before
+    sha256: str  # the hash of the last of them
+    trouble: str = ""  # what is wrong with the next line; empty if there is none
 
 
 def verify(run: Path) -> Verified:
-    """Reads a run's log up to the first line that does not follow; BadInput if it cannot."""
+    """Verifies a run's log up to the first wrong line; BadInput if the log cannot be read."""
     path = run / AUDIT_LOG_FILE
     last = _Last()
     try:
@@ -95,18 +95,18 @@ def verify(run: Path) -> Verified:
 
 def _trouble(line: bytes, number: int, before: str) -> str:
     if not line.endswith(b"\n"):
-        return "it is not whole"
+        return "it is not complete"
     try:
         entry = json_object(line)
     except ValueError:
         return "it is no entry"
     if entry.get("before") != before:
         return f"it does not follow from line {number - 1}" if number > 1 else "it is not the first"
-    return "" if entry.get("number") == number else "its number is another"
+    return "" if entry.get("number") == number else "its number is wrong"
 
 
 def _whole_end(file: BinaryIO) -> _Last:
-    """The last whole line; cuts off one that was not written to its end."""
+    """Finds the last complete line; cuts off a line that was not written to its end."""
     last = _Last()
     for line, now in _lines(file):
         if line.endswith(b"\n"):
@@ -116,7 +116,7 @@ def _whole_end(file: BinaryIO) -> _Last:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[bytes, _Last]]:
-    """The lines of a log, each with what the next one has to follow from."""
+    """Yields the lines of a log, each with its number, hash and end."""
     last = _Last()
     while line := file.readline(_MOST_LINE_BYTES):
         digest = sha256(line.removesuffix(b"\n")).hexdigest()
@@ -126,7 +126,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[bytes, _Last]]:
 
 @contextmanager
 def _opened(path: Path, how: int) -> Iterator[BinaryIO]:
-    """The log, which only its owner may read; nothing that a stranger put there in its place."""
+    """Opens the log, for this user alone; OSError if it is a link or no regular file."""
     flags = how | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     number = os.open(path, flags, OWNER_ALONE)
     if not stat.S_ISREG(os.fstat(number).st_mode):

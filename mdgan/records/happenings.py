@@ -1,4 +1,4 @@
-"""What a run records of workers that come, go or do not answer."""
+"""Rows of `metrics.jsonl` about workers that join, leave, are lost, or do not answer in time."""
 
 from functools import cached_property
 from typing import Annotated
@@ -15,14 +15,14 @@ COMING, GOING = (BEGAN, RESUMED, JOINED), (LEFT, LOST, SHUT_OUT)
 
 
 class Holding(Struct, frozen=True):
-    """How many samples of each class a worker holds, or how many in all if it tells no classes."""
+    """How many samples of each class a worker holds; only the sum if it does not say classes."""
 
     classes: list[int] = []
     samples: Annotated[int, Meta(ge=0)] = 0
 
 
 class Happening(RecordedRow, frozen=True):
-    """What happened to some workers; `named` says at the beginning also what each holds."""
+    """What happened to some workers. At the beginning of training, `named` also has holdings."""
 
     kind: str = field(name="event")
     time: float | None = None
@@ -38,10 +38,10 @@ class Happening(RecordedRow, frozen=True):
 
     @cached_property
     def workers(self) -> tuple[int, ...]:
-        """In increasing order; at the beginning of training, all workers that take part."""
+        """The workers concerned, in order; at the beginning of training, all that take part."""
         return tuple(sorted({*self.named, *([self.worker] if self.worker else [])}))
 
     @cached_property
     def holdings(self) -> dict[int, Holding]:
-        """Worker → what it holds, if that was recorded."""
+        """Worker → its samples, of the workers for which the row has them."""
         return {**(self.named if isinstance(self.named, dict) else {}), **self.held}

@@ -1,4 +1,4 @@
-"""A run as it is read from its folder, whether it has ended or not."""
+"""Reads a run from its folder, whether it has ended or not, for reports and tools."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ from mdgan.records.run_directory import RunDirectory, Status
 from mdgan.records.run_state import RunState
 
 MOST_NAMES = 32
-"""How many different things a role may do; a host that tells of more does not mean them."""
+"""The most names of spans that a role may have; no honest host reports more."""
 SpanName = Annotated[str, Meta(min_length=1, max_length=40, pattern=r"\A[ -~]*\Z")]
 _LONGEST_NUMBER = 19
 _After = Annotated[float, Meta(gt=-1e16, lt=1e16)]
-"""Below 0 in a span that others lie in: spans are recorded as they end."""
+"""Below 0 for a span around others: a span is recorded when it ends."""
 _Micros = Annotated[float, Meta(ge=0, lt=1e16)]
 _Worker = Annotated[int, Meta(ge=0, lt=10**9)]
 
 
 class RecordedSpan(NamedTuple):
-    """What a role did for a worker (0: for all) in a stretch of time, since training began."""
+    """What a role did for a worker (0: for all), with its start in seconds of training."""
 
     name: str
     worker: int
@@ -37,12 +37,12 @@ class RecordedSpan(NamedTuple):
 
     @property
     def end(self) -> float:
-        """When it was over, in seconds since training began."""
+        """When the span ended, in seconds since training began."""
         return self.start + self.seconds
 
 
 class TrafficCount(Struct, frozen=True):
-    """Bytes sent and received since the start, by kind of message; `memory` 0: not known."""
+    """Bytes that a role has sent and received since its start; `memory` is 0 if not known."""
 
     iteration: Count
     seconds: Seconds
@@ -52,12 +52,12 @@ class TrafficCount(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """Bytes sent and received since the start."""
+        """Bytes sent and received together."""
         return sum(self.sent.values()) + sum(self.received.values())
 
 
-class _Done(Struct, frozen=True):
-    """A row with spans: each a name, worker, microseconds after start, duration in them, bytes."""
+class _SpansRow(Struct, frozen=True):
+    """A row with spans: name, worker, microseconds after `start`, microseconds long, bytes."""
 
     iteration: Count
     start: Annotated[float, Meta(gt=-1e12, lt=1e12)]
@@ -65,7 +65,7 @@ class _Done(Struct, frozen=True):
 
 
 class Trace(Struct):
-    """What one role recorded; `traffic` is in time order."""
+    """The records of one role: spans by iteration, traffic and memory in order of time."""
 
     role: str
     spans: dict[int, list[RecordedSpan]] = {}
@@ -75,11 +75,11 @@ class Trace(Struct):
 
     @property
     def workers(self) -> set[int]:
-        """The workers for which the role did something."""
+        """The workers for which the role has spans."""
         return {span.worker for spans in self.spans.values() for span in spans} - {0}
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Adds one row of the role's file, or raises ValueError if it is not one of a trace."""
+        """Adds one row of the role's file; ValueError if it is no row of a trace."""
         if "spans" not in row:
             counts = typed(row, TrafficCount)
             if counts.sent or counts.received:
@@ -87,22 +87,26 @@ class Trace(Struct):
             if counts.memory:
                 self.memory.append(counts.memory)
             return
-        done = typed(row, _Done)
-        names = self.names | {span[0] for span in done.spans}
+        spans_row = typed(row, _SpansRow)
+        names = self.names | {span[0] for span in spans_row.spans}
         if len(names) > MOST_NAMES:
             raise ValueError(f"more than {MOST_NAMES} names of spans")
         self.names = names
-        self.spans.setdefault(done.iteration, []).extend(
+        self.spans.setdefault(spans_row.iteration, []).extend(
             RecordedSpan(
-                name, worker, done.start + after / 1e6, seconds=duration / 1e6, num_bytes=num_bytes
+                name,
+                worker,
+                spans_row.start + after / 1e6,
+                seconds=duration / 1e6,
+                num_bytes=num_bytes,
             )
-            for name, worker, after, duration, num_bytes in done.spans
+            for name, worker, after, duration, num_bytes in spans_row.spans
         )
 
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One run: typed rows by `state` and `of`, `events` as they are, and `damage` in lines."""
+    """One run: `state` and `of` have typed rows, `events` raw ones, `damage` lines on lost rows."""
 
     path: Path
     config: Mapping[str, Any]
@@ -115,10 +119,10 @@ class RecordedRun:
 
     @classmethod
     def read(cls, path: Path) -> "RecordedRun":
-        """Reads a run without lines that are damaged or cut off; of a huge one some iterations.
+        """Reads a run, without damaged lines; of a huge run, only some iterations.
 
         Raises:
-            BadInput: its folder is none, or its events would take too much memory.
+            BadInput: the folder is no run's, or its events would take too much memory.
         """
         run = RunDirectory.open(path)
         damage: list[str] = []
@@ -154,7 +158,7 @@ class RecordedRun:
         )
 
     def named(self, event: str) -> list[dict[str, Any]]:
-        """The events of one name as they stand in the file, in order."""
+        """The events of one name as the file has them, in order."""
         return [record for record in self.events if record["event"] == event]
 
     def of(self, kind: type[Kind]) -> list[Kind]:
@@ -162,28 +166,28 @@ class RecordedRun:
         return self.state.of(kind)
 
     def holdings(self) -> dict[int, list[int]]:
-        """Worker → how many samples of each class it holds, as recorded last."""
+        """Worker → how many samples of each class it holds, by the last record."""
         workers = sorted(self.state.workers.items())
         return {n: worker.classes for n, worker in workers if worker.classes is not None}
 
     @cached_property
     def audit(self) -> Audit | None:
-        """What `mdgan audit` has found out about it, if anything."""
+        """The results of the last `mdgan audit` of the run, if there was one."""
         return read_audit(self.path)
 
     @property
     def unit(self) -> str:
-        """What the run is counted in: `round` or `iteration`."""
+        """The unit in which the run counts: `round` or `iteration`."""
         return self.status.get("unit") or ("round" if self.of(RoundRow) else "iteration")
 
     @property
     def under_way(self) -> bool:
-        """Whether it starts or trains, by its own account."""
+        """Whether the run starts or trains, as its `run.json` says."""
         return self.status.get("state") in ("starting", "running")
 
     @cached_property
     def finding(self) -> Finding | None:
-        """What it looks like, if something seems to go wrong."""
+        """The diagnosis, if something seems to go wrong."""
         return diagnose(self.of(Losses), self.state.scores, self.config)
 
     @cached_property

@@ -1,6 +1,6 @@
-"""The figures of a run that a policy decides by, from its records and its audit.
+"""Computes the figures by which a policy decides, from a run's records and its audit.
 
-Those that follow from training data are as coarse as what they measure is known.
+Figures that depend on training data are rounded: to two digits, or by the size of their error.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,18 +23,18 @@ NO_WORDS: dict[str, Any] = {
     **{"left_out": {}, "warnings": [], "class_histogram": [], "real_class_histogram": []},
     **{"seconds": None, "extractor": None, "by_class": None, "rare": []},
 }
-"""What scores lack that strangers may read."""
+"""The fields that are emptied in scores for strangers."""
 NO_ATTACKS: dict[str, Any] = {
     **{"discriminators": [], "inversions": [], "left_out": {}, "extractor": "", "epsilon": {}}
 }
-"""What an audit lacks that strangers may read."""
+"""The fields that are emptied in an audit for strangers."""
 
-FLOOR = "floor"  # what real data get where generated samples get `fid`
+FLOOR = "floor"  # the FID of real data
 
 
 def attestations(recorded: RecordedRun) -> list[Attestation]:
-    """The last words of every host that said some, newest last; those without sense left out."""
-    found: dict[tuple[int, ...], Attestation] = {}
+    """The last valid attestation of every host that has given one, the newest last."""
+    last: dict[tuple[int, ...], Attestation] = {}
     for row in recorded.named("attested"):
         try:
             answer = typed(row, Attestation)
@@ -43,33 +43,33 @@ def attestations(recorded: RecordedRun) -> list[Attestation]:
                 permit_of(answer.chain.encode())
         except ValueError:
             continue
-        found.pop(tuple(answer.workers), None)
-        found[tuple(answer.workers)] = answer
-    return list(found.values())
+        last.pop(tuple(answer.workers), None)
+        last[tuple(answer.workers)] = answer
+    return list(last.values())
 
 
 def spent(recorded: RecordedRun, answers: Iterable[Attestation]) -> dict[int, float]:
-    """Worker → ε: what its own machine has signed, else what it told; 0 is each client."""
+    """Worker → ε that its machine has signed, or else reported; worker 0 is each client."""
     signed = {n: e for answer in answers if answer.signature for n, e in answer.epsilon.items()}
     return {**recorded.state.epsilon, **signed}
 
 
 def last_scores(recorded: RecordedRun) -> ScoresRow | None:
-    """The last that a generator of the run got."""
+    """The last scores of a generator of the run."""
     return next((row for row in reversed(recorded.of(ScoresRow)) if row.scores), None)
 
 
 def figures_of(recorded: RecordedRun, answers: Sequence[Attestation]) -> dict[str, float]:
     """All figures that are known, by name."""
-    found = measured(recorded)
+    figures = measured(recorded)
     if epsilon := spent(recorded, answers):
-        found["epsilon"] = max(epsilon.values())
-        found["delta"] = float(recorded.config.get("dp_delta") or 0.0)
-    return {**found, **of_signatures(answers)}
+        figures["epsilon"] = max(epsilon.values())
+        figures["delta"] = float(recorded.config.get("dp_delta") or 0.0)
+    return {**figures, **of_signatures(answers)}
 
 
 def measured(recorded: RecordedRun) -> dict[str, float]:
-    """Those that scores and audit have measured."""
+    """The figures that scores and audit have measured, by name."""
     scores, audit = last_scores(recorded), recorded.audit
     return {
         **of_scores(scores and rounded_scores(scores)),
@@ -78,7 +78,7 @@ def measured(recorded: RecordedRun) -> dict[str, float]:
 
 
 def default_verdicts(recorded: RecordedRun) -> list[RuleVerdict]:
-    """What the default policy says of a run, if enough is known; empty while it goes on."""
+    """Applies the default policy to a run; empty while it trains, or if too little is known."""
     figures = figures_of(recorded, attestations(recorded))
     if recorded.under_way or (recorded.audit is None and "epsilon" not in figures):
         return []
@@ -87,9 +87,9 @@ def default_verdicts(recorded: RecordedRun) -> list[RuleVerdict]:
 
 
 def of_signatures(answers: Iterable[Attestation]) -> dict[str, float]:
-    """How many certificates signed, the generator or terms alone; and hosts that did not.
+    """Counts certificates that signed the generator, or terms alone, and hosts that refused.
 
-    `silent` are ranks of which nothing was heard; not known where no host has signed.
+    `silent` counts ranks without an attestation; it is missing if no host has signed.
     """
     names, blank, heard = set[str](), set[str](), set[int]()
     terms: dict[str, Any] = {}
@@ -98,10 +98,10 @@ def of_signatures(answers: Iterable[Attestation]) -> dict[str, float]:
         heard.update(answer.workers)
         refused += not answer.signature
         if answer.signature:
-            said = answer.said()
-            terms = said.terms
-            whose = permit_of(answer.chain.encode()).fingerprint
-            (names if said.generator else blank).add(whose)
+            statement = answer.said()
+            terms = statement.terms
+            signer = permit_of(answer.chain.encode()).fingerprint
+            (names if statement.generator else blank).add(signer)
     counts = {"signed_by": len(names), "signed_terms": len(blank), "refused_to_sign": refused}
     if terms:
         counts["silent"] = len(set(range(1, int(terms.get("world_size", 1)))) - heard)
@@ -109,58 +109,58 @@ def of_signatures(answers: Iterable[Attestation]) -> dict[str, float]:
 
 
 def of_scores(scores: ScoresRow | None) -> dict[str, float]:
-    """The last scores, and what real samples get."""
+    """The figures from scores: each score, and the FID of real samples."""
     if scores is None:
         return {}
-    found = {n: s for n, s in scores.scores.items() if s is not None and n in SCORE_NAMES}
+    figures = {n: s for n, s in scores.scores.items() if s is not None and n in SCORE_NAMES}
     floor = scores.real.get("fid")
-    return {**found, **({FLOOR: floor} if isinstance(floor, float) else {})}
+    return {**figures, **({FLOOR: floor} if isinstance(floor, float) else {})}
 
 
 def of_audit(audit: Audit | None) -> dict[str, float]:
-    """What attacks on the generator found, each the worst of all spaces; others stay at home."""
-    found: dict[str, float] = {}
+    """The figures from canaries, and from attacks on the generator: the worst of all spaces."""
+    figures: dict[str, float] = {}
     if audit is None:
-        return found
+        return figures
     if audit.bound is not None:
-        found["epsilon_lower_bound"] = audit.bound.at_least
+        figures["epsilon_lower_bound"] = audit.bound.at_least
     if not audit.generator:
-        return found
+        return figures
     attacks = [copying.membership for copying in audit.generator]
-    found["audit_auc"] = max(attack.auc for attack in attacks)
+    figures["audit_auc"] = max(attack.auc for attack in attacks)
     if shares := [one.share for attack in attacks for one in attack.found if one.alarms == 0.01]:
-        found["audit_tpr_at_1e-2"] = max(shares)
-    found["closest_record_ratio"] = min(copying.ratio for copying in audit.generator)
-    if copied := [each.copied for each in audit.generator if each.copied is not None]:
-        found["copied_share"] = max(copied)
-    return found
+        figures["audit_tpr_at_1e-2"] = max(shares)
+    figures["closest_record_ratio"] = min(copying.ratio for copying in audit.generator)
+    if copied := [attack.copied for attack in audit.generator if attack.copied is not None]:
+        figures["copied_share"] = max(copied)
+    return figures
 
 
 def rounded(value: Any) -> Any:
-    """A number with two digits, or all numbers in JSON values."""
+    """Rounds a number to two digits, or all numbers in JSON values."""
     if isinstance(value, list | tuple):
-        return [rounded(each) for each in value]
+        return [rounded(item) for item in value]
     if isinstance(value, dict):
-        return {name: rounded(each) for name, each in value.items()}
+        return {name: rounded(item) for name, item in value.items()}
     if isinstance(value, bool) or not isinstance(value, int | float) or not value:
         return value
     return round(value, _DIGITS - 1 - floor(log10(abs(value))))
 
 
 def rounded_scores(scores: ScoresRow) -> ScoresRow:
-    """Scores without words, which may name files, and without what else only the server needs."""
+    """Rounded scores, without texts, which may name files, and other fields for the server."""
     kept = {"iteration": scores.iteration, "n": scores.n, "n_held_out": scores.n_held_out}
     plain = msgspec.to_builtins(replace(scores, **NO_WORDS), str_keys=True)
     return msgspec.convert({**rounded(plain), **kept}, ScoresRow, str_keys=True)
 
 
 def rounded_audit(audit: Audit, *, has_dp: bool = False) -> Audit:
-    """What attacks on the generator found; what others found stays at home.
+    """Rounded results of attacks on the generator; drops those of other attacks.
 
-    With `has_dp` only what canaries say is left: coins and noise decide that, and no noise covers
-    the rest, such as how long a sample's gradient is, and what was found of that.
+    With `has_dp` only the results of canaries stay, which depend on coins and noise alone. No noise
+    covers the rest, such as the length of a sample's gradient.
     """
-    attacks = [] if has_dp else [_rounded_attack(each) for each in audit.generator]
+    attacks = [] if has_dp else [_rounded_attack(attack) for attack in audit.generator]
     bound = audit.bound
     if has_dp and bound is not None:
         flaws = ["it does not do as it states; see the audit"] if bound.flaws else []
@@ -169,12 +169,12 @@ def rounded_audit(audit: Audit, *, has_dp: bool = False) -> Audit:
 
 
 def _rounded_attack(attack: Copying) -> Copying:
-    found = attack.membership
-    plain = msgspec.to_builtins(replace(attack, membership=replace(found, curve=[])))
+    exact = attack.membership
+    plain = msgspec.to_builtins(replace(attack, membership=replace(exact, curve=[])))
     coarse = msgspec.convert(rounded(plain), Copying)
-    places = max(1, -floor(log10(found.error))) if found.error else _DIGITS
-    chance = None if found.chance is None else round(found.chance, places)
+    places = max(1, -floor(log10(exact.error))) if exact.error else _DIGITS
+    chance = None if exact.chance is None else round(exact.chance, places)
     by_error: Separation = replace(
-        coarse.membership, auc=round(found.auc, places), chance=chance, error=rounded(found.error)
+        coarse.membership, auc=round(exact.auc, places), chance=chance, error=rounded(exact.error)
     )
     return replace(coarse, membership=by_error)

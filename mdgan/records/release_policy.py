@@ -1,9 +1,9 @@
-"""Thresholds that decide whether what a run made may leave it: a TOML file of rules.
+"""Reads a release policy, a TOML file of rules, and decides by it whether a run may be released.
 
-A rule is `FIGURE <= 3`, `FIGURE >= 2 * OTHER`, with `if known` at its end if it only counts where
-the figure was measured. Rules stand in the list `require`, at the top for all, and in the tables
-`[pictures]`, `[rows]`, `[tensors]` for one kind of sample, `[dp]` and `[no_dp]` for runs with and
-without differential privacy.
+A rule is like `FIGURE <= 3` or `FIGURE >= 2 * OTHER`; with `if known` at its end, it counts only
+where the figure was measured. A list `require` holds rules: at the top for all runs, in the tables
+`[pictures]`, `[rows]` and `[tensors]` for one kind of sample, in `[dp]` and `[no_dp]` for runs with
+and without differential privacy.
 """
 
 import operator
@@ -20,7 +20,7 @@ from mdgan.storage.foreign_file import read_given
 DP, NO_DP = "dp", "no_dp"
 SECTIONS = ("pictures", "rows", "tensors", DP, NO_DP)
 _MOST_BYTES = 1 << 14
-"""Time to read a name of many parts grows with their square."""
+"""A small limit, as the time to read a name of many parts grows with the square of their number."""
 _NUMBER, _NAME = r"[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?", r"[a-z][a-z0-9_-]*"
 _RULE = re.compile(
     rf"({_NAME}) *(<=|>=) *(?:({_NUMBER})(?: *\* *({_NAME}))?|({_NAME}))( +if +known)?"
@@ -29,7 +29,7 @@ _COMPARE = {"<=": operator.le, ">=": operator.ge}
 
 
 class Rule(NamedTuple):
-    """FIGURE is compared with a factor times another figure, or with the factor alone."""
+    """Compares a figure with `factor` times another figure, or with `factor` alone."""
 
     text: str
     figure: str
@@ -40,19 +40,19 @@ class Rule(NamedTuple):
 
 
 class RuleVerdict(NamedTuple):
-    """What a rule says of some figures; `why` is one line with the rule and the figures."""
+    """Whether some figures meet a rule; `why` is one line with the rule and the figures."""
 
     met: bool
     why: str
 
 
 def default_text() -> str:
-    """The policy for those that have none of their own; docs/release.md has its reasons."""
+    """The default policy; docs/release.md explains its limits."""
     return (files("mdgan.records") / "release_policy.toml").read_text("utf-8")
 
 
 def policy_text(path: Path | None) -> str:
-    """The text of a policy file, or of the default one; raises BadInput."""
+    """The text of a policy file, or the default policy; BadInput if the file cannot be read."""
     if path is None:
         return default_text()
     try:
@@ -63,47 +63,47 @@ def policy_text(path: Path | None) -> str:
 
 
 def rules_in(text: str, where: str, kind: str, *, has_dp: bool) -> list[Rule]:
-    """The rules of a policy that count for one kind of sample, with or without privacy.
+    """The rules of a policy that apply to a kind of sample, with or without differential privacy.
 
     Args:
         where: the policy's file, for messages.
 
     Raises:
-        BadInput: it is no policy; the line names what cannot be read.
+        BadInput: the text is no policy; the line names the part that is wrong.
     """
     try:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # numbers of too many digits, too
         raise BadInput(where, f"is no TOML ({reason_of(error)})") from error
-    found = _rules(content.pop("require", []), where)
+    applicable = _rules(content.pop("require", []), where)
     for name, section in content.items():
         if name not in SECTIONS or not isinstance(section, dict) or set(section) - {"require"}:
-            known = ", ".join(f"[{each}]" for each in SECTIONS)
-            raise BadInput(where, f"{name!r:.60}: a policy has `require`, here and in {known}")
+            allowed = ", ".join(f"[{section}]" for section in SECTIONS)
+            raise BadInput(where, f"{name!r:.60}: a policy has `require`, here and in {allowed}")
         rules = _rules(section.get("require", []), where)
-        found += rules if name in (kind, DP if has_dp else NO_DP) else []
-    return found
+        applicable += rules if name in (kind, DP if has_dp else NO_DP) else []
+    return applicable
 
 
-def _rules(given: object, where: str) -> list[Rule]:
-    if not isinstance(given, list):
-        raise BadInput(where, f"require = {given!r:.60}: must be a list of rules")
-    return [_rule(each, where) for each in given]
+def _rules(texts: object, where: str) -> list[Rule]:
+    if not isinstance(texts, list):
+        raise BadInput(where, f"require = {texts!r:.60}: must be a list of rules")
+    return [_rule(text, where) for text in texts]
 
 
-def _rule(given: object, where: str) -> Rule:
-    match = _RULE.fullmatch(given.strip()) if isinstance(given, str) else None
+def _rule(text: object, where: str) -> Rule:
+    match = _RULE.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
-        raise BadInput(where, f"{given!r:.80}: a rule is like `epsilon <= 3` or `fid <= 2 * floor`")
-    figure, compare, factor, times, alone, known = match.groups()
-    other = times or alone or ""
+        raise BadInput(where, f"{text!r:.80}: a rule is like `epsilon <= 3` or `fid <= 2 * floor`")
+    figure, compare, factor, other_times, other_alone, if_known = match.groups()
+    other = other_times or other_alone or ""
     return Rule(
-        match[0], figure, compare, factor=float(factor or 1), other=other, if_known=bool(known)
+        match[0], figure, compare, factor=float(factor or 1), other=other, if_known=bool(if_known)
     )
 
 
 def decide(rules: Sequence[Rule], figures: Mapping[str, float]) -> list[RuleVerdict]:
-    """What each rule says, by those figures that are known."""
+    """Applies each rule to the known figures."""
     return [_decided(rule, figures) for rule in rules]
 
 

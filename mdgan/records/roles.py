@@ -1,7 +1,7 @@
-"""The roles of a run, which name the files in its `trace/` folder.
+"""The names of a run's roles, which are also those of the files in its `trace/` folder.
 
-`host-N` is the host whose first worker is N, `scorer` the process that scores, and `server`, or any
-other name, the role that owns the generator.
+`host-N` is the host whose first worker is N, and `scorer` the process that scores. `server`, or any
+other name, is the role that owns the generator.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,17 +20,17 @@ def first_worker(role: str) -> int:
 
 
 def leader(roles: Iterable[str]) -> str | None:
-    """The role that owns the generator; None before it has recorded anything."""
+    """The role that owns the generator; None before that role has recorded anything."""
     others = [role for role in roles if role != SCORER and not role.startswith(_HOST)]
     return SERVER if SERVER in others else next(iter(others), None)
 
 
 def is_alone(roles: Iterable[str]) -> bool:
-    """Whether one role does everything, without server and hosts; false if none recorded yet."""
-    known = list(roles)
-    return leader(known) not in (None, SERVER) and not any(map(first_worker, known))
+    """Whether one role trains without server and hosts; False before any role has recorded."""
+    names = list(roles)
+    return leader(names) not in (None, SERVER) and not any(map(first_worker, names))
 
 
 def num_workers(config: Mapping[str, Any]) -> int:
-    """N according to the settings of a run with workers."""
+    """N, the number of workers by the settings of a run."""
     return max(0, int(number_in(config, "world_size") or 1) - 1)

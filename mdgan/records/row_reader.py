@@ -1,4 +1,4 @@
-"""Reads the rows of a run's files: all of them that memory holds, or what is new as they grow."""
+"""Reads the rows of a run's files: all that fit memory, or new ones as the files grow."""
 
 import os
 from collections import Counter
@@ -17,35 +17,34 @@ METRICS = "metrics"  # the name of `metrics.jsonl`; all other files are named by
 _FIRST_LOOK_BYTES = 1 << 18
 _PIECE_BYTES = 1 << 20
 _REMEMBERED_BYTES = 64
-_TIMES_AS_ROWS = 25  # how much more memory a short row takes than its text
+_TIMES_AS_ROWS = 25  # how many times the memory of its text a short row takes
 _MANY = (None, "round", "swap", "fetching", "profile", PLACEMENT)
-"""Events that a run may have in every iteration, which has none itself."""
+"""Events that may happen in every iteration; None stands for a row of losses."""
 _SPREAD, _RANGE = 0x9E3779B1, 1 << 32
 
 
 class RowReader:
-    """Reads some files of one run; if they are huge, the rows of some iterations alone.
+    """Reads some files of one run; of huge files, only the rows of some iterations.
 
-    Which these are follows from their numbers, so they are the same in all files.
+    A hash of its number decides about an iteration, so all files keep the same ones.
 
     Args:
-        damage: gets a line for each reason why rows are left out.
+        damage: a list to which this reader adds a line for each reason to leave rows out.
     """
 
     def __init__(self, files: Iterable[Path], damage: list[str]) -> None:
         self._damage = damage
-        self._left = most_decoded() // _TIMES_AS_ROWS
+        self._remaining_bytes = room = most_decoded() // _TIMES_AS_ROWS
         sizes = [file.stat().st_size for file in files if file.is_file()]
-        size = sum(
-            each for each in sizes if each <= foreign_file.MOST_RECORDS_BYTES
-        )  # larger ones are not read
-        self._one_in = 1 if size <= self._left else -(-2 * size // (self._left or 1))
+        # `read` refuses larger files.
+        size = sum(n for n in sizes if n <= foreign_file.MOST_RECORDS_BYTES)
+        self._one_in = 1 if size <= room else -(-2 * size // (room or 1))
 
     def read(self, path: Path, take: Callable[[dict[str, Any]], None]) -> None:
-        """Hands on the JSON objects of a file, if it is there.
+        """Passes each JSON object of a file to `take`; does nothing if the file is missing.
 
         Raises:
-            BadInput: its events would take too much memory.
+            BadInput: the file's events would take too much memory.
         """
         left_out = Counter[str]()
         try:
@@ -59,7 +58,7 @@ class RowReader:
         self._damage += [f"{path}: {why.format(number)}" for why, number in left_out.items()]
 
     def _hand_on(self, path: Path, line: bytes, take: Callable[[dict[str, Any]], None]) -> str:
-        """Why a line is left out, with a place for how many are; empty if it is not."""
+        """Passes a line on, or returns why not, with {} for the number of such lines."""
         if not line.endswith(b"\n"):
             return "ends in the middle of a line, which is left out"
         try:
@@ -69,8 +68,8 @@ class RowReader:
         if self._is_left_out(record):
             why = f"one iteration in {self._one_in} is read, for the sake of memory"
             return f"{{:,}} line(s) are left out: {why}"
-        self._left -= len(line)
-        if self._left < 0:
+        self._remaining_bytes -= len(line)
+        if self._remaining_bytes < 0:
             raise BadInput(path, "holds more than a run records", "name another folder")
         try:
             take(record)
@@ -87,7 +86,7 @@ class RowReader:
 
 
 class News(NamedTuple):
-    """A piece of what is new in a file; `anew` if it was replaced: what was read before is void."""
+    """New rows of a file; `anew` if the file was replaced, so that earlier rows are void."""
 
     name: str
     anew: bool
@@ -95,9 +94,9 @@ class News(NamedTuple):
 
 
 class RunTail:
-    """All files of a run that grow; of a long timeline only the last part, and nothing twice.
+    """Reads new rows of all growing files of a run; at first only the end of a long timeline.
 
-    `modified` says when each of them, and `run.json`, was last written to.
+    `modified` has the time of the last change of each file, and of `run.json`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -107,7 +106,7 @@ class RunTail:
         self.modified: dict[Path, float] = {}
 
     def read(self) -> Iterator[News]:
-        """Everything new since the last call, by file, so that no huge file fills the memory."""
+        """Yields the rows that are new since the last call, file by file, in small pieces."""
         for path in sorted(self._traces.glob("*.jsonl")):
             if path.stem not in self._files:
                 self._files[path.stem] = _FileTail(path, _FIRST_LOOK_BYTES)
@@ -121,20 +120,20 @@ class RunTail:
 
 
 class _FileTail:
-    """One file that grows."""
+    """Reads the new lines of one growing file."""
 
     def __init__(self, path: Path, first_look_bytes: int | None) -> None:
         self.path = path
         self._first_look = first_look_bytes
         self._number: int | None = None
         self._offset = 0
-        self._before = b""  # the bytes before the offset; if they change, the file was rewritten
-        self._in_line = False  # whether the offset is inside a line; the rest of it is left out
+        self._before = b""  # the bytes before the offset, which change if the file is rewritten
+        self._in_line = False  # whether the offset is inside a line, whose rest is left out
 
     def read(self) -> Iterator[tuple[bool, list[dict[str, Any]]]]:
-        """Whether the file has been replaced, and the objects in its new complete lines."""
+        """Yields whether the file was replaced, and the JSON objects in its new complete lines."""
         with (
-            suppress(OSError),  # it does not exist, or not at the moment
+            suppress(OSError),  # the file may not exist at the moment
             foreign_file.open_regular(self.path, foreign_file.MOST_RECORDS_BYTES) as file,
         ):
             anew, before = self._is_another(file), -1
@@ -142,11 +141,11 @@ class _FileTail:
                 before = file.seek(self._offset)
                 if b"\n" not in (data := file.read(_PIECE_BYTES)):
                     data += file.read(foreign_file.LONGEST_LINE_BYTES)
-                found = list[dict[str, Any]]()
+                records = list[dict[str, Any]]()
                 for line in self._complete(data):
                     with suppress(ValueError):  # a crash may leave damaged lines
-                        found.append(json_object(line))
-                yield anew, found
+                        records.append(json_object(line))
+                yield anew, records
                 anew = False
 
     def _is_another(self, file: BinaryIO) -> bool:
@@ -163,7 +162,7 @@ class _FileTail:
         return True
 
     def _complete(self, data: bytes) -> list[bytes]:
-        """The complete lines at the offset, which moves behind them; none of one without end."""
+        """Takes the complete lines at the offset and moves it behind them; skips endless lines."""
         length, is_endless = data.rfind(b"\n") + 1, len(data) > foreign_file.LONGEST_LINE_BYTES
         if is_endless and not length:
             length = len(data)

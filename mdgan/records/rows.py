@@ -1,7 +1,7 @@
 """The rows of a run's files as typed values.
 
 The files may be damaged, or of another version. A missing field has its default, an unknown field
-is ignored, and a row with an impossible value is left out as a whole.
+is ignored, and a row with an impossible value is dropped.
 """
 
 import json
@@ -23,15 +23,15 @@ _Number = Annotated[float, Meta(gt=-1e12, lt=1e12)]
 Kind = TypeVar("Kind")
 
 _NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-"""Characters that XML does not allow, that move a terminal, or that are halves of a character."""
+"""Characters that XML forbids, that control a terminal, or that are halves of a character."""
 _MAY_BE_NO_TEXT = (b"\\u", b"\\b", b"\\f", b"\xed", b"\xef\xbf", b"\xc2", b"\x7f")
-"""JSON in UTF-8 without these holds no such characters."""
+"""JSON in UTF-8 that has none of these bytes has no such characters."""
 
 
 def json_object(text: bytes) -> dict[str, Any]:
-    """Reads a JSON object, or raises ValueError; odd characters are replaced."""
+    """Reads a JSON object; ValueError if it is none. Replaces characters of `_NO_TEXT`."""
     try:
-        # Of bytes the parser would guess the encoding, and the marks below are those of one.
+        # The parser would guess the encoding of bytes, but the marks below assume UTF-8.
         content = json.loads(text.decode("utf-8-sig", "surrogatepass"))
         if any(mark in text for mark in _MAY_BE_NO_TEXT):
             content = presentable(content)
@@ -43,57 +43,57 @@ def json_object(text: bytes) -> dict[str, Any]:
 
 
 def presentable(value: Any) -> Any:
-    """JSON values, or a text, with such characters replaced."""
+    """Replaces characters of `_NO_TEXT` in JSON values, or in a text."""
     if isinstance(value, str):
         return _NO_TEXT.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, dict):
-        return {presentable(name): presentable(each) for name, each in value.items()}
-    return [presentable(each) for each in value] if isinstance(value, list) else value
+        return {presentable(name): presentable(item) for name, item in value.items()}
+    return [presentable(item) for item in value] if isinstance(value, list) else value
 
 
 def typed(record: object, kind: type[Kind]) -> Kind:
-    """Converts JSON values to a type, or raises ValueError if they do not fit it."""
+    """Converts JSON values to a type; ValueError if they do not fit the type."""
     return msgspec.convert(record, kind, str_keys=True)
 
 
 class RecordedRow(Struct, frozen=True, kw_only=True, dict=True):
-    """One row of `metrics.jsonl`: the iteration that it is about, and seconds of training."""
+    """One row of `metrics.jsonl`, with its iteration and the seconds of training."""
 
     iteration: Count
     seconds: Seconds | None = None
 
 
 class Losses(RecordedRow, frozen=True):
-    """A logged iteration; a loss is None where it was not finite, a mean is over what is."""
+    """The losses of a logged iteration; None if not finite. A mean is over the finite ones."""
 
     generator_loss: float | None = None
     discriminator_loss: float | None = None
     workers: int = 0
     # Worker → J_disc and J_gen; empty in records of versions before 0.7.
     by_worker: dict[Rank, tuple[float | None, float | None]] = {}
-    # Key → worker → one or more numbers, of all other keys of the row that have such values. What
-    # they mean, families declare; see `WorkerNumbers`.
+    # Key → worker → one or more numbers, from all other keys of the row with such values. Families
+    # declare their meaning; see `WorkerNumbers`.
     numbers: dict[str, dict[Rank, tuple[float, ...]]] = {}
 
     @property
     def both(self) -> dict[str, float | None]:
-        """The losses by their networks."""
+        """The losses by network."""
         return {"generator": self.generator_loss, "discriminator": self.discriminator_loss}
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Losses":
-        """Reads a row, or raises ValueError if it makes no sense."""
+        """Reads a row; ValueError if the row makes no sense."""
         numbers: dict[str, dict[int, tuple[float, ...]]] = {}
         for key in record.keys() - set(cls.__struct_fields__):
             with suppress(ValueError):
-                each = typed(record[key], dict[Rank, _Number | tuple[_Number, ...]])
-                found = {n: x if isinstance(x, tuple) else (x,) for n, x in each.items()}
-                numbers[key] = {n: x for n, x in found.items() if x}
+                by_worker = typed(record[key], dict[Rank, _Number | tuple[_Number, ...]])
+                tuples = {n: x if isinstance(x, tuple) else (x,) for n, x in by_worker.items()}
+                numbers[key] = {n: x for n, x in tuples.items() if x}
         return typed({**record, "numbers": numbers}, cls)
 
 
 class Neighbours(Struct, frozen=True):
-    """Median distances of generated and of real samples to the nearest held-out real one."""
+    """Median distances of generated, and of real, samples to the nearest held-out sample."""
 
     n: int
     generated: float
@@ -109,32 +109,31 @@ class FeatureNetwork(Struct, frozen=True):
 
 
 class ClassScores(Struct, frozen=True):
-    """What samples of each class are worth."""
+    """The scores of each class, in lists of K."""
 
-    asked: list[Count] = []  # how many samples of each class were generated, K numbers
-    # The share of them that the extractor predicts to be of that class; None where none was
-    # generated. Empty if the extractor's classes are not those of the data.
+    asked: list[Count] = []  # how many samples of the class were generated
+    # The share of them that the extractor takes for this class; None if none was generated. Empty
+    # if the extractor's classes are not those of the data.
     right: list[float | None] = []
-    # The FID between them and the real samples of that class (Miyato and Koyama 2018, "cGANs with
-    # Projection Discriminator"); None where there are too few of either. Empty without real
-    # samples.
+    # The FID between them and the real samples of the class (Miyato and Koyama 2018, "cGANs with
+    # Projection Discriminator"); None if either are too few. Empty without real samples.
     fid: list[float | None] = []
 
 
 class RareValue(Struct, frozen=True):
-    """A value of a column that few rows have, and how many generated rows were to have it."""
+    """A value of a column that few real rows have."""
 
     column: str
     value: str
-    expected: float  # by the counts of all sites, which may have noise
-    generated: Count
+    expected: float  # how many generated rows should have it, by the counts of all sites
+    generated: Count  # how many have it
 
 
 Values = dict[str, float | list[int] | None]
 
 
 class ScoresRow(RecordedRow, frozen=True):
-    """The scores of one generator; `real` are those that real data get."""
+    """The scores of one generator; `real` has those of real data."""
 
     scores: dict[str, float | None] = {}
     left_out: dict[str, str] = {}
@@ -149,7 +148,7 @@ class ScoresRow(RecordedRow, frozen=True):
     real_class_histogram: list[float] = []
     neighbours: Neighbours | None = None
     by_class: ClassScores | None = None
-    rare: list[RareValue] = []  # of rows of tables, those that lack most first
+    rare: list[RareValue] = []  # for tables; the values that lack most come first
 
 
 class Swap(RecordedRow, frozen=True):
@@ -157,24 +156,24 @@ class Swap(RecordedRow, frozen=True):
 
     pairs: tuple[tuple[Rank, Rank], ...] = field(name="moves")
     given: dict[Rank, str] = {}
-    # Taker → digest of what arrived; None in records of old versions.
+    # Taker → digest of the discriminator that arrived; None in records of old versions.
     taken: dict[Rank, str] | None = None
-    means: bool = False  # whether takers that gave went on with the mean of that and of their own
+    means: bool = False  # whether workers went on with the mean of both discriminators of a pair
     said_exact: bool | None = field(name="exact", default=None)
 
     @cached_property
     def moves(self) -> dict[int, int]:
-        """Giver → taker of every discriminator that was to move."""
+        """Giver → taker, for every discriminator that was to move."""
         return dict(self.pairs)
 
     @cached_property
     def arrived(self) -> frozenset[int]:
-        """The takers that got a discriminator; the others keep their own."""
+        """The takers that got a discriminator; other workers keep their discriminator."""
         return frozenset(self.moves.values() if self.taken is None else self.taken)
 
     @cached_property
     def exact(self) -> bool | None:
-        """Whether every bit of what arrived is as it left; None if it was not recorded."""
+        """Whether all discriminators arrived bit for bit as they left; None if not recorded."""
         if self.taken is None:
             return self.said_exact
         digests = [
@@ -182,19 +181,19 @@ class Swap(RecordedRow, frozen=True):
             for giver, taker in self.moves.items()
             if taker in self.arrived
         ]
-        if any(left not in (None, came) for left, came in digests):
+        if any(before not in (None, after) for before, after in digests):
             return False
         # A giver may have died before it reported its digest.
-        return None if any(left is None for left, _ in digests) else True
+        return None if any(before is None for before, _ in digests) else True
 
     @property
     def complete(self) -> bool:
-        """Whether every taker got a discriminator: no worker died or was out of reach."""
+        """Whether every taker got a discriminator, so that no giver was lost or unreachable."""
         return self.arrived >= set(self.moves.values())
 
 
 class RoundRow(RecordedRow, frozen=True):
-    """One round, the last of whose local iterations is `iteration`; `number` counts from 0."""
+    """One round: `number` counts from 0, and `iteration` is the round's last local iteration."""
 
     number: Count
     took_part: tuple[Rank, ...]
@@ -210,7 +209,7 @@ class RoundRow(RecordedRow, frozen=True):
 
     @cached_property
     def weights(self) -> dict[int, float]:
-        """Worker → its weight in the average, of those that took part."""
+        """Worker → its weight in the average, for the workers that took part."""
         return dict(zip(self.took_part, self.shares, strict=True))
 
     @property
@@ -220,13 +219,13 @@ class RoundRow(RecordedRow, frozen=True):
 
 
 class Attended(RecordedRow, frozen=True):
-    """What the server counted: worker → how often it answered, was late, refused or lost."""
+    """The server's counts: worker → how often it answered, was late, refused or lost."""
 
     workers: dict[Rank, dict[str, Count]] = {}
 
 
 class Fetching(RecordedRow, frozen=True):
-    """How a process waited for data that its threads read ahead, since the row before."""
+    """How long a process waited, since the row before, for data that its threads read ahead."""
 
     role: str
     batches: Annotated[int, Meta(gt=0, lt=1 << 53)]
@@ -248,20 +247,20 @@ Operators = Literal[
     "between operators",
 ]
 OPERATORS: tuple[Operators, ...] = get_args(Operators)
-"""What the time of a profiled process goes into: kinds of operators, and what is none."""
+"""The uses of a profiled process's time: kinds of operators, sending, waiting, and the rest."""
 
 
 class Profile(RecordedRow, frozen=True):
-    """What a process computed in the iterations from `first` to `last`."""
+    """How a process spent its time in the iterations from `first` to `last`."""
 
-    role: str  # of the process; the server's stands for all roles if they share a process
+    role: str  # of the process; the server's, if all roles share one process
     first: Count
     last: Count
     profiled_seconds: Seconds
     operators: dict[Operators, Seconds]
     busy_cores: Annotated[float, Meta(ge=0, lt=1e6)]
     cores: Annotated[int, Meta(gt=0, lt=10**6)]
-    # The share of the time in which its GPU was busy, in [0, 1]; None if that is not known.
+    # The share of the time in which its GPU was busy; None if that is not known.
     gpu: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
@@ -277,9 +276,9 @@ class Place(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """One client in one slot, in seconds since the round began, as its host says.
+    """One client in one slot, by its host's clock, in seconds since the round began.
 
-    It was expected to take `predicted` seconds; None without a prediction.
+    `predicted` is how many seconds the server expected; None without a prediction.
     """
 
     client: int
@@ -290,10 +289,10 @@ class Trained(NamedTuple):
 
 
 class InSlot(Struct, frozen=True, kw_only=True, dict=True):
-    """What one slot did in a round, for `work` batches of all its clients.
+    """What one slot did in a round; `work` counts the batches of all its clients.
 
-    The lists are of its clients, in the order in which they trained, as in `Trained`; empty in
-    rounds that are recorded in brief.
+    The lists hold the fields of `Trained` for its clients, in the order in which they trained. They
+    are empty in rounds that are recorded in brief.
     """
 
     host: Rank
@@ -308,18 +307,18 @@ class InSlot(Struct, frozen=True, kw_only=True, dict=True):
     predicted: list[Seconds | None] = []
 
     def __post_init__(self) -> None:
-        lengths = {len(each) for each in (self.clients, self.batches, self.begin, self.seconds)}
+        lengths = {len(row) for row in (self.clients, self.batches, self.begin, self.seconds)}
         if len(lengths) > 1 or len(self.predicted) not in (0, *lengths):
             raise ValueError("as many numbers as clients")
 
     @property
     def place(self) -> Place:
-        """Which slot it is."""
+        """The slot's kind, host and number."""
         return Place(self.kind, self.host, self.slot)
 
     @cached_property
     def trained(self) -> list[Trained]:
-        """Its clients whose times are known."""
+        """The clients of the slot whose times are known."""
         predicted = self.predicted or [None] * len(self.clients)
         columns = self.clients, self.batches, self.begin, self.seconds, predicted
         return [
@@ -333,38 +332,37 @@ _Part = Annotated[float, Meta(ge=0, lt=1e12)]
 
 
 class Placed(RecordedRow, frozen=True):
-    """Where the clients of one round trained, as `rr`, `bb`, `lb` or `pull` placed them."""
+    """Where the clients of one round trained."""
 
     number: Count
-    strategy: str
+    strategy: str  # `rr`, `bb`, `lb` or `pull`
     makespan: Seconds  # seconds from the beginning of the round until the last slot was done
-    # All slots that were there, also those without a client.
-    slots: list[InSlot] = field(default_factory=list)
+    slots: list[InSlot] = field(default_factory=list)  # all slots, also those without a client
     num_slots: dict[Rank, Count] = field(default_factory=dict)  # host → how many slots it used
     # Kind of slot → a, b, d of f(x) = a·x + b·log(x) + d seconds (Sani et al. 2024, equation 3), by
-    # which the round was placed.
+    # which the server placed the clients.
     fits: dict[str, tuple[_Part, _Part, _Part]] = field(default_factory=dict)
 
     @property
     def detailed(self) -> bool:
-        """Whether it says which client trained when."""
+        """Whether the row has the times of single clients."""
         return any(slot.trained for slot in self.slots)
 
 
 class WithReason(RecordedRow, frozen=True):
-    """A checkpoint that could not be made, or a run that cannot be scored, and why."""
+    """Why a checkpoint could not be made, or why the run cannot be scored."""
 
     event: str
     reason: str = ""
 
 
-EVERY_CLIENT = 0  # stands for all clients where a worker is named
+EVERY_CLIENT = 0  # the number that stands for all clients in place of a worker's
 
 
 class Epsilon(RecordedRow, frozen=True):
     """Worker → ε that its samples have spent in all runs; `EVERY_CLIENT`: each client as a whole.
 
-    `replaced` is the same where a sample may be another one instead of one without a gradient.
+    `epsilon` compares a sample with one without a gradient, `replaced` with any other sample.
     """
 
     epsilon: dict[Count, Seconds] = {}
@@ -374,7 +372,7 @@ class Epsilon(RecordedRow, frozen=True):
 def spent_in_words(
     epsilon: Mapping[int, float], replaced: Mapping[int, float], delta: float | None = None
 ) -> tuple[str, str]:
-    """The largest ε of any worker: `7.99`, `at most (rank 1), 17.30 if a sample is replaced`."""
+    """Formats the largest ε: `7.99`, `at most (rank 1), 17.30 if a sample is replaced`."""
     most = max(epsilon, key=epsilon.__getitem__)
     whose, unit = ("each client", "client") if most == EVERY_CLIENT else (f"rank {most}", "sample")
     beside = "" if delta is None else f", δ = {delta:g}"
@@ -383,12 +381,12 @@ def spent_in_words(
 
 
 class WorkerNumbers(NamedTuple):
-    """Numbers of every worker that logged iterations hold, and how people see them."""
+    """Declares numbers of each worker in the rows of logged iterations, and how they are shown."""
 
-    key: str  # in a row of `metrics.jsonl`, of worker → a number, or → a mean and a greatest number
+    key: str  # in a row of `metrics.jsonl`: worker → a number, or a mean and a greatest number
     title: str
     label: str
     caption: str
-    column: str = ""  # its heading in `mdgan watch`; empty if it has none
-    alarm: float = inf  # from here on a number is alarming; it is drawn as a dashed line
+    column: str = ""  # the heading in `mdgan watch`; empty for no column
+    alarm: float = inf  # a number is alarming from here on, a dashed line in figures
     alarming: str = ""

@@ -1,4 +1,4 @@
-"""The folder of a run. Each of its files appears in one step, complete."""
+"""The folder of a run: writes and reads its files. Each file appears in one step, complete."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -25,11 +25,11 @@ GENERATOR_FILE = "generator.safetensors"
 AVERAGE_FILE = "generator-average.safetensors"
 NEIGHBOURS_FILE = "neighbours.png"
 FIGURES_FILE = "figures.json"
-TOLD_PAIRS = "told pairs"  # the event that says how near pairs of columns are to what was told
+TOLD_PAIRS = "told pairs"  # an event: how near pairs of generated columns are to the sites' sums
 EXTRACTOR_FILE = "extractor.safetensors"
-"""The network that the scores are made of, so that others can use the same."""
+"""The network whose features give the scores, so that others can compute the same scores."""
 REAL_FILE = "real.safetensors"  # the sums over the features of all real samples
-ENCODING_FILE = "encoding.safetensors"  # of rows of tables: the counts of all sites together
+ENCODING_FILE = "encoding.safetensors"  # for tables: the counts of all sites together
 ENDED = ("finished", "stopped", "failed")  # the states of a run that is over
 _LONGEST_NUMBER = 10
 
@@ -37,10 +37,10 @@ _Text = Annotated[str, Meta(pattern=r"\A[^\0]*\Z")]
 
 
 class Status(TypedDict, total=False):
-    """What `run.json` says of a run.
+    """The fields of `run.json`.
 
     Attributes:
-        run_id, run_key: by which hosts know the run's folder from those of other runs.
+        run_id, run_key: by them hosts tell the run's folder from those of other runs.
     """
 
     version: _Text
@@ -49,30 +49,29 @@ class Status(TypedDict, total=False):
     paper_scale: _Text  # the file of settings whose `paper_scale` the user chose, if any
     machine: _Text
     process: Annotated[int, Meta(ge=0, lt=1 << 31)]
-    process_began: float  # when the server's process began, in seconds from the start of the system
+    process_began: float  # when the server's process began, in seconds since the system's start
     listens: _Text  # address and port for hosts of other machines; empty if there are none
-    socket: _Text  # where hosts of this machine find the server; empty if it has none
+    socket: _Text  # the server's socket for hosts of this machine; empty if it has none
     run_id: _Text
     run_key: _Text
     system: dict[str, str]
-    # Setting → its default, of those that the user gave another value.
-    other_defaults: dict[str, Any]
-    unit: _Text  # what the run is counted in, `iteration` or `round`
+    other_defaults: dict[str, Any]  # setting → its default, for settings with another value
+    unit: _Text  # in which the run counts: `iteration` or `round`
     state: _Text  # `starting`, `running`, `finished`, `stopped` or `failed`
     iteration: Count
     seconds: Seconds
 
 
 class RunDirectory:
-    """Paths, writing and reading of one run.
+    """The folder of one run, which this class writes and reads.
 
-    Holds `config.json` (settings that `--config` takes back), `run.json` (what it runs on and how
-    far it is), `metrics.jsonl`, `trace/<role>.jsonl`, `samples/<iteration>.png`,
+    It holds `config.json` (settings, which `--config` takes back), `run.json` (machine, state and
+    progress), `metrics.jsonl`, `trace/<role>.jsonl`, `samples/<iteration>.png`,
     `generator.safetensors`, with `--ema` `generator-average.safetensors`,
-    `checkpoints/<iteration>/`, `generation-<number>.json` for every server that has served it,
-    `audit-log.jsonl` (see `audit_log.py`),
-    `dataset/<name>.py` if a Python program made it, and where it is scored
-    `extractor.safetensors`, `real.safetensors` and, with held-out samples, `neighbours.png`.
+    `checkpoints/<iteration>/`, `generation-<number>.json` for every server of the run,
+    `audit-log.jsonl` (see `audit_log.py`), `dataset/<name>.py` if a Python program made the data
+    set, and if the run is scored, `extractor.safetensors`, `real.safetensors` and, with held-out
+    samples, `neighbours.png`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,7 +79,7 @@ class RunDirectory:
 
     @classmethod
     def claim(cls, path: Path) -> "RunDirectory":
-        """Makes a run's folder; BadInput if it is not empty, or cannot be written."""
+        """Makes a new run's folder; BadInput if it is not empty or cannot be written."""
         with writing(flag("out", path)):
             path.mkdir(parents=True, exist_ok=True)
             occupied = any(path.iterdir())
@@ -94,7 +93,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> "RunDirectory":
-        """Opens a run's folder; BadInput if it is none, or of a newer version of mdgan."""
+        """Opens a run's folder; BadInput if it holds no run, or one of a newer mdgan."""
         if not (path / "run.json").is_file():
             raise BadInput(path, "not a run", f"give the {flag('out')} folder of `mdgan train`")
         run = cls(path)
@@ -110,16 +109,16 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     def dataset_file(self, name: str) -> Path:
-        """Where the run keeps its dataset file, if it has to."""
+        """Where the run keeps a copy of its dataset file, if it needs one."""
         return self.kept(f"{name}.py")
 
     def keep_dataset_file(self, path: Path) -> None:
-        """Copies a dataset file into the run's folder, unless it is the one that lies there."""
+        """Copies a dataset file into the run's folder, unless the file is that copy."""
         if self.dataset_file(path.stem).resolve() != path.resolve():
             self.keep(path.name, path.read_bytes())
 
     def kept(self, name: str) -> Path:
-        """Where the run keeps a file of its data set, if it has one of that name."""
+        """Where the run keeps a file of its data set, if it keeps one of that name."""
         return self.path / "dataset" / name
 
     def keep(self, name: str, content: bytes) -> None:
@@ -129,7 +128,7 @@ class RunDirectory:
         write_whole(kept, content)
 
     def cut_after(self, iteration: int) -> None:
-        """Removes the records of later iterations, which training is about to repeat."""
+        """Removes the records of later iterations, before training repeats these."""
         for path in [self.path / "metrics.jsonl", *(self.path / "trace").glob("*.jsonl")]:
             try:
                 if any(_iteration_of(line) > iteration for line in lines_of(path)):
@@ -141,7 +140,7 @@ class RunDirectory:
                 raise BadInput(path, f"cannot be cut off ({error.strerror})") from error
 
     def sweep(self) -> None:
-        """Removes the unfinished files of processes that were killed while they wrote."""
+        """Removes unfinished files of killed processes."""
         for folder in (self.path, self.path / "samples"):
             for path in folder.glob(".*.tmp"):
                 if not path.name.startswith(".generation-"):  # another server may be claiming
@@ -187,7 +186,7 @@ class RunDirectory:
         iteration: int,
         average: "Mapping[str, Tensor] | None" = None,
     ) -> None:
-        """Writes the generator after an iteration, and its `average`; if None, an old one goes."""
+        """Writes the generator after an iteration and its `average`; removes an old one if None."""
         if average is not None:
             self.write_tensors(AVERAGE_FILE, average, {"iteration": iteration})
         else:
@@ -195,10 +194,10 @@ class RunDirectory:
         self.write_tensors(GENERATOR_FILE, state, {"iteration": iteration})
 
     def read_generator(self, *, raw: bool = False) -> "tuple[dict[str, Tensor], int]":
-        """The newest generator, averaged if the run has that and not `raw`, and its iteration.
+        """Reads the newest generator and its iteration: the average, if it exists and not `raw`.
 
         Raises:
-            BadInput: none is there yet, or it is damaged.
+            BadInput: there is no generator yet, or its file is damaged.
         """
         if not (self.path / GENERATOR_FILE).exists():
             raise BadInput(self.path, "has no generator yet", "wait for the first iteration")
@@ -218,13 +217,13 @@ class RunDirectory:
         write_tensors(self.path / name, tensors, fields)
 
     def read_tensors(self, name: str) -> "tuple[dict[str, Tensor], dict[str, Any]]":
-        """Reads what `write_tensors` wrote; raises BadInput if it is not there, or damaged."""
+        """Reads a file of `write_tensors`; BadInput if it is missing or damaged."""
         from mdgan.storage.state_file import read_tensors
 
         return read_tensors(self.path / name)
 
     def read_counts(self, number: int) -> "Tensor":
-        """What all sites have counted, float64 [number]; raises BadInput if it is not there."""
+        """Reads the counts of all sites together, float64 [number]; BadInput if there are none."""
         counts = self.read_tensors(ENCODING_FILE)[0].get("counts")
         if (
             counts is None
@@ -235,16 +234,13 @@ class RunDirectory:
         return counts
 
     def contents(self, dataset: str) -> dict[str, bytes | None]:
-        """What the files hold that a new server writes before training; None: not there."""
+        """The contents of the files that a new server writes before training; None: no file."""
         kept = str(self.dataset_file(dataset).relative_to(self.path))
-        found: dict[str, bytes | None] = {}
-        for name in (_STATUS_FILE, _CONFIG_FILE, kept):
-            path = self.path / name
-            found[name] = path.read_bytes() if path.exists() else None
-        return found
+        paths = {name: self.path / name for name in (_STATUS_FILE, _CONFIG_FILE, kept)}
+        return {n: path.read_bytes() if path.exists() else None for n, path in paths.items()}
 
     def put_back(self, contents: Mapping[str, bytes | None]) -> None:
-        """Gives files the contents that they had, where they have others now."""
+        """Restores files to earlier `contents`, as far as they differ now."""
         for name, content in contents.items():
             path = self.path / name
             if content is None:
@@ -269,10 +265,10 @@ class RunDirectory:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """The folders of the runs in a folder, by name; the path itself if it is a run or has none."""
+    """The folders of runs in a folder, by name; the folder itself if it is a run or has none."""
     if (path / "run.json").is_file() or not path.is_dir():
         return [path]
-    return sorted(found.parent for found in path.glob("*/run.json") if found.is_file()) or [path]
+    return sorted(status.parent for status in path.glob("*/run.json") if status.is_file()) or [path]
 
 
 def _iteration_of(line: bytes) -> float:
@@ -284,7 +280,7 @@ def _iteration_of(line: bytes) -> float:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The numbers in the name of a version, to compare versions; none if it is not one."""
+    """The numbers in the name of a version, for comparison; empty if it is no version."""
     parts = version.split(".")
-    known = all(part.isdecimal() and len(part) < _LONGEST_NUMBER for part in parts)
-    return tuple(map(int, parts)) if known else ()
+    is_version = all(part.isdecimal() and len(part) < _LONGEST_NUMBER for part in parts)
+    return tuple(map(int, parts)) if is_version else ()

@@ -1,6 +1,6 @@
-"""The state of a run, as `metrics.jsonl` tells it row by row.
+"""Builds the state of a run from the rows of `metrics.jsonl`, row by row.
 
-The report, `mdgan watch`, `mdgan compare` and `mdgan chaos` read here how a run is or was.
+The server, the report, `mdgan watch`, `mdgan compare` and `mdgan chaos` use it.
 """
 
 from collections import Counter, deque
@@ -31,18 +31,18 @@ _KINDS: dict[str, type[rows.RecordedRow]] = {
     rows.PLACEMENT: rows.Placed,
     "epsilon": rows.Epsilon,
 }
-"""Events by name; an event of another name, as a new family may write, is a `RecordedRow`."""
+"""Event → its type; other events, which a new family may write, are of type `RecordedRow`."""
 
 
 def typed_row(record: Mapping[str, Any]) -> rows.RecordedRow:
-    """A row of `metrics.jsonl` as its type, or ValueError if it makes no sense."""
+    """Converts a row of `metrics.jsonl` to its type; ValueError if it makes no sense."""
     if "event" not in record:
         return rows.Losses.of(record)
     return rows.typed(record, _KINDS.get(str(record["event"]), rows.RecordedRow))
 
 
 class Mark(NamedTuple):
-    """The moment when a worker joined or went: the kind of happening, and why, if that is known."""
+    """When a worker joined or went: the kind of happening, and the reason, if one is known."""
 
     kind: str
     iteration: int
@@ -50,7 +50,7 @@ class Mark(NamedTuple):
 
 
 class LastSwap(NamedTuple):
-    """A worker's last swap; `mutual` if the partner whose discriminator it got has got its own."""
+    """A worker's last swap; `mutual` if its partner got the worker's discriminator in turn."""
 
     iteration: int
     partner: int
@@ -58,14 +58,14 @@ class LastSwap(NamedTuple):
 
 
 class Pace:
-    """How fast iterations have been done recently; `iteration` is the last one."""
+    """Iterations per second over the last seconds; `iteration` is the last one."""
 
     def __init__(self) -> None:
         self.iteration = 0
         self._marks: deque[tuple[float, int]] = deque()
 
     def add(self, seconds: float, iteration: int) -> None:
-        """An iteration was under way at a time since training began; both go back on resuming."""
+        """Notes an iteration at a time of training; starts anew if either goes back on resuming."""
         if self._marks:
             last_seconds, last_iteration = self._marks[-1]
             if iteration < last_iteration or seconds < last_seconds - _RESUMED_SECONDS:
@@ -88,16 +88,15 @@ class Pace:
 
 @dataclass
 class WorkerState:
-    """What was recorded of one worker."""
+    """The records of one worker."""
 
-    here_since: int | None = None  # after which iteration it came; None while it is not there
-    gone: str = ""  # how it went: lost, left or shut out; empty unless it is gone now
-    # The first iteration that went on without its answer, and when, in seconds of training; None
-    # unless it is late now.
+    here_since: int | None = None  # the iteration after which it came; None while it is absent
+    gone: str = ""  # why it is absent: lost, left or shut out; empty if it is present
+    # If it is late now: the first iteration without its answer, and the seconds of training then.
     late_since: tuple[int, float] | None = None
-    # The iterations after `begin`, up to and including `end`, of former stays.
+    # Earlier stays: the iterations after `begin`, up to and including `end`.
     stays: list[Stretch] = field(default_factory=list)
-    # The iterations from the first to the last that went on without it, of former times.
+    # Earlier delays: the first and the last iteration without its answer.
     missed: list[Stretch] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
@@ -105,49 +104,48 @@ class WorkerState:
     samples: int | None = None
     classes: list[int] | None = None
     rounds: int = 0
-    round_end: int = 0  # the iteration with which the last of its rounds ended
+    round_end: int = 0  # the last iteration of its last round
     swap: LastSwap | None = None
-    # The last of its numbers by key; see `WorkerNumbers`.
-    numbers: dict[str, float] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)  # the last, by `WorkerNumbers.key`
 
     def come(self, iteration: int) -> None:
-        """It takes part from now on."""
+        """Notes that the worker takes part from now on."""
         self.here_since = iteration if self.here_since is None else self.here_since
         self.gone = ""
 
     def go(self, iteration: int) -> None:
-        """It takes part no more."""
+        """Notes that the worker no longer takes part."""
         self.answer(iteration)
         if self.here_since is not None and iteration > self.here_since:
             self.stays.append((self.here_since, iteration))
         self.here_since = None
 
     def answer(self, iteration: int) -> None:
-        """It is late no more."""
+        """Notes that the worker is no longer late."""
         if self.late_since is not None and iteration >= self.late_since[0]:
             self.missed.append((self.late_since[0], iteration))
         self.late_since = None
 
 
 class RunState:
-    """A run as far as its rows have been taken in; of each kind `most_rows` are kept, or all."""
+    """The state of a run after the rows taken so far; keeps `most_rows` of each kind, or all."""
 
     def __init__(self, most_rows: int | None = None) -> None:
-        # All that training has made, without those of `mdgan evaluate`.
+        # The scores by training, without those of `mdgan evaluate`.
         self.scores: list[rows.ScoresRow] = []
-        # The iterations that were logged, J_gen and J_disc.
+        # Logged iterations: number, J_gen, J_disc.
         self.losses: list[tuple[int, float | None, float | None]] = []
         self.news: deque[happenings.Happening] = deque(maxlen=_MOST_NEWS)
         self.num_rounds = 0
-        # By number, all that were ever named, except in rounds of clients.
+        # By number, all workers that any row has named, except clients of rounds.
         self.workers: dict[int, WorkerState] = {}
         self.began = False
         self.iteration = 0
         self.seconds = 0.0  # of training, at the last row that is not a score
-        # When training would have begun had it never stopped, in seconds since 1970.
+        # When training would have begun without interruptions, in seconds since 1970.
         self.started = 0.0
-        self.happened_until = 0  # the last iteration in which anything happened to a worker
-        self.pace = Pace()  # of the logged iterations, and of the rounds that were not aborted
+        self.happened_until = 0  # the last iteration in which something happened to a worker
+        self.pace = Pace()  # of logged iterations, and of rounds that were not aborted
         self.epsilon: dict[int, float] = {}
         self.replaced: dict[int, float] = {}
         self._most_rows = most_rows
@@ -156,7 +154,7 @@ class RunState:
         self._resumed = False
 
     def take(self, record: Mapping[str, Any]) -> rows.RecordedRow:
-        """Takes in one row, or raises ValueError and changes nothing if it makes no sense."""
+        """Takes in one row; if it makes no sense, raises ValueError and changes nothing."""
         row = typed_row(record)
         same = self._by_kind.setdefault(type(row), [])
         same.append(row)
@@ -196,13 +194,13 @@ class RunState:
         return self._by_kind.get(kind, [])
 
     def worker(self, number: int) -> WorkerState:
-        """The state of a worker that a row names; of more than a run can have none is kept."""
+        """The state of a worker that a row names; one that is not kept, if there are too many."""
         if number not in self.workers and len(self.workers) == _MOST_WORKERS:
             return WorkerState()
         return self.workers.setdefault(number, WorkerState())
 
     def reasons(self, event: str) -> list[str]:
-        """Why checkpoints could not be made (`UNSAVED`), or the run not be scored (`UNSCORED`)."""
+        """Why checkpoints could not be made (`UNSAVED`), or the run not scored (`UNSCORED`)."""
         return [row.reason for row in self.of(rows.WithReason) if row.event == event]
 
     def time_of(self, row: rows.RecordedRow) -> float:
@@ -210,7 +208,7 @@ class RunState:
         return self.started + (row.seconds or 0.0)
 
     def counted(self, worker: int) -> Mapping[str, int]:
-        """What the server itself counted of a worker; a resumed run has only its last part."""
+        """The server's counts of a worker; empty if resumed, as they cover only the last part."""
         return {} if self._resumed else self._counted.get(worker, {})
 
     def _log(self, row: rows.Losses) -> None:
@@ -239,15 +237,15 @@ class RunState:
         if kind in _NEWS:
             self.news.append(row)
         self.began |= kind in happenings.COMING
-        for number, held in row.holdings.items():
-            worker = self.worker(number)
-            worker.classes, worker.samples = held.classes, sum(held.classes) or held.samples
+        for number, holding in row.holdings.items():
+            worker, classes = self.worker(number), holding.classes
+            worker.classes, worker.samples = classes, sum(classes) or holding.samples
         for number in row.workers:
             worker = self.worker(number)
             if kind in happenings.COMING:
                 worker.come(i)
             elif worker.here_since is None and not worker.stays and not worker.gone:
-                worker.here_since = 0  # when it came was not recorded
+                worker.here_since = 0  # its arrival was not recorded
             if kind in happenings.GOING:
                 worker.go(i)
                 worker.gone = kind
@@ -267,7 +265,7 @@ class RunState:
                 worker.counts[kind] += 1
 
     def _begin(self, row: happenings.Happening) -> None:
-        """A server begins with the workers that are there, and asks all of them."""
+        """Takes the row with which a server begins: its workers are present, and none is late."""
         self._resumed |= row.kind == happenings.RESUMED
         if row.time is not None:
             self.started = row.time - (row.seconds or 0.0)

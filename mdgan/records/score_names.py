@@ -1,4 +1,4 @@
-"""The names of scores, as records, messages and pages have them."""
+"""The names of scores: those in records, and those that people read."""
 
 from collections.abc import Mapping
 
@@ -22,29 +22,29 @@ SCORE_NAMES = {
     "valid_rows": "valid rows",
     "kept_rules": "rules kept",
 }
-"""By its name in records, in the order in which they are shown; those of rows stand last.
+"""Name in records → name for people, in the order of display; scores of table rows come last.
 
-Of rows: AUC is the area under the ROC curve on held-out real rows of a logistic regression (LR) and
-of gradient boosting (GB) that were trained on synthetic rows; the closest record is the median
-distance of synthetic rows to held-out ones. Of the rule that the fewest rows keep, their share.
+Of table rows: AUC is the area under the ROC curve, on held-out real rows, of a logistic regression
+(LR) or gradient boosting (GB) trained on synthetic rows. The closest record is the median distance
+of synthetic rows to held-out ones. `kept_rules` is the share of rows that keep a rule, the least.
 """
 
 BEST_IS_LEAST = ("fid", "kid", "class_kl", "intra_fid")
-"""The scores that are better the less they are; of all others more is better, up to what real
-samples get."""
+"""The scores of which lower is better. Of all others higher is better, up to the value of real
+samples."""
 
 OF_ROWS = ("column_shapes", "pair_trends", "tstr_lr", "tstr_gb")
-"""The scores of rows that are told first."""
+"""The scores of table rows that short lines show."""
 
 
 def main_score(scores: Mapping[str, object]) -> str:
-    """The score that stands for all: FID, or for rows of tables the first that there is."""
+    """The score that curves show: FID, or for table rows the first of `OF_ROWS` that exists."""
     return next((name for name in ("fid", *OF_ROWS) if name in scores), "fid")
 
 
 def in_short(scores: Mapping[str, float | None]) -> str:
-    """The scores that a line of progress has room for; empty if there are none."""
+    """The scores for a progress line, as text; empty if there are none."""
     if (fid := scores.get("fid")) is not None:
         return f"FID {fid:.1f}"
-    found = [(SCORE_NAMES[name], scores.get(name)) for name in OF_ROWS]
-    return ", ".join(f"{name} {value:.3f}" for name, value in found if value is not None)
+    rows_scores = [(SCORE_NAMES[name], scores.get(name)) for name in OF_ROWS]
+    return ", ".join(f"{name} {value:.3f}" for name, value in rows_scores if value is not None)

@@ -1,4 +1,4 @@
-"""Numbers from records that may lack them, and numbers as people read them."""
+"""Takes numbers out of records that may lack them, and formats numbers for people."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 
 
 def number(value: Any) -> float | None:
-    """The value if it is a finite number, else None."""
+    """The value if it is a finite number, or else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -24,19 +24,19 @@ def number_in(record: Mapping[str, Any], key: str) -> float | None:
 
 
 def passed(interval: int, before: int, now: int) -> bool:
-    """Whether a multiple of an interval was passed since `before`, perhaps many iterations ago."""
+    """Whether a multiple of an interval lies after iteration `before` and up to `now`."""
     return interval > 0 and now // interval > before // interval
 
 
 def chosen_evenly(items: Sequence[Item], most: int) -> list[Item]:
-    """At most `most` of the items, among them the first and the last."""
+    """At most `most` of the items, evenly spaced, with the first and the last."""
     if len(items) <= most:
         return list(items)
     return [items[round(k * (len(items) - 1) / (most - 1))] for k in range(most)]
 
 
 def time_unit(seconds: Iterable[float]) -> tuple[float, str]:
-    """The unit in which the largest of some times reads best: its length in seconds, its name."""
+    """The best unit for the largest of some times: its length in seconds, and its name."""
     largest = max(seconds, default=0.0)
     units = ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
     fits = (unit for unit in units if largest >= unit[0] * (2 if unit[0] > 1 else 1))
@@ -44,14 +44,14 @@ def time_unit(seconds: Iterable[float]) -> tuple[float, str]:
 
 
 def size_unit(sizes: Iterable[float]) -> tuple[float, str]:
-    """The unit in which the largest of some sizes reads best: its size in bytes, its name."""
+    """The best unit for the largest of some sizes: its size in bytes, and its name."""
     largest = max(sizes, default=0.0)
     units = ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
     return next((unit for unit in units if largest >= unit[0]), (1.0, "bytes"))
 
 
 def said(value: float | None, digits: int = 3) -> str:
-    """A number to some significant digits, `1,234` or `0.0123`; a dash for None."""
+    """Formats a number to some significant digits, `1,234` or `0.0123`; None is a dash."""
     if value is None:
         return "–"
     if value == 0:
@@ -63,13 +63,13 @@ def said(value: float | None, digits: int = 3) -> str:
 
 
 def measured(value: float) -> str:
-    """A measured number with three digits, at most two of them decimals: `0.01`, `1.20`, `164`."""
+    """Formats a number with three digits, at most two of them decimals: `0.01`, `1.20`, `164`."""
     decimals = max(0, min(2, 2 - floor(log10(value)))) if value > 0 else 0
     return f"{value:,.{decimals}f}"
 
 
 def shown(value: Any) -> str:
-    """A setting's value as people read it."""
+    """Formats a setting's value for people."""
     if value is None:
         return "–"
     return value if isinstance(value, str) else json.dumps(value)
@@ -106,7 +106,7 @@ def brief_size(size: float) -> str:
 
 
 def said_list(items: Sequence[Any], most: int = 12) -> str:
-    """Items with commas between them, of which at most `most` are shown."""
+    """Joins items by commas; shows at most `most` of them, and how many there are."""
     more = f" … ({len(items)} in all)" if len(items) > most else ""
     return ", ".join(map(str, items[:most])) + more
 
@@ -128,7 +128,7 @@ def a(unit: str) -> str:
 
 
 def said_left_out(left_out: Mapping[str, str], names: Mapping[str, str] | None = None) -> list[str]:
-    """Which scores were left out and why, a line for each reason."""
+    """Lines that name the scores that were left out, one line for each reason."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in left_out.items():
         if not name.endswith("_std"):  # goes with its score
@@ -137,5 +137,5 @@ def said_left_out(left_out: Mapping[str, str], names: Mapping[str, str] | None =
 
 
 def in_words(workers: Iterable[int]) -> str:
-    """`1, 2, 5`."""
+    """Joins ranks by commas: `1, 2, 5`."""
     return ", ".join(map(str, workers))

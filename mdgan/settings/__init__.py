@@ -1,1 +1,1 @@
-"""How a setting is declared, and read once into a typed value."""
+"""Declares settings, and reads each once, from flags and files, into a typed value."""

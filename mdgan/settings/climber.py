@@ -1,4 +1,4 @@
-"""The one search for numbers that decide speed alone: candidates in turn, while they get better."""
+"""Hill climbing over candidates such as numbers of slots, for settings that change speed alone."""
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar
@@ -7,12 +7,12 @@ T = TypeVar("T")
 
 
 class HillClimber(Generic[T]):
-    """Tries one candidate after another, and stays with the best once further ones are no better.
+    """Tries candidates in order until one is no better, and then uses the best.
 
     Args:
-        gain: how many times the best score so far makes a candidate better; 0: any score does.
-        hopeless: at most so many times the best score, a candidate that is not better is the last
-            that is tried; as `gain` if not given, so that the first one is.
+        gain: a candidate is better if its score is at least `gain` times the best; 0: it always is.
+        hopeless: if a candidate is not better, the search goes on only if its score is above
+            `hopeless` times the best. By default `gain`: the search then ends.
     """
 
     def __init__(self, candidates: Sequence[T], gain: float, hopeless: float | None = None) -> None:
@@ -25,16 +25,16 @@ class HillClimber(Generic[T]):
 
     @property
     def candidate(self) -> T:
-        """The one to use now: the best, once the search is over."""
+        """The candidate to use now; once the search is over, the best."""
         return self._candidates[self._place]
 
     @property
     def tried(self) -> list[tuple[T, float]]:
-        """The candidates that have a score, with their last ones."""
+        """The candidates that have been scored, each with its last score."""
         return [(self._candidates[place], score) for place, score in self._scores.items()]
 
     def note(self, score: float) -> None:
-        """The candidate in use has a score ≥ 0, work a second; 0 if it cannot be used."""
+        """Takes the score of the current candidate: work a second, or 0 if it cannot be used."""
         if self.settled:
             return
         best = self._scores.get(self._best, 0.0)
@@ -47,6 +47,6 @@ class HillClimber(Generic[T]):
         self._place = self._best if self.settled else self._place + 1
 
     def back(self) -> None:
-        """Goes back to the candidate before, as things may have changed, and searches on."""
+        """Returns to the candidate before and searches on, since conditions may have changed."""
         self._place = self._best = max(0, self._place - 1)
         self.settled = False

@@ -1,6 +1,6 @@
-"""Files of settings: `--config`, what `mdgan compare` takes, and what a run writes of itself.
+"""Reads files of settings: those of `--config` and `mdgan compare`, and a run's `config.json`.
 
-A file may hold two keys that are no settings, and that no run writes:
+A file of the user's may hold two keys that are no settings:
 
 faults        faults that strike a new training, written as in MDGAN_FAULTS (`launch/faults.py`)
 paper_scale   settings, and perhaps `faults`, that replace those of the file with --paper-scale
@@ -21,20 +21,20 @@ _FAULTS, _PAPER_SCALE = "faults", "paper_scale"
 
 
 class ConfigFile(NamedTuple):
-    """What a file says: settings by name, and faults as MDGAN_FAULTS has them."""
+    """The content of a file: settings by name, and faults in the format of MDGAN_FAULTS."""
 
     settings: dict[str, Any]
     faults: str
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, or a ValueError if it has a key twice: one of its values would be lost."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """Makes a JSON object of its pairs; ValueError if a key is there twice, as a value was lost."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"it has {twice!r} twice")
-    return found
+    return content
 
 
 def read_config_file(
@@ -45,11 +45,11 @@ def read_config_file(
     Args:
         path: None if the user names no file.
         known: every setting by name.
-        paper_scale: whether what stands under `paper_scale` replaces the rest, key by key.
+        paper_scale: whether the settings under `paper_scale` replace the others, key by key.
 
     Raises:
-        BadInput: the file, or a key of it, cannot be used. What stands under `paper_scale` is
-            checked in any case.
+        BadInput: the file, or one of its keys, cannot be used. The keys under `paper_scale` are
+            always checked.
     """
     if path is None:
         if paper_scale:
@@ -63,15 +63,15 @@ def read_config_file(
             text = file.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
             raise ValueError("is longer than any file of settings")
-        found = json.loads(text.decode(), object_pairs_hook=_each_once)
+        content = json.loads(text.decode(), object_pairs_hook=_each_once)
     except OSError as error:
         raise BadInput(source, f"cannot read it ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         raise BadInput(source, f"not a JSON file ({error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise BadInput(source, "must hold one JSON object of settings")
-    scaled = found.pop(_PAPER_SCALE, None)
-    settings = _checked(found, source, known)
+    scaled = content.pop(_PAPER_SCALE, None)
+    settings = _checked(content, source, known)
     if scaled is not None:
         if not isinstance(scaled, dict):
             raise BadInput(source, f"{_PAPER_SCALE} must be a JSON object of settings")
@@ -92,9 +92,9 @@ def read_config_file(
     return ConfigFile(settings, settings.pop(_FAULTS, ""))
 
 
-def _checked(found: dict[str, Any], source: str, known: Mapping[str, Setting]) -> dict[str, Any]:
-    """An object of the file under the present names; every name is a setting's, or `faults`."""
-    settings = modern(found, source)
+def _checked(content: dict[str, Any], source: str, known: Mapping[str, Setting]) -> dict[str, Any]:
+    """Checks the names in one of the file's objects, and replaces names of earlier versions."""
+    settings = modern(content, source)
     for name in settings:
         if name != _FAULTS and name not in known:
             raise BadInput(source, f"unknown key {name!r}{suggest(name, known)}")

@@ -1,4 +1,4 @@
-"""How a setting is declared: its type, its bounds and what `--help` says of it, in one place."""
+"""Declares settings, each with its type, bounds and help in one place, and reads their values."""
 
 import json
 import re
@@ -34,45 +34,43 @@ _OF_JSON = (bool, int, float, str, list, dict, type(None))
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """`; did you mean 'x'?` for settings that others call so, else the nearest name, if any is."""
+    """`; did you mean 'x'?` with the settings of another program's name, or a similar name."""
     items = known.items() if isinstance(known, Mapping) else ()
-    meant = [key for key, item in items if flag(name) in getattr(item, "other_names", ())]
-    near = meant or get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    renamed = [key for key, item in items if flag(name) in getattr(item, "other_names", ())]
+    near = renamed or get_close_matches(name, sorted(known), n=1, cutoff=0.5)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def shortest(number: float) -> str:
-    """The shortest text that means exactly this number, without an exponent: 3, 0.5, 0.00001."""
+    """The shortest text for exactly this number, without an exponent: 3, 0.5, 0.00001."""
     return format(Decimal(repr(number)), "f").removesuffix(".0")
 
 
 @dataclass(frozen=True)
 class ValueKind:
-    """What values a setting may have. Made by the functions below, such as `whole`."""
+    """The values that a setting may have; made by the functions below, such as `whole`."""
 
-    type: type  # of the value as JSON and the command line have it: bool, int, float or str
-    # From such a value to the one that is used; or ValueError with the message's rest.
+    type: type  # of the value in JSON and on the command line: bool, int, float or str
+    # Converts such a value to the one that mdgan uses; ValueError with the rest of the message.
     convert: Callable[[Any], Any] = lambda value: value
-    choices: tuple[str, ...] = ()  # the only values allowed, if there are few
+    choices: tuple[str, ...] = ()  # the only allowed values, if they are few
     word: str | None = None  # a word that is allowed beside numbers, such as `auto`
-    # Whether the flag may be given several times; commas then stand between the values.
-    several: bool = False
-    # Lists what a shell may complete, given the other settings of the command line.
+    several: bool = False  # whether the flag may be given several times; commas join the values
+    # Lists values for a shell to complete, from the other settings of the command line.
     known: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
-    # Whether the dataset file may add values, so that others can be known after it alone.
+    # Whether the dataset file may add values, which are then known only once it is loaded.
     grows: bool = False
-    # What other settings are checked with until a value is known, if not the default.
+    # The value that checks of other settings use until this one is known, if not the default.
     stand_in: str | None = None
-    # Whether it is text of keys, each of which can be given alone; see `parts_of`.
-    is_keyed: bool = False
-    # Those keys that a name has no use for.
+    is_keyed: bool = False  # whether it is text with keys, given one by one; see `parts_of`
+    # From a name to the keys that the name does not use.
     unused: Callable[[str], Container[str]] = lambda _name: ()
 
     def read(self, value: object, default: object) -> Any:
-        """Checks a value from a flag, a JSON file or other `Settings`; returns the one to use.
+        """Checks a value from a flag, a JSON file or other `Settings`, and converts it.
 
         Raises:
-            ValueError: it cannot be used; the text says why.
+            ValueError: the setting may not have this value; the text is the reason.
         """
         if value is None and default is None:
             return None
@@ -86,7 +84,7 @@ class ValueKind:
             except OverflowError as error:
                 raise ValueError("too large a number") from error
         if self.type is str and not isinstance(value, _OF_JSON):
-            value = str(value)  # a value that was converted before
+            value = str(value)  # an already converted value
         if type(value) is not self.type:
             raise ValueError(f"must be {self.type.__name__}")
         if isinstance(value, str) and _CONTROL.search(value):
@@ -102,10 +100,10 @@ def whole(
     below: str | None = None,
     word: str | None = None,
 ) -> ValueKind:
-    """A whole number.
+    """A whole number from `least` to `most`.
 
     Args:
-        otherwise: the message for a number outside; made of the bounds if not given.
+        otherwise: the message for a number out of bounds; by default it names the bounds.
         below: the message for a number below `least`.
     """
     or_word = f", or {word}" if word else ""
@@ -121,7 +119,7 @@ def whole(
 
 
 def number(fits: Callable[[float], bool], otherwise: str) -> ValueKind:
-    """A number; `fits` says whether one is allowed, NaN too, `otherwise` is the refusal."""
+    """A number for which `fits`, which must expect NaN, is true; `otherwise` is the refusal."""
 
     def check(value: float) -> float:
         if not fits(value):
@@ -132,7 +130,7 @@ def number(fits: Callable[[float], bool], otherwise: str) -> ValueKind:
 
 
 def text(known: Callable[[Mapping[str, Any]], Iterable[str]] | None = None) -> ValueKind:
-    """Any text in one line, such as a path; `known` is as in `ValueKind`."""
+    """Any text of one line, such as a path; see `ValueKind.known`."""
     return ValueKind(str, known=known)
 
 
@@ -147,10 +145,10 @@ def one_of(*choices: str) -> ValueKind:
 
 
 def parsed(parse: Callable[[str], Any], *, several: bool = False) -> ValueKind:
-    """Text that stands for a value of another type, of which `str` gives a text of equal meaning.
+    """Text that `parse` converts to a value of another type, and `str` back to an equal text.
 
     Args:
-        several: whether the flag may be given several times; `parse` gets commas between them.
+        several: whether the flag may be given several times; `parse` gets values with commas.
     """
     return ValueKind(str, parse, several=several)
 
@@ -159,47 +157,46 @@ def parsed(parse: Callable[[str], Any], *, several: bool = False) -> ValueKind:
 class Setting:
     """One declared setting."""
 
-    default: Any  # the value without flag, file or dataset default, as the command line has it
+    default: Any  # the value without flag, file or dataset default, as on the command line
     help: str
     kind: ValueKind
-    name: str = ""  # the component's attribute, the key in files; the flag has - for _
-    metavar: str | None = None  # stands for the value in `--help`
-    symbol: str | None = None  # the papers' sign for it
-    # What `--help` shows as the default where the value itself says little.
+    name: str = ""  # the component's attribute and the key in files; the flag has - for _
+    metavar: str | None = None  # the name of the value in `--help`
+    symbol: str | None = None  # the papers' sign for the setting
+    # The default in the words of `--help`, if the value itself says little.
     default_text: str | None = None
-    # Another setting that says the same in another unit; only one can be given.
+    # Another setting that means the same in another unit; users may give only one of them.
     instead_of: str | None = None
     # Whether it must be equal on every rank. A setting that is not shared has no effect on results,
     # or only on those of its rank.
     shared: bool = True
-    # Whether naming its default is a choice too, which an algorithm without this setting refuses.
-    # Otherwise it passes over the default: files of settings may have it.
+    # Whether an algorithm without this setting refuses even its default. If not, the algorithm
+    # ignores the default, so that files of settings may have it.
     is_choice: bool = False
-    group: str = ""  # where `--help` lists it, one of `GROUPS`; that of the component if not given
-    # That users of other programs may type; `mdgan` then suggests this one.
+    group: str = ""  # one of `GROUPS`, where `--help` lists it; by default the component's
+    # Flags of other programs for it: if a user types one, `mdgan` suggests this setting.
     other_names: Collection[str] = ()
-    is_usual: bool = False  # whether `--help` shows it, and not `--help-all` alone
-    # Whether it has one of its own; if not, `--set NAME=VALUE` and files have it.
-    has_flag: bool = True
+    is_usual: bool = False  # whether `--help` shows it, not only `--help-all`
+    has_flag: bool = True  # whether it has a flag; otherwise only `--set NAME=VALUE` and files
 
     @property
     def spelled(self) -> str:
-        """What the table of exclusions calls it: its flag, or its name if it has none."""
+        """The setting in the table of exclusions: its flag, or its name if it has none."""
         return str(flag(self.name)) if self.has_flag else self.name
 
     def given(self, value: object) -> Mention:
-        """The setting with a value, in a sentence: `--batch-size 10`, `--set quorum=0.5`."""
+        """The setting with a value in a sentence: `--batch-size 10`, `--set quorum=0.5`."""
         return flag(self.name, value) if self.has_flag else key(self.name, value)
 
     def read(self, value: object) -> Any:
-        """Checks a value, and turns it into the one that is used; raises BadInput."""
+        """Checks a value and converts it to the one that mdgan uses; raises BadInput."""
         try:
             return self.kind.read(value, self.default)
         except ValueError as error:
             raise BadInput(self.given(self._shown(value)), error) from error
 
     def _shown(self, value: object) -> str:
-        """A value that is refused; as JSON if it is of a wrong type."""
+        """A refused value as text; as JSON if it is of a wrong type."""
         if self.kind.type is float and type(value) is int and abs(value) < 1e300:
             return f"{value}.0"
         is_misfit = not self.kind.choices and type(value) is not self.kind.type
@@ -208,16 +205,16 @@ class Setting:
 
 
 def setting(default: Any, help: str, kind: ValueKind, **more: Any) -> Any:
-    """Declares one setting of a component; `Setting` says what else can be given.
+    """Declares one setting of a component; `more` are fields of `Setting`.
 
-    Without a `metavar` the papers' sign stands for the value, and N for a number.
+    The default `metavar` is the papers' sign, or N for a whole number.
     """
     sign = more.get("symbol") or ("N" if kind.type is int else None)
     return Setting(default, help, kind, **{"metavar": None if kind.choices else sign, **more})
 
 
 own_setting = partial(setting, shared=False)  # declares a setting that may differ from rank to rank
-key_setting = partial(setting, has_flag=False)  # declares one that `--set` and files alone have
+key_setting = partial(setting, has_flag=False)  # declares one that only `--set` and files have
 own_key_setting = partial(own_setting, has_flag=False)
 
 S = TypeVar("S", bound="Settings")
@@ -225,24 +222,23 @@ S = TypeVar("S", bound="Settings")
 
 @dataclass(frozen=True)
 class Section(Generic[S]):
-    """Settings of a component within those of a larger one; made by `section`."""
+    """The settings of a part within those of a component; made by `section`."""
 
     kind: type[S]
     is_offered: bool
 
 
 def section(kind: type[S], *, is_offered: bool = True) -> S:
-    """Declares a section of settings; unless `is_offered` to users, it has its defaults."""
+    """Declares a section of settings; if it is not `is_offered` to users, it keeps its defaults."""
     return cast(S, Section(kind, is_offered))
 
 
 class Settings:
-    """Checked settings that cannot be changed. Components derive from it.
+    """Checked, immutable settings of a component; each component derives a class from it.
 
     A component declares its own settings by `setting`, and those of its parts by `section`. Names
-    are unique, so that a user need not know sections: they are given, listed and written as if all
-    settings were one level. A component names their group in `--help`:
-    `class DataSettings(Settings, group="data")`.
+    are unique across sections, so users, files and `--help` see one flat list of settings. A
+    component names its group in `--help`: `class DataSettings(Settings, group="data")`.
 
     Args:
         values: by name, of this component and its sections; the others have their defaults.
@@ -253,14 +249,14 @@ class Settings:
     """
 
     ignores_foreign: ClassVar[bool] = False
-    """Whether settings of other algorithms are passed over instead of refused."""
+    """Whether the component ignores settings of other algorithms instead of refusing them."""
     excludes: ClassVar[tuple["Excludes", ...]] = ()
-    """What cannot be combined; a component's rows are added to those of the component above it."""
+    """The settings that cannot be combined: the component's rows, after those of its bases."""
     _parts: ClassVar[Mapping[str, "Setting | Section[Settings]"]] = {}
     _declared: ClassVar[dict[str, Setting]] = {}
 
     def __init_subclass__(cls, group: str = "algorithm") -> None:
-        """Collects what the component declares, and what it takes over from those above it."""
+        """Collects the settings and rows that the component declares or inherits."""
         parts: dict[str, Setting | Section[Settings]] = {}
         for base in reversed(cls.__bases__):
             parts |= getattr(base, "_parts", {})
@@ -276,8 +272,8 @@ class Settings:
                 cls._declared[name] = part
             elif part.is_offered:
                 cls._declared |= part.kind._declared
-        above = (getattr(base, "excludes", ()) for base in cls.__bases__)
-        rows = (*(row for own in above for row in own), *vars(cls).get("excludes", ()))
+        inherited = (row for base in cls.__bases__ for row in getattr(base, "excludes", ()))
+        rows = (*inherited, *vars(cls).get("excludes", ()))
         cls.excludes = tuple(dict.fromkeys(rows))
 
     def __init__(self, **values: Any) -> None:
@@ -285,8 +281,8 @@ class Settings:
             if isinstance(part, Setting):
                 self.__dict__[name] = part.read(values.pop(name, part.default))
             else:
-                own = part.kind.names() & values.keys() if part.is_offered else ()
-                self.__dict__[name] = part.kind(**{each: values.pop(each) for each in own})
+                names = part.kind.names() & values.keys() if part.is_offered else ()
+                self.__dict__[name] = part.kind(**{key: values.pop(key) for key in names})
         if values:
             raise TypeError(f"{type(self).__name__} has no setting {', '.join(values)}")
         for item in self._parts.values():
@@ -300,7 +296,7 @@ class Settings:
         self.check()
 
     def check(self) -> None:
-        """Checks what several settings must fulfil together; components extend it."""
+        """Checks conditions on several settings together; components extend it."""
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{name}: settings do not change; `but` makes others")
@@ -318,7 +314,7 @@ class Settings:
 
     @classmethod
     def defaults_beside(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Defaults that hold because of what the user gave, by name."""
+        """Defaults, by name, that depend on the settings that the user has given."""
         del given
         return {}
 
@@ -329,12 +325,12 @@ class Settings:
 
     @classmethod
     def rows(cls) -> "list[tuple[Excludes, type[Settings]]]":
-        """What cannot be combined in a component and its sections: rows, and whose they are."""
-        found: list[tuple[Excludes, type[Settings]]] = [(row, cls) for row in cls.excludes]
+        """The table of exclusions of a component and its sections: each row with its component."""
+        rows: list[tuple[Excludes, type[Settings]]] = [(row, cls) for row in cls.excludes]
         for part in cls._parts.values():
             if isinstance(part, Section) and part.is_offered:
-                found += part.kind.rows()
-        return found
+                rows += part.kind.rows()
+        return rows
 
     @classmethod
     def names(cls) -> set[str]:
@@ -343,35 +339,35 @@ class Settings:
 
     @classmethod
     def read(cls, *layers: Mapping[str, Any]) -> Self:
-        """Reads the component's settings out of layers; the first that names a setting wins.
+        """Reads the component's settings from layers; the first layer that names a setting wins.
 
         Args:
             layers: flags, then the config file, then the defaults of the algorithm and the dataset.
-                None stands for a value that was not given; other names are passed over.
+                None is a value that the user did not give; names of no setting are ignored.
         """
         declared = cls.declared()
         return cls(**{n: v for n, v in merged(layers, declared.values()).items() if n in declared})
 
     def values(self) -> dict[str, Any]:
-        """All settings, those of sections among them, by name."""
-        found: dict[str, Any] = {}
+        """All settings by name, with those of sections."""
+        values: dict[str, Any] = {}
         for name, part in self._parts.items():
             if isinstance(part, Setting):
-                found[name] = getattr(self, name)
+                values[name] = getattr(self, name)
             elif part.is_offered:
-                found |= getattr(self, name).values()
-        return found
+                values |= getattr(self, name).values()
+        return values
 
     def but(self, **changes: Any) -> Self:
-        """The same settings, but for some; raises what making settings does."""
+        """A copy with some settings changed; raises what the class raises."""
         return type(self)(**{**self.values(), **changes})
 
     def as_json(self, *, shared: bool = False) -> dict[str, Any]:
-        """The settings, or the `shared` ones alone, as values that JSON knows, by name."""
-        found, values = dict[str, Any](), self.values()
+        """The settings by name, or only the `shared` ones, as JSON values."""
+        plain_values, values = dict[str, Any](), self.values()
         for name, item in self.declared().items():
             value = values[name]
             if item.shared or not shared:
                 plain = value is None or isinstance(value, bool | int | float | str)
-                found[name] = value if plain else str(value)
-        return found
+                plain_values[name] = value if plain else str(value)
+        return plain_values

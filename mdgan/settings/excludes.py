@@ -1,4 +1,4 @@
-"""The table of settings that cannot be combined: `--help-all` prints it, and refusals follow it."""
+"""The table of settings that cannot be combined: `--help-all` prints it, `Settings` checks it."""
 
 import re
 from collections.abc import Callable
@@ -15,35 +15,35 @@ _ENTRY = re.compile(r"(!?)(\w+)(?:(!?=)(.+))?")
 
 @dataclass(frozen=True)
 class Condition:
-    """Something that settings may say."""
+    """A condition on the values of settings, and how the table and messages name it."""
 
-    words: str  # what the table calls it: flags, mostly
+    words: str  # its name in the table: mostly flags
     holds: Callable[[Any], bool]
-    # The flags with the values that the user has given; `words` if not given.
+    # Its name in a message, with the user's values; `words` if None.
     shown: Callable[[Any], str] | None = None
 
     def said_of(self, settings: Settings) -> str:
-        """What a message calls it."""
+        """The condition's name in a message about some settings."""
         return self.words if self.shown is None else self.shown(settings)
 
 
 @dataclass(frozen=True)
 class Excludes:
-    """One row: settings that cannot stand beside others.
+    """One row of the table: settings that cannot be combined with others.
 
-    A column has entries with blanks between them: `name` stands for a setting that does not have
-    its default, `!name` for one that has, `name=value` and `name!=value` for one with, or without,
-    that value, and `one+other` for both. What these cannot say, a `Condition` does.
+    A column has entries with blanks between them. `name` means that a setting does not have its
+    default, `!name` that it has, `name=value` and `name!=value` that it has or has not this value,
+    and `one+other` that both entries hold. A `Condition` can say anything else.
     """
 
-    when: str | Condition  # any of these is there,
-    what: str | Condition  # and any of these
-    # What the user reads then after `WHAT:`. {when} becomes the flags with their values, and
-    # {updates=async}, {clients} or {set quorum=0.5} other settings.
+    when: str | Condition  # if any entry of this column holds,
+    what: str | Condition  # and any entry of this one, the settings are refused
+    # The refusal after `WHAT:`. In it {when} stands for the flags of `when` with their values, and
+    # {updates=async}, {clients} or {set quorum=0.5} for other settings.
     text: str
 
     def check(self, settings: Settings) -> None:
-        """Raises BadInput if settings stand beside each other that cannot."""
+        """Raises BadInput if the settings fulfil both columns."""
         for when in _conditions(self.when, type(settings)):
             for what in _conditions(self.what, type(settings)):
                 if when.holds(settings) and what.holds(settings):
@@ -52,7 +52,7 @@ class Excludes:
                     raise BadInput(what.said_of(settings), why, way_out)
 
     def columns(self, kind: type[Settings]) -> tuple[str, str]:
-        """`what` and `when` for people, as far as a component has such settings."""
+        """The columns `what` and `when` as `--help-all` shows them for a component's settings."""
         what, when = (
             ", ".join(condition.words for condition in _conditions(column, kind))
             for column in (self.what, self.when)
@@ -61,7 +61,7 @@ class Excludes:
 
 
 class _Fields(dict[str, str]):
-    """What the fields of a text stand for; see `Excludes`."""
+    """Replaces the fields in `Excludes.text` by flags."""
 
     def __missing__(self, entry: str) -> str:
         name, equals, value = entry.removeprefix("set ").partition("=")
@@ -69,25 +69,25 @@ class _Fields(dict[str, str]):
 
 
 def table(text: str, **conditions: Condition) -> tuple[Excludes, ...]:
-    """Rows `when | what | text`; a text may go on in indented lines.
+    """Reads rows of the form `when | what | text`; a row may go on in indented lines.
 
     Args:
-        text: the rows. A text that names no way out, after a semicolon, is put between "with WHEN"
-            and "leave out one of the two".
-        conditions: those that entries call `@name`.
+        text: the rows. A row's text with a semicolon names the way out after it; a text without one
+            is put between "with WHEN" and "leave out one of the two".
+        conditions: the conditions that entries call `@name`.
     """
     rows = []
     for row in re.split(r"\n(?=\S)", dedent(text).strip()):
-        when, what, said = (" ".join(column.split()) for column in row.split("|"))
-        if ";" not in said and said.partition(" ")[0] not in ("is", "needs"):
-            said = f"with {{when}} {said}; leave out one of the two"
+        when, what, refusal = (" ".join(column.split()) for column in row.split("|"))
+        if ";" not in refusal and refusal.partition(" ")[0] not in ("is", "needs"):
+            refusal = f"with {{when}} {refusal}; leave out one of the two"
         first, second = (conditions[c[1:]] if c[0] == "@" else c for c in (when, what))
-        rows.append(Excludes(first, second, said))
+        rows.append(Excludes(first, second, refusal))
     return tuple(rows)
 
 
 def _conditions(column: str | Condition, kind: type[Settings]) -> tuple[Condition, ...]:
-    """The entries of a column, of which a component has all settings."""
+    """The entries of a column, without those that name a setting which a component lacks."""
     if isinstance(column, Condition):
         return (column,)
     entries = [[_part(part, kind) for part in entry.split("+")] for entry in column.split()]
@@ -114,16 +114,16 @@ def _part(entry: str, kind: type[Settings]) -> Condition | None:
     default = declared.read(declared.default)
 
     def holds(settings: Settings) -> bool:
-        found = settings.values()[name]
+        value_now = settings.values()[name]
         if sign:
-            return (str(found) == value) == (sign == "=")
-        return bool(found == default) == bool(is_absent)
+            return (str(value_now) == value) == (sign == "=")
+        return bool(value_now == default) == bool(is_absent)
 
     def shown(settings: Settings) -> str:
-        found = settings.values()[name]
-        if isinstance(found, float):
-            found = f"{found:.15g}"
-        return declared.given(found)
+        value_now = settings.values()[name]
+        if isinstance(value_now, float):
+            value_now = f"{value_now:.15g}"
+        return declared.given(value_now)
 
     words = declared.spelled + (f" {value}" if sign == "=" else "")
     if is_absent or sign == "!=":

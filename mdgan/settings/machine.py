@@ -1,4 +1,4 @@
-"""The cores of this machine, its cache folder, and paths as users write them."""
+"""Facts about this machine: its cores and their load, its processor, its cache folder."""
 
 import os
 import platform
@@ -13,11 +13,11 @@ from mdgan.errors import BadInput
 from mdgan.spelling import flag
 
 _IN_THE_WAY = ("user", "system", "irq", "softirq", "steal")
-"""What keeps a core from this process; programs that were started with `nice` give way."""
+"""The uses of a core that count as taken; not `nice`, since such programs give way."""
 
 
 def num_cores() -> int:
-    """The cores that this process may use."""
+    """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -27,11 +27,11 @@ _CORES = re.compile(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?")
 
 
 def parse_cores(text: str) -> tuple[frozenset[int], ...]:
-    """Reads `--cores`: for one process after another, a core or an inclusive range of them.
+    """Reads `--cores`: for each process in order, a core or an inclusive range of cores.
 
     Returns:
-        The cores of each process, as the system numbers them. A process beyond the last entry takes
-        the first again, and so on.
+        The cores of each process, as the system numbers them. Processes beyond the last entry start
+        again at the first.
     """
     entries = []
     for part in text.split(","):
@@ -54,24 +54,23 @@ def check_cores(text: str) -> None:
     if foreign:
         first, last = usable[0], usable[-1]
         are_all = last - first + 1 == len(usable)
-        known = f"{first}..{last}" if are_all else ", ".join(map(str, usable))
+        allowed = f"{first}..{last}" if are_all else ", ".join(map(str, usable))
         why = f"core {min(foreign)} is none that this process may use"
-        raise BadInput(flag("cores", text), why, f"use some of {known}, or any")
+        raise BadInput(flag("cores", text), why, f"use some of {allowed}, or any")
 
 
 def pin(cores: frozenset[int]) -> None:
-    """Lets this thread, and all that it starts from now on, compute on some cores alone."""
+    """Pins this thread, and all threads and processes that it starts later, to some cores."""
     try:
         os.sched_setaffinity(0, cores)
     except OSError as error:
-        known = ",".join(map(str, sorted(cores)))
-        raise BadInput(
-            flag("cores", known), f"the system refuses them ({error.strerror})"
-        ) from error
+        numbers = ",".join(map(str, sorted(cores)))
+        why = f"the system refuses them ({error.strerror})"
+        raise BadInput(flag("cores", numbers), why) from error
 
 
 def processor_name() -> str:
-    """What the system calls this machine's processor."""
+    """The system's name for this machine's processor."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
         for line in lines:
@@ -81,37 +80,37 @@ def processor_name() -> str:
 
 
 def cores_taken(seconds: float = 0.2) -> float:
-    """How many cores of this process others keep busy; 0 where the system does not tell."""
+    """Measures how many cores of this process others keep busy; 0 if the system does not tell."""
     try:
         began, before = time.monotonic(), _seconds_taken()
         time.sleep(seconds)
-        taken = (_seconds_taken() - before) / (time.monotonic() - began)
+        busy = (_seconds_taken() - before) / (time.monotonic() - began)
     except OSError:
         return 0.0
-    return min(max(taken, 0.0), float(num_cores()))  # the system counts in steps of 10 ms
+    return min(max(busy, 0.0), float(num_cores()))  # the system counts in steps of 10 ms
 
 
 def _seconds_taken() -> float:
-    """Seconds since the machine was started that others had the cores of this process, added up."""
+    """Seconds for which others have used this process's cores since the start, over all cores."""
     times = psutil.cpu_times(percpu=True)
     if hasattr(os, "sched_getaffinity"):
         times = [times[core] for core in os.sched_getaffinity(0) if core < len(times)]
-    return sum(getattr(each, part, 0.0) for each in times for part in _IN_THE_WAY)
+    return sum(getattr(core, use, 0.0) for core in times for use in _IN_THE_WAY)
 
 
 def cache_folder() -> Path | None:
     """`mdgan` in `$XDG_CACHE_HOME` or `~/.cache`; None if the user has no home folder."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        # The XDG specification: relative paths there are to be ignored.
-        base = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
+        # The XDG specification says that relative paths are to be ignored.
+        base = Path(chosen) if Path(chosen).is_absolute() else Path.home() / ".cache"
     except RuntimeError:
         return None
     return base / "mdgan"
 
 
 def path_of(text: str) -> Path:
-    """The path that a user has written; ~ is the user's home, if there is such a user."""
+    """The path that a user has written, with ~ as the user's home folder, if there is one."""
     try:
         return Path(text).expanduser()
     except RuntimeError:

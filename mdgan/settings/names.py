@@ -1,4 +1,4 @@
-"""Names that a setting may have: mdgan's own, and those that the user's code registers."""
+"""The names that a setting may have as its value: mdgan's, and those that user code registers."""
 
 import re
 from typing import Any
@@ -10,14 +10,15 @@ _NAME = re.compile(r"[a-z][a-z0-9.-]*")
 
 
 class Names:
-    """The names of one kind of thing.
+    """The names of one kind of thing, such as losses or optimizers.
 
     Args:
-        prefix: may stand before a name in a setting.
+        own: the names that come with mdgan.
+        prefix: a text that may stand before a name in a setting.
 
     Attributes:
-        registered: name → what the user has registered; a later one of the same name replaces it,
-            as when a cell of a notebook is executed again.
+        registered: name → the user's object. A later object of the same name replaces it, as when
+            a notebook's cell runs again.
     """
 
     def __init__(self, kind: str, *own: str, prefix: str = "") -> None:
@@ -28,11 +29,11 @@ class Names:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Mdgan's own, then the registered ones."""
+        """Mdgan's names, then the registered ones."""
         return (*self._own, *self.registered)
 
     def add(self, name: str, thing: object) -> None:
-        """Registers something of the user's."""
+        """Registers an object of the user's under a name."""
         if name in self._own:
             raise BadInput(f"{self.kind} {name!r}", "comes with mdgan", "register another name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -40,7 +41,7 @@ class Names:
         self.registered[name] = thing
 
     def setting(self, stand_in: str | None = None) -> ValueKind:
-        """The kind of a setting that has one of these names."""
+        """The kind of value for a setting whose value is one of these names."""
 
         def names() -> list[str]:
             return [*self.all, *(self._prefix + name for name in self.all if self._prefix)]

@@ -1,7 +1,7 @@
-"""What other installed packages add to mdgan, as entry points that their `pyproject.toml` names.
+"""Finds what other installed packages add to mdgan, by the entry points in their `pyproject.toml`.
 
-A command looks for them whenever it starts, so looking is cheap: only where some package has a
-group of mdgan's is anything imported.
+Every command looks for them when it starts, so looking must be cheap: nothing is imported unless
+some package has entry points for mdgan.
 """
 
 import sys
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 FAMILIES, SAMPLES, ARCHITECTURES = "mdgan.families", "mdgan.samples", "mdgan.architectures"
-"""The groups: of algorithms, of kinds of samples, of models."""
+"""The groups of entry points: algorithms, kinds of samples, models."""
 
 Kind = TypeVar("Kind")
 
 
 @cache
 def installed(group: str) -> "dict[str, list[EntryPoint]]":
-    """The entry points of a group by name, in the order of their names; none is imported.
+    """The entry points of a group by name, in the order of their names; imports none.
 
-    Of one name there are several where packages know nothing of each other.
+    A name has several entry points if several packages use it.
     """
     if not _any_is_installed():
         return {}
     from importlib.metadata import entry_points
 
-    found: dict[str, list[EntryPoint]] = {}
+    by_name: dict[str, list[EntryPoint]] = {}
     for entry in sorted(entry_points(group=group)):
-        found.setdefault(entry.name, []).append(entry)
-    return found
+        by_name.setdefault(entry.name, []).append(entry)
+    return by_name
 
 
 @cache
@@ -45,11 +45,11 @@ def _any_is_installed() -> bool:
 
 
 def load(group: str, name: str, kind: type[Kind]) -> Kind:
-    """Imports what an entry point names.
+    """Imports the object that an entry point names.
 
     Raises:
-        BadInput: its package cannot be imported, the entry point is something else than a `kind`,
-            or several packages have one of that name; one line that names the packages.
+        BadInput: with one line that names the packages: the package cannot be imported, the object
+            is no `kind`, or several packages have an entry point of that name.
     """
     entry, *others = installed(group)[name]
     package = _package(entry)
@@ -57,20 +57,20 @@ def load(group: str, name: str, kind: type[Kind]) -> Kind:
         packages = " and ".join([package, *map(_package, others)])
         raise BadInput(name, f"the packages {packages} both bring one", "uninstall one of them")
     try:
-        found = entry.load()
-    except (Exception, SystemExit) as error:  # code of others may raise anything
+        thing = entry.load()
+    except (Exception, SystemExit) as error:  # a package's code may raise anything
         raise BadInput(
             name,
             f"the package {package} cannot be imported: {type(error).__name__}: {reason_of(error)}",
             "repair or uninstall it",
         ) from error
-    if not isinstance(found, kind):
+    if not isinstance(thing, kind):
         raise BadInput(
             name,
             f"{entry.value} of the package {package} must be of the class {kind.__name__}, not "
-            f"{type(found).__name__}",
+            f"{type(thing).__name__}",
         )
-    return found
+    return thing
 
 
 def _package(entry: "EntryPoint") -> str:

@@ -1,4 +1,4 @@
-"""Names that settings had before: files are read with them, flags answered with the new ones."""
+"""Translates settings of earlier versions in files; refuses them as flags, with the new name."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -21,13 +21,13 @@ RENAMED: dict[str, tuple[str, str]] = {
     "wire_models": ("wire", "models={}"),
     "dp_tell": ("dp_disclose", "{}"),
 }
-"""Old name → the new one, and what it says with the old value in it."""
-_OF_BOTH = ("beta1", "beta2")  # stood for both networks, unless one had its own
+"""Old name → the new name, and the new value with {} in place of the old value."""
+_OF_BOTH = ("beta1", "beta2")  # were for both networks, unless one had its own
 _WITHOUT_BETA2 = ("sgd", "lars")
 
 
 class Gone(NamedTuple):
-    """A setting that there is no more: what it meant when it was not given, and what holds now."""
+    """A setting that no longer exists: its old default, and what the user should do or know."""
 
     default: object
     why: str
@@ -46,12 +46,12 @@ GONE = {
 }
 
 SAME = {"all_reduce": {"ring": "star"}}
-"""Values that there are no more, and what gives the same results, bit for bit, by name."""
+"""By setting: values that no longer exist → values that give the same results, bit for bit."""
 
 
 def modern(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Settings of an earlier version under their present names."""
-    found: dict[str, Any] = {}
+    """Translates settings of an earlier version into today's names and values."""
+    translated: dict[str, Any] = {}
     moved: dict[str, str] = {}
     for name in (*_OF_BOTH, *RENAMED):
         value = settings.get(name)
@@ -67,24 +67,24 @@ def modern(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
     for name, value in settings.items():
         if name == "tensorboard" and value is True:
             before = settings.get("tracker")
-            found["tracker"] = f"tensorboard,{before}" if before else "tensorboard"
+            translated["tracker"] = f"tensorboard,{before}" if before else "tensorboard"
         elif name in GONE:
             if value not in (None, GONE[name].default):
                 raise BadInput(source, f"{name!r} is no setting any more", GONE[name].why)
         elif name not in RENAMED and name not in _OF_BOTH:
             same = SAME.get(name, {}).get(value) if isinstance(value, str) else None
-            found.setdefault(name, value if same is None else same)
+            translated.setdefault(name, value if same is None else same)
     for name, text in moved.items():
-        given = found.get(name)
-        found[name] = text if given is None else both(str(given), text)
-    return found
+        value = translated.get(name)
+        translated[name] = text if value is None else both(str(value), text)
+    return translated
 
 
 def answer(name: str, value: object) -> str | None:
-    """What to say of a flag, or a name in Python, that there is no more; None if there never was.
+    """Answers a flag, or a name in Python, of an earlier version; None if there never was one.
 
     Args:
-        value: what the user gives; None if nothing follows the flag.
+        value: the user's value; None if nothing follows the flag.
     """
     asked = f"{flag(name)}"
     if name in GONE:

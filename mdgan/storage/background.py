@@ -1,4 +1,4 @@
-"""Writes in a thread beside training: a slow or full disk costs checkpoints, not iterations."""
+"""Writes in a second thread: a slow or full disk costs checkpoints, not iterations."""
 
 import errno
 import threading
@@ -10,9 +10,9 @@ OnError = Callable[[OSError], None]
 
 
 class BackgroundWriter:
-    """One thread that writes. While it works on a job, one more may wait.
+    """A thread that writes one job at a time, while at most one more job waits.
 
-    A waiting job holds states in memory, so jobs are dropped if the disk cannot keep up.
+    A waiting job holds states in memory, so a newer job replaces it if the disk is too slow.
     """
 
     def __init__(self) -> None:
@@ -25,17 +25,17 @@ class BackgroundWriter:
         self._thread.start()
 
     def submit_newest(self, job: Job, on_error: OnError) -> bool:
-        """Queues a job in place of one that is waiting: the newest checkpoint is worth most.
+        """Queues a job; it replaces a waiting one, as the newest checkpoint is worth most.
 
         Args:
-            on_error: called in that thread with the job's OSError, such as a full disk; or in the
-                thread that replaces the job by a newer one.
+            on_error: called with the job's OSError in the writing thread; or, if a newer job
+                replaces this one, in the thread that submits the newer job.
 
         Returns:
             False after `close`: then this job never runs.
 
         Raises:
-            BaseException: an earlier job has failed with it, and not with an OSError; raised once.
+            BaseException: what an earlier job has raised, other than an OSError; raised once.
         """
         self.drain(0.0)
         with self._changed:
@@ -57,10 +57,10 @@ class BackgroundWriter:
         return done
 
     def close(self, timeout_seconds: float) -> bool:
-        """Accepts no more jobs, and waits until those that it has accepted have ended.
+        """Accepts no more jobs, and waits until the accepted ones have ended.
 
         Returns:
-            Whether they have ended in time; if not, they are cut off when the process ends.
+            Whether they have ended in time. If not, the end of the process cuts them off.
         """
         with self._changed:
             self._closed = True
@@ -77,17 +77,17 @@ class BackgroundWriter:
             )
 
     def _work(self) -> None:
-        while (next_one := self._next()) is not None:
-            job, on_error = next_one
+        while (entry := self._next()) is not None:
+            job, on_error = entry
             try:
                 try:
                     job()
                 except OSError as error:
                     on_error(error)
-            except BaseException as error:  # `drain` tells the thread that trains
+            except BaseException as error:  # `drain` raises it in the thread that trains
                 with self._changed:
                     self._failure = error
-            del job, on_error, next_one  # frees the states that the job holds
+            del job, on_error, entry  # frees the states that the job holds
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
@@ -95,6 +95,6 @@ class BackgroundWriter:
     def _next(self) -> tuple[Job, OnError] | None:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is not None or self._closed)
-            taken, self._waiting = self._waiting, None
-            self._busy = taken is not None
-            return taken
+            entry, self._waiting = self._waiting, None
+            self._busy = entry is not None
+            return entry

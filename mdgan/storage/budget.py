@@ -1,7 +1,7 @@
-"""How much memory the content of a file may take, by what its header says, before it is decoded.
+"""Limits the memory that the content of a file may take, before a reader decodes the file.
 
-A file of a thousand bytes can say that it holds four billion. All readers of files that others may
-have made ask here.
+The header of a file of a thousand bytes can announce four billion. Every reader of files that other
+users may have made checks the header's numbers here.
 """
 
 import math
@@ -17,10 +17,10 @@ from mdgan.spelling import key
 SETTING = key("file_memory", "GIB")
 _ALWAYS_BYTES = 1 << 30
 _TIMES_STORED = 800
-"""Pictures of one colour, masks and columns that hardly change get as small as that."""
-_MEMORY_SHARE = 2
+"""Pictures of one colour, masks and columns that hardly change are compressed as much as that."""
+_MEMORY_SHARE = 2  # the free memory divided by this is the most for one file
 _PIXEL_BYTES, _MOST_PICTURES = 4, 32
-"""Of a decoded picture, and as many are read at the same time."""
+"""Bytes of a pixel of a decoded picture, and how many pictures are decoded at the same time."""
 _LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 _allowed_bytes: int | None = None
 
@@ -28,7 +28,7 @@ warnings.filterwarnings("ignore", r"Image size \(")  # of PIL; `check_picture` r
 
 
 def allow(gib: int | None) -> None:
-    """Lets the files that this process reads take so much memory each; None for what is usual."""
+    """Sets how much memory each file that this process reads may take; None: the default."""
     global _allowed_bytes
     _allowed_bytes = None if gib is None else gib << 30
 
@@ -37,8 +37,8 @@ def most_decoded(stored_bytes: int = 0) -> int:
     """How many bytes a file of some size on disk may take once it is decoded.
 
     Returns:
-        1 GiB, or 800 times its size if that is more, but no more than half of the memory that is
-        free; what the user allows instead.
+        The limit that `allow` has set; or 1 GiB, or 800 times the size if that is more, but no more
+        than half of the free memory.
     """
     if _allowed_bytes is not None:
         return _allowed_bytes
@@ -48,7 +48,7 @@ def most_decoded(stored_bytes: int = 0) -> int:
 
 @cache
 def limit_of_container() -> float:
-    """How much memory the control group of a container may take; infinite if that is not known."""
+    """The memory limit of the container's control group; infinite if none is known."""
     for name in _LIMITS:
         with suppress(OSError, ValueError):  # ValueError: the word `max`
             return int(Path("/sys/fs/cgroup", name).read_text())
@@ -56,16 +56,16 @@ def limit_of_container() -> float:
 
 
 class TooLarge(ValueError):
-    """The content of a file would take too much memory; the text is one line without its name."""
+    """The content of a file would take too much memory; the text, one line, does not name it."""
 
 
 def check_decoded(num_bytes: float, stored: Path | int, what: str = "content") -> None:
     """Raises TooLarge if the content of a file would take too much memory.
 
     Args:
-        num_bytes: that it takes once it is decoded.
-        stored: the file, or its size; the holes that a file may have do not count.
-        what: it holds, for the message.
+        num_bytes: how many bytes the content takes once it is decoded.
+        stored: the file, or its size; holes in a sparse file do not count.
+        what: names the content in the message.
     """
     if isinstance(stored, Path):
         about = stored.stat()
@@ -79,13 +79,13 @@ def check_decoded(num_bytes: float, stored: Path | int, what: str = "content") -
 
 
 def check_whole(path: Path) -> None:
-    """Raises TooLarge for a file that cannot be read whole, as most of it are holes."""
+    """Raises TooLarge for a sparse file, mostly holes, that is too large to read whole."""
     check_decoded(path.stat().st_size, path)
 
 
 def check_picture(size: tuple[int, int], stored_bytes: int) -> None:
-    """Raises TooLarge if as many pictures of some width and height as are read at a time are."""
-    wide, high = size
-    num_bytes = _MOST_PICTURES * _PIXEL_BYTES * wide * high
-    what = f"{_MOST_PICTURES} pictures of {wide} × {high} pixels"
+    """Raises TooLarge if pictures of this width and height, 32 at a time, take too much memory."""
+    width, height = size
+    num_bytes = _MOST_PICTURES * _PIXEL_BYTES * width * height
+    what = f"{_MOST_PICTURES} pictures of {width} × {height} pixels"
     check_decoded(num_bytes, _MOST_PICTURES * stored_bytes, what)

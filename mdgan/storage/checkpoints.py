@@ -1,4 +1,4 @@
-"""Commits, finds and removes the checkpoints of a run on one machine."""
+"""Commits, finds and removes the checkpoints of a run on one machine: a server's or a worker's."""
 
 import contextlib
 import re
@@ -31,7 +31,7 @@ class Checkpoints:
     A checkpoint counts as soon as its manifest exists, which is written last.
 
     Args:
-        keep: K, how many are kept; at least one.
+        keep: K, how many checkpoints to keep; at least one.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -40,14 +40,14 @@ class Checkpoints:
         self._is_made = False
 
     def folder_of(self, iteration: int) -> Path:
-        """The folder of the checkpoint that is made after an iteration."""
+        """The folder of the checkpoint after an iteration."""
         return self._folder / f"{iteration:07d}"
 
     def make_folder_of(self, iteration: int) -> Path:
-        """Makes the folder of a checkpoint, and of the run if no checkpoint was written before.
+        """Makes the folder of a checkpoint; before the first one, also the folder above it.
 
-        Other users can look into no checkpoint of this run afterwards.
-        A run's folder that was moved away or deleted since is not made again.
+        Other users cannot look into either folder. If a user moves the run's folder away or
+        deletes it, this method does not make it again.
         """
         folder = self.folder_of(iteration)
         whole_file.make_private_folder(self._folder, parents=not self._is_made)
@@ -56,27 +56,27 @@ class Checkpoints:
         return folder
 
     def committed(self) -> list[int]:
-        """The iterations whose manifest can be read, the newest last."""
+        """The iterations of all checkpoints whose manifest can be read, the newest last."""
         return sorted(manifest.iteration for manifest in self._manifests())
 
     def commit(self, manifest: Manifest) -> None:
-        """Completes a checkpoint, whose other files are written, and removes those it replaces.
+        """Completes a checkpoint whose other files are written, and removes outdated checkpoints.
 
-        Removed are all but the last K checkpoints, those that were never completed, and those of
-        later iterations, which a resumption from an earlier checkpoint has left behind.
+        Outdated are all but the last K checkpoints, earlier ones that were never completed, and
+        later ones, which exist if training was resumed from an earlier checkpoint.
 
         Raises:
-            Fenced: a server of a higher generation has committed already.
+            Fenced: a server of a higher generation has committed a checkpoint.
             OSError: the manifest cannot be written; all earlier checkpoints stay.
         """
-        found = list(self._manifests())
-        highest = max((other.generation for other in found), default=0)
+        others = list(self._manifests())
+        highest = max((other.generation for other in others), default=0)
         if highest > manifest.generation:
             raise Fenced(f"generation {highest} has taken over and has made a checkpoint")
         folder = self.make_folder_of(manifest.iteration)
         whole_file.write_whole(folder / _MANIFEST_FILE, manifest.as_bytes(), whole_file.OWNER_ALONE)
-        # From here on nothing fails: what cannot be removed goes after the next checkpoint.
-        current, committed = manifest.iteration, [other.iteration for other in found]
+        # From here on nothing fails: the next `commit` tries again to remove what is left.
+        current, committed = manifest.iteration, [other.iteration for other in others]
         earlier = sorted((other for other in committed if other < current), reverse=True)
         kept = {current, *earlier[: self._keep - 1]}
         for iteration, folder in self._folders():
@@ -84,25 +84,21 @@ class Checkpoints:
                 _unlink(folder.glob(".*.tmp"))
             # A newer server may be writing a later checkpoint that has no manifest yet.
             elif iteration < current or iteration in committed:
-                # The manifest goes first: half a checkpoint must not count.
+                # The manifest is removed first, so that half a checkpoint never counts.
                 _unlink([folder / _MANIFEST_FILE])
                 shutil.rmtree(folder, ignore_errors=True)
 
     def discard(self, iteration: int) -> None:
-        """Removes the files of a checkpoint that could not be completed, to free a full disk.
-
-        A completed checkpoint stays. Never fails.
-        """
+        """Removes a checkpoint, unless it is complete, to free a full disk; never fails."""
         with contextlib.suppress(OSError):
             if not (self.folder_of(iteration) / _MANIFEST_FILE).exists():
                 shutil.rmtree(self.folder_of(iteration), ignore_errors=True)
 
     def newest(self) -> tuple[Manifest | None, list[str]]:
-        """The newest checkpoint that is intact on this machine, and why newer ones are not used.
+        """Finds the newest intact checkpoint; checks no files on other machines.
 
         Returns:
-            Its manifest, or None if there is no checkpoint; and a line for each damaged one. Files
-            on other machines are not checked.
+            Its manifest, or None if there is none; and a line for each newer, damaged checkpoint.
 
         Raises:
             BadInput: the newest checkpoint was written by a newer mdgan.
@@ -121,18 +117,18 @@ class Checkpoints:
         return None, passed_over
 
     def exist(self) -> bool:
-        """Whether there is a completed checkpoint, damaged or not."""
+        """Whether any completed checkpoint exists, damaged or not."""
         return any((folder / _MANIFEST_FILE).exists() for _, folder in self._folders())
 
     def find(self, iteration: int, stored: StoredFile) -> dict[str, Tensor] | None:
         """Reads a state that is on this machine.
 
         Args:
-            iteration: of the checkpoint that names the state. The folders of the others are tried
-                as well: a checkpoint made without a live worker names files of earlier ones.
+            iteration: of the checkpoint whose manifest names the state. Other folders are tried,
+                too: a checkpoint made without a live worker names that worker's earlier file.
 
         Returns:
-            The state; None if it is not here, or damaged, or cannot be read now.
+            The state; None if it is not on this machine, damaged, or unreadable now.
         """
         with contextlib.suppress(OSError):
             for folder in [self.folder_of(iteration), *(folder for _, folder in self._folders())]:
@@ -141,14 +137,14 @@ class Checkpoints:
         return None
 
     def states_of(self, manifest: Manifest) -> Iterator[tuple[int, dict[str, Tensor]]]:
-        """The states of a checkpoint that are on this machine, by worker; first 0, the server's."""
+        """Yields ranks and states of a checkpoint on this machine; first the server's, as 0."""
         for owner in sorted(manifest.files, key=lambda name: (name != SERVER, len(name), name)):
             state = self.find(manifest.iteration, manifest.files[owner])
             if state is not None:
                 yield 0 if owner == SERVER else int(owner), state
 
     def lend(self, before: int, iteration: int, files: Iterable[StoredFile]) -> None:
-        """Puts files of an earlier checkpoint into a later one, too."""
+        """Links or copies files of an earlier checkpoint into the folder of a later one."""
         old, new = self.folder_of(before), self.folder_of(iteration)
         for stored in files:
             if old != new and (old / stored.name).exists():
@@ -161,12 +157,12 @@ class Checkpoints:
     def prune_worker(self, worker: int, kept: Sequence[int], current: int) -> None:
         """Removes a worker's files of old checkpoints, on the worker's own machine.
 
-        The files of the two checkpoints before `current` stay as well: one may still wait to be
-        committed and the other may still be on its way to the server. So K + 3 stay at most.
+        Files of the two checkpoints before `current` stay: the server may still have to commit
+        them, or to receive them. So files of at most K + 3 checkpoints stay.
 
         Args:
-            kept: the iterations of committed checkpoints, of which the files of the last K stay.
-            current: the iteration of the checkpoint that is being made, which stays too.
+            kept: the iterations of committed checkpoints; files of the last K of them stay.
+            current: the iteration of the checkpoint that is being made; its file stays.
         """
         earlier = sorted(iteration for iteration, _ in self._folders() if iteration < current)
         last = [iteration for iteration in earlier if iteration in kept][-self._keep :]
@@ -175,7 +171,7 @@ class Checkpoints:
             if iteration not in staying:
                 name = worker_file(worker)
                 _unlink([folder / name, *folder.glob(f".{name}.*.tmp")])
-                with contextlib.suppress(OSError):  # it may hold files of others
+                with contextlib.suppress(OSError):  # the folder may hold files of other workers
                     folder.rmdir()
 
     def _folders(self) -> Iterator[tuple[int, Path]]:

@@ -1,4 +1,4 @@
-"""CSV files that spreadsheets open: none of their texts is a formula."""
+"""Writes CSV files in which a spreadsheet takes no text for a formula."""
 
 import csv
 import io
@@ -8,33 +8,33 @@ from unicodedata import category, normalize
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?%?", re.ASCII)
 _PIECE = re.compile(r"(?:^|(?<=[;\t\r\n]))[^;\t\r\n]+")
-"""What some spreadsheet may take for a cell, since in some countries `;` separates them."""
+"""A part that a spreadsheet may take for a cell, since in some countries `;` separates cells."""
 _PLAIN = re.compile(r"[0-9A-Za-zÀ-ɏ][^;\t\r\n]*")
-"""Of texts that need no closer look, which are most."""
+"""Most texts match this, and need no closer look."""
 _BESIDE_QUOTES = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
 _QUOTES = "'\"`´‘’“”"
 
 
 def csv_bytes(rows: Iterable[Sequence[str]]) -> bytes:
-    """A CSV file in UTF-8; its texts are as `cell` writes them."""
-    text = io.StringIO(newline="")
+    """The bytes of a CSV file in UTF-8, with every text as `cell` returns it."""
+    content = io.StringIO(newline="")
     usual, quoting = (
-        csv.writer(text, lineterminator="\n", quoting=how)
+        csv.writer(content, lineterminator="\n", quoting=how)
         for how in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
     )
     for row in rows:
-        # The module leaves a carriage return unquoted where lines end otherwise.
-        writer = quoting if any("\r" in each for each in row) else usual
+        # With these line ends the module `csv` does not quote a carriage return by itself.
+        writer = quoting if any("\r" in text for text in row) else usual
         writer.writerow(map(cell, row))
-    return text.getvalue().encode()
+    return content.getvalue().encode()
 
 
 def cell(text: str) -> str:
-    """A text with an apostrophe before each part that a spreadsheet could take for a formula.
+    """Puts an apostrophe before each part of a text that a spreadsheet could take for a formula.
 
-    That is what begins with = + - @, also after spaces, quotes or invisible signs, and also
-    in their wide forms; and a text that begins with a tab or a carriage return. Numbers stay. Two
-    texts that differ are written differently, so that a reader who knows the texts finds each.
+    Such a part begins with = + - @ or a wide form of them, perhaps after spaces, quotes or
+    invisible signs; or the text begins with a tab or a line end. Numbers stay as they are.
+    Different texts stay different.
     """
     if _PLAIN.fullmatch(text) or _NUMBER.fullmatch(text):
         return text

@@ -1,4 +1,4 @@
-"""Which server may write to a run's folder: the one with the highest generation."""
+"""Decides which server may write to a run's folder: the one with the highest generation."""
 
 import errno
 import json
@@ -20,11 +20,10 @@ class Fenced(RuntimeError):
 class Fence:
     """One server's claim to a run's folder.
 
-    Each claim is a file `generation-<number>.json`. The files stay: they tell which servers a run
-    has had.
+    Each claim is a file `generation-<number>.json`. The files stay, as a record of a run's servers.
 
     Attributes:
-        generation: 1 for the first server of a run; higher than that of every server before.
+        generation: 1 for the first server of a run; each later server has a higher one.
     """
 
     def __init__(self, folder: Path, generation: int, claim: bytes) -> None:
@@ -34,15 +33,15 @@ class Fence:
 
     @classmethod
     def claim(cls, folder: Path) -> "Fence":
-        """Takes the folder over; the server that had it before is refused from now on.
+        """Takes the folder over; from now on `check` refuses the server that had it before.
 
-        If two servers claim it at the same moment, each gets its own generation, and the one with
-        the lower is refused at its next `check`.
+        If two servers claim the folder at once, each gets its own generation, and `check` refuses
+        the one with the lower.
 
         Args:
-            folder: where all servers of the run look; it must exist.
+            folder: the folder that all servers of the run share; it must exist.
         """
-        # No other claim is equal, not that of another run whose folder has the same name later.
+        # The random part makes the claim unique, even among runs whose folders have the same name.
         about = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time()}
         claim = json.dumps({**about, "claim": secrets.token_hex(8)}).encode()
         generation = _highest(folder) + 1
@@ -51,22 +50,22 @@ class Fence:
         return cls(folder, generation, claim)
 
     def check(self) -> None:
-        """Makes sure that no other server has taken over; to be called before all that counts.
+        """Makes sure that no other server has taken over; call it before every lasting step.
 
         Raises:
             Fenced: a server of a higher generation has taken over.
-            OSError: the folder cannot be read, or it is not that of this run any more.
+            OSError: the folder cannot be read, or now belongs to another run.
         """
-        own = self._folder / _name(self.generation)
-        if own.read_bytes() != self._claim:
+        path = self._folder / _name(self.generation)
+        if path.read_bytes() != self._claim:
             raise OSError(errno.ESTALE, "another run is there now", str(self._folder))
         highest = _highest(self._folder)
         if highest > self.generation:
-            who = _describe(self._folder / _name(highest))
-            raise Fenced(f"generation {highest} has taken over{who}")
+            successor = _describe(self._folder / _name(highest))
+            raise Fenced(f"generation {highest} has taken over{successor}")
 
     def withdraw(self) -> None:
-        """Takes the claim back, as if it had never been made."""
+        """Removes this claim's file, as if this server had never claimed the folder."""
         (self._folder / _name(self.generation)).unlink()
 
 
@@ -76,18 +75,18 @@ def _name(generation: int) -> str:
 
 def _highest(folder: Path) -> int:
     with os.scandir(folder) as entries:
-        found = [re.fullmatch(r"generation-([0-9]{1,18})\.json", entry.name) for entry in entries]
-    return max((int(match[1]) for match in found if match), default=0)
+        matches = [re.fullmatch(r"generation-([0-9]{1,18})\.json", entry.name) for entry in entries]
+    return max((int(match[1]) for match in matches if match), default=0)
 
 
 def _make(folder: Path, generation: int, claim: bytes) -> bool:
-    """Makes the file of a generation; False if another server has made it."""
+    """Creates the file of a generation; False if another server has created it."""
     path = folder / _name(generation)
     try:
         file = path.open("xb")
     except FileExistsError:
         return False
-    # The name decides; a server that reads half a file knows all that counts.
+    # The file's name alone decides, so a server may read it half written.
     try:
         with file:
             file.write(claim)

@@ -1,4 +1,4 @@
-"""Reads files that others may have put into a folder: regular ones alone, up to a size."""
+"""Reads files that other users may have written: regular files only, and only up to a size."""
 
 import os
 import stat
@@ -10,10 +10,10 @@ from pathlib import Path
 from mdgan.storage.budget import check_whole
 
 MOST_DOCUMENT_BYTES = 1 << 24
-"""Of a file that is read as a whole: settings, the status of a run. JSON takes 25 times as much."""
+"""The largest file that is read whole, such as settings. In memory JSON takes 25 times as much."""
 MOST_PICTURE_BYTES = 1 << 26
 MOST_RECORDS_BYTES = 1 << 32
-"""Of a file that is read line by line."""
+"""The largest file that is read line by line."""
 LONGEST_LINE_BYTES = 1 << 23
 _END_BYTES = 1 << 14
 
@@ -25,10 +25,10 @@ def open_regular(path: Path, most_bytes: int | None = None) -> BufferedReader:
         most_bytes: the largest size; None for any.
 
     Raises:
-        OSError: it cannot be read, is larger, or is no regular file. A pipe would keep the reader
-            waiting for ever, and a device may have no end.
+        OSError: the file cannot be read, is larger, or is not regular. A pipe could make the
+            reader wait for ever, and a device may have no end.
     """
-    _check(path.stat(), path, most_bytes)  # to open some devices does something already
+    _check(path.stat(), path, most_bytes)  # before opening, which makes some devices act
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         _check(os.fstat(descriptor), path, most_bytes)
@@ -39,7 +39,7 @@ def open_regular(path: Path, most_bytes: int | None = None) -> BufferedReader:
 
 
 def read_whole(path: Path, most_bytes: int | None = MOST_DOCUMENT_BYTES) -> bytes:
-    """The content of a file; raises as `open_regular`, or with None TooLarge as `check_whole`."""
+    """Reads a file; raises as `open_regular`, or if `most_bytes` is None also as `check_whole`."""
     with open_regular(path, most_bytes) as file:
         if most_bytes is None:
             check_whole(path)
@@ -47,7 +47,7 @@ def read_whole(path: Path, most_bytes: int | None = MOST_DOCUMENT_BYTES) -> byte
 
 
 def read_given(path: Path, most_bytes: int) -> bytes:
-    """The content of a file that the user names, which may be a pipe; raises OSError."""
+    """Reads a file that the user names, which may be a pipe; raises OSError."""
     with path.open("rb") as file:
         data = file.read(most_bytes + 1)
     _check_size(len(data), path, most_bytes)
@@ -55,7 +55,7 @@ def read_given(path: Path, most_bytes: int) -> bytes:
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file, one that is too long in pieces; raises as `open_regular`."""
+    """Yields the lines of a file, a line that is too long in pieces; raises as `open_regular`."""
     with open_regular(path, MOST_RECORDS_BYTES) as file:
         while line := file.readline(LONGEST_LINE_BYTES):
             yield line
@@ -75,7 +75,7 @@ def _check_size(size: int, path: Path, most_bytes: int | None) -> None:
 def ends_of(path: Path) -> bytes:
     """The length, beginning and end of a file, or of each file in a folder; raises OSError."""
     if path.is_dir():
-        return b"".join(ends_of(each) for each in sorted(path.iterdir()) if each.is_file())
+        return b"".join(ends_of(file) for file in sorted(path.iterdir()) if file.is_file())
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         begin = file.read(_END_BYTES)

@@ -1,4 +1,4 @@
-"""Numbers that a run has found out about its machine, kept so that the next one need not."""
+"""Caches a number that a run has measured on its machine, for later runs."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from mdgan.storage.whole_file import write_whole
 
 
 class KnownNumber:
-    """A whole number from 1 on, in a file of the cache folder."""
+    """A whole number from 1 to `most` in the cache folder, in its own file for each `about`."""
 
     def __init__(self, name: str, about: str, most: int) -> None:
         self._name, self._most = name, most
@@ -21,7 +21,7 @@ class KnownNumber:
             self._file = folder / name / f"{digest[:32]}.json"
 
     def read(self) -> int | None:
-        """The number; None if no earlier run has found it, or its file cannot be used."""
+        """The number; None if no earlier run has written it, or its file cannot be used."""
         with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             if self._file is not None:
                 number = json.loads(self._file.read_text())[self._name]
@@ -30,7 +30,7 @@ class KnownNumber:
         return None
 
     def write(self, number: int) -> None:
-        """Keeps it; if it cannot be written, the next run finds it out again."""
+        """Writes the number; if the disk refuses, the next run has to measure it again."""
         with suppress(OSError):
             if self._file is not None:
                 self._file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: its files, and how far training was."""
+"""The manifest of a checkpoint: lists its files, and says how far training was."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from mdgan.storage.state_file import Damaged, StoredFile
 
-FORMAT = 2  # format 1, of mdgan up to 0.5, is read no more
+FORMAT = 2  # this mdgan cannot read format 1, of mdgan up to 0.5
 
 SERVER = "server"
 
@@ -19,23 +19,23 @@ _Workers = tuple[Annotated[int, Meta(gt=0)], ...]
 
 
 class Newer(Damaged):
-    """The manifest is whole, but a newer mdgan has written it."""
+    """The manifest is intact, but a newer mdgan has written it."""
 
 
 class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What belongs to one checkpoint.
+    """The files of one checkpoint, and the server's knowledge that no file holds.
 
     Attributes:
-        strikes, named: what is known of hosts; see `Standing`.
+        strikes, named: the server's record of hosts; see `Standing`.
     """
 
     iteration: _Count
-    generation: _Count  # of the server that wrote it; each server that takes over has a higher one
-    progress: dict[str, _Count]  # what the algorithm counts, by names that it chooses
+    generation: _Count  # of the server that wrote it; see `Fence`
+    progress: dict[str, _Count]  # the algorithm's own counters, by names that it chooses
     seconds: Annotated[float, Meta(ge=0, le=float_info.max)]
     workers: _Workers
-    files: Mapping[str, StoredFile]  # the states of `server`, and of workers by their numbers
-    elsewhere: _Workers  # the workers whose files lie on their own machines
+    files: Mapping[str, StoredFile]  # the state of `server`, and those of workers by number
+    elsewhere: _Workers  # the workers whose files lie on the workers' machines
     settings: Mapping[str, Any]
     version: str
     shut_out: _Workers = ()  # the workers that its server has shut out, in increasing order
@@ -51,12 +51,12 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [stored for owner, stored in self.files.items() if owner not in elsewhere]
 
     def whereabouts(self) -> dict[str, Any]:
-        """What hosts need to find their own files of the checkpoint: JSON values."""
+        """The record by which hosts find their files of the checkpoint, as JSON values."""
         files = {name: stored.as_record() for name, stored in self.files.items()}
         return {"iteration": self.iteration, "files": files}
 
     def as_bytes(self) -> bytes:
-        """The manifest's file: one JSON object with a checksum of its own.
+        """The manifest's file: one JSON object, which includes its checksum.
 
         Raises:
             ValueError: a field has an impossible value.
@@ -75,8 +75,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Reads what `as_bytes` returned, and checks all of it.
 
         Raises:
-            Damaged: it is not what was written.
-            Newer: a newer mdgan has written it.
+            Damaged: the data is not what `as_bytes` returned.
+            Newer: a newer mdgan has written the manifest.
         """
         try:
             record = _checked(json.loads(data))
@@ -87,11 +87,11 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise Damaged("the manifest is not JSON") from error
         except RecursionError as error:
             raise Damaged("the manifest is nested too deeply") from error
-        own, elsewhere, files = manifest.workers, manifest.elsewhere, manifest.files
-        for name, workers in (("workers", own), ("elsewhere", elsewhere)):
+        all_workers, elsewhere, files = manifest.workers, manifest.elsewhere, manifest.files
+        for name, workers in (("workers", all_workers), ("elsewhere", elsewhere)):
             if len(set(workers)) < len(workers):
                 raise Damaged(f"the manifest's {name} name a worker twice: {workers!s:.99}")
-        if SERVER not in files or not files.keys() <= {SERVER, *map(str, own)}:
+        if SERVER not in files or not files.keys() <= {SERVER, *map(str, all_workers)}:
             raise Damaged(f"the manifest's files belong to {sorted(files)!s:.99}")
         if not set(map(str, elsewhere)) <= files.keys():
             raise Damaged("the manifest's elsewhere names workers without files")
@@ -101,7 +101,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def _checked(record: Any) -> dict[str, Any]:
-    """The fields of a manifest, once its checksum and its format are known to be right."""
+    """Checks a manifest's checksum and format; returns its other fields."""
     if not isinstance(record, dict):
         raise Damaged("the manifest is not a JSON object")
     if record.pop("sha256", None) != _checksum(record):
@@ -116,6 +116,6 @@ def _checked(record: Any) -> dict[str, Any]:
 
 
 def _checksum(record: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical JSON; the same in every format to come."""
+    """SHA-256 of the canonical JSON; later formats must keep this rule."""
     canonical = json.dumps(record, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

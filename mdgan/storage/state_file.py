@@ -1,4 +1,4 @@
-"""One state on disk: a safetensors file, known by its size and its SHA-256; or other tensors."""
+"""Writes and reads tensors: states of checkpoints with size and SHA-256, and files with fields."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from mdgan.storage.budget import check_whole
 from mdgan.storage.foreign_file import MOST_DOCUMENT_BYTES, open_regular
 from mdgan.storage.whole_file import OWNER_ALONE, make_private_folder, whole_file, write_whole
 
-# How safetensors calls the types that models, optimizers and random states consist of.
+# Names in safetensors of the types of tensors in models, optimizers and random states.
 _TYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -37,7 +37,7 @@ _LENGTH_BYTES = 8
 
 
 class Damaged(Exception):
-    """A file is not, or is no longer, what was written. The text is one line."""
+    """A file does not hold what mdgan wrote into it. The text is one line."""
 
     def __init__(self, text: str) -> None:
         super().__init__(" ".join(text.splitlines()))
@@ -72,10 +72,10 @@ class StoredFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_state(folder: Path, name: str, state: Mapping[str, Tensor]) -> StoredFile:
-    """Writes a state completely or not at all; once written, it survives a loss of power.
+    """Writes a state completely or not at all; a written state survives a loss of power.
 
-    Its owner alone can read it: it may tell of the samples that it was learnt from.
-    At most one tensor at a time is copied in memory, and two where they come from a GPU.
+    Only this user can read the file, as weights can reveal samples. At most one tensor at a time
+    is copied in memory, or two if tensors are on a GPU.
     """
     make_private_folder(folder)
     digest, num_bytes = hashlib.sha256(), 0
@@ -88,7 +88,7 @@ def write_state(folder: Path, name: str, state: Mapping[str, Tensor]) -> StoredF
 
 
 def read_state(folder: Path, stored: StoredFile) -> dict[str, Tensor]:
-    """Reads a state after a check of its size and its SHA-256; raises as `check_file`."""
+    """Checks the size and SHA-256 of a state's file and reads it; raises as `check_file`."""
     check_file(folder, stored)
     try:
         return load_tensors(folder / stored.name)
@@ -97,17 +97,17 @@ def read_state(folder: Path, stored: StoredFile) -> dict[str, Tensor]:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file, which may be anything else.
+    """Reads all tensors of a file that may not be a safetensors file.
 
     Raises:
-        OSError, SafetensorError, ValueError: it cannot be read, or is none.
+        OSError, SafetensorError, ValueError: it cannot be read, or is no safetensors file.
     """
     check_tensors(path)
     return load_file(path)
 
 
 def check_tensors(path: Path) -> None:
-    """Raises OSError or ValueError unless a file is regular, and its header and all fit memory."""
+    """Raises OSError or ValueError unless a file is regular and fits memory, as does its header."""
     with open_regular(path) as file:
         header_bytes = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         if header_bytes > MOST_DOCUMENT_BYTES:
@@ -116,10 +116,10 @@ def check_tensors(path: Path) -> None:
 
 
 def check_file(folder: Path, stored: StoredFile) -> None:
-    """Compares a file with what was written, without loading all of it into memory.
+    """Compares a file's size and SHA-256 with the record, without loading all of it into memory.
 
     Raises:
-        Damaged: the file is missing, or not as it was written.
+        Damaged: the file is missing, or differs from the record.
     """
     try:
         with open_regular(folder / stored.name) as file:
@@ -137,7 +137,7 @@ def check_file(folder: Path, stored: StoredFile) -> None:
 
 def _pieces(state: Mapping[str, Tensor]) -> Iterator[memoryview | bytes]:
     """A safetensors file in pieces: the header's size, the header, and every tensor's bytes."""
-    # The widest types first: then every tensor begins at a multiple of its element's size.
+    # The widest types come first, so that every tensor begins at a multiple of its element's size.
     names = sorted(state.keys(), key=lambda name: (-state[name].element_size(), name))
     header, end = {}, 0
     for name in names:
@@ -155,17 +155,17 @@ def _pieces(state: Mapping[str, Tensor]) -> Iterator[memoryview | bytes]:
 
 
 def bytes_on_host(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
-    """The bytes of tensors in the memory of this machine; from a GPU they come beside training.
+    """Copies tensors into this machine's memory, those on a GPU without delaying training.
 
     ParaGAN (section 4.1) streams checkpoints out instead of waiting for them. On a GPU a plain copy
-    would take its turn among the kernels of training, which would wait for it. Here a stream of its
-    own copies one tensor into page-locked memory while the one before is written.
+    would queue among the kernels of training and delay them. Here a second CUDA stream copies one
+    tensor into page-locked memory while the caller writes the tensor before.
 
     Args:
-        tensors: on any devices; not written to meanwhile.
+        tensors: on any devices; the caller may not write to them meanwhile.
 
     Yields:
-        uint8 [n] on the CPU; good until the next one is asked for.
+        uint8 [n] on the CPU, the bytes of a tensor; valid until the caller takes the next.
     """
     on_gpu = [tensor for tensor in tensors if tensor.is_cuda]
     if not on_gpu:
@@ -174,9 +174,9 @@ def bytes_on_host(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
         return
     device, most_bytes = on_gpu[0].device, max(tensor.nbytes for tensor in on_gpu)
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # torch leaves it unannotated
-    # What is copied was made on the stream of training, perhaps a moment ago.
+    # The stream of training may not have finished computing the tensors.
     stream.wait_stream(torch.cuda.default_stream(device))
-    buffers = [page_locked(most_bytes), page_locked(most_bytes)]  # in turns
+    buffers = [page_locked(most_bytes), page_locked(most_bytes)]  # used by turns
 
     def begin(tensor: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
         if not tensor.is_cuda:
@@ -200,7 +200,7 @@ def bytes_on_host(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
 
 
 def page_locked(num_bytes: int) -> Tensor:
-    """Memory that a GPU can write to by itself, uint8 [n]."""
+    """Allocates page-locked memory, to which a GPU can write by itself; uint8 [n]."""
     return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
 
 
@@ -221,7 +221,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Reads what `write_tensors` wrote.
 
     Raises:
-        BadInput: it is not there, or damaged.
+        BadInput: the file is missing or damaged.
     """
     try:
         check_tensors(path)

@@ -1,4 +1,4 @@
-"""Writes files so that they are complete as soon as they exist."""
+"""Writes files that are complete as soon as they have their names, and private folders."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from mdgan.errors import writing
 from mdgan.spelling import Mention, output
 from mdgan.storage.foreign_file import open_regular
 
-OWNER_ALONE = 0o600  # the mode of files that hold a secret, or what was learnt from samples
+OWNER_ALONE = 0o600  # the mode of files with secrets or with weights learnt from samples
 _OTHERS = 0o077
 
 _changed = threading.Condition()
@@ -23,37 +23,37 @@ _is_ending = False
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Writes a file so that no reader ever sees half of it; see `whole_file`."""
+    """Writes a file of which no reader ever sees half; see `whole_file`."""
     with whole_file(path, mode) as file:
         file.write(data)
 
 
 def write_output(path: Path, data: bytes, setting: Mention | None = None) -> None:
-    """Writes a file that the user asked for (by `setting`, or `-o`), completely or not at all."""
+    """Writes a file that the user asked for by `setting` or `-o`, completely or not at all."""
     with writing(setting or output(path)):
         write_whole(path, data)
 
 
 @contextmanager
 def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """A file to write piece by piece; it gets its name, complete, when the block has ended.
+    """Yields a file to write piece by piece; the file gets its name when the block has ended.
 
     A process that is killed meanwhile leaves a file `.<name>.<process>.tmp` and nothing else.
 
     Args:
-        mode: who may read it from its first byte on, less what the umask forbids.
+        mode: the file's mode from its first byte on, less the bits of the umask.
 
     Raises:
-        OSError: it cannot be written; a file that was there before is unchanged.
+        OSError: the file cannot be written; an earlier file of its name is unchanged.
     """
     global _num_open
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with _changed:
-        _changed.wait_for(lambda: not _is_ending)  # a process that is ending begins no file
+        _changed.wait_for(lambda: not _is_ending)  # see `exit_between_files`
         _num_open += 1
     try:
-        temporary.unlink(missing_ok=True)  # of a process with this number, which was killed
-        # "x": a file that another user put there would be that user's to read.
+        temporary.unlink(missing_ok=True)  # left by a killed process that had this number
+        # "x": another user could read a file that the other user has put there.
         with open(temporary, "xb", opener=partial(os.open, mode=mode)) as file:
             yield file
             file.flush()
@@ -70,16 +70,16 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 
 def copy_private(source: Path, target: Path) -> None:
-    """Copies a regular file, so that its owner alone can read the copy."""
-    with open_regular(source) as there, whole_file(target, OWNER_ALONE) as here:
-        shutil.copyfileobj(there, here)
+    """Copies a regular file; only this user can read the copy."""
+    with open_regular(source) as original, whole_file(target, OWNER_ALONE) as copy:
+        shutil.copyfileobj(original, copy)
 
 
 def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
-    """Calls `os._exit`, but not while another thread is in the middle of writing a file.
+    """Ends the process by `os._exit`, but not while another thread writes a file.
 
     Args:
-        timeout_seconds: how long to wait for such threads; a disk may hang.
+        timeout_seconds: how long to wait for such threads, as a disk may hang.
     """
     global _is_ending
     with _changed:
@@ -89,7 +89,7 @@ def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder and those above it, if they do not exist, to survive a loss of power."""
+    """Makes a folder and those above it if need be; the folders survive a loss of power."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -97,10 +97,10 @@ def make_folder(folder: Path) -> None:
 
 
 def make_private_folder(folder: Path, *, parents: bool = True) -> None:
-    """Makes a folder that its owner alone can look into, or closes one that is there to others.
+    """Makes a folder that only this user can look into, or takes an existing one from others.
 
     Raises:
-        OSError: as a folder of another user, it can be neither made nor closed.
+        OSError: the folder cannot be made, or is another user's and open to others.
     """
     if parents:
         make_folder(folder.parent)
@@ -116,7 +116,7 @@ def make_private_folder(folder: Path, *, parents: bool = True) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder survive a loss of power, if the file system can do that."""
+    """Makes the names in a folder survive a loss of power, if the file system supports it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

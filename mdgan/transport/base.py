@@ -1,7 +1,7 @@
-"""What the server and hosts hear from the transport that carries their messages.
+"""The events that the server and the hosts receive from every transport.
 
-A lost peer is a value, not an exception: `receive` yields `Lost`, and a `send` to a peer that is
-gone does nothing.
+A lost peer is a value, not an exception: `receive` returns `Lost`, and `send` to a lost peer sends
+nothing.
 """
 
 from collections import Counter
@@ -13,9 +13,9 @@ from mdgan.messages import Message
 
 
 class Traffic:
-    """Bytes that one end has moved, by kind of message; used by one thread only.
+    """Counts the bytes that one end sends and receives, by kind of message; for one thread only.
 
-    What sets a link up and ends it is not counted, nor what keeps it alive.
+    Messages that open, close or keep alive a link are not counted.
     """
 
     def __init__(self) -> None:
@@ -24,30 +24,30 @@ class Traffic:
 
 
 Admit = Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
-"""Takes a host's hello; returns the welcome for it, or the reason why it may not join."""
+"""Takes a host's hello; returns the welcome for that host, or the reason why it may not join."""
 
 
 class Later(str):
-    """The reason why a host may not join now: it may try again."""
+    """The reason why a host may not join now, if it may try again later."""
 
 
 SERVER = 0  # the server's number as a peer. Hosts are numbered by their first worker.
 
 LOOPBACK = "127.0.0.1"  # the address of a machine for its own processes
 
-RELAY = "server"  # where parcels are fetched of a host that other hosts cannot reach
+RELAY = "server"  # the address of a host whose parcels others fetch from the server
 
 
 class Tickets(NamedTuple):
-    """What a host needs in one exchange, beside addresses; the server tells it to no other host."""
+    """The tickets of one host for one exchange; the server sends them to that host alone."""
 
-    gives: Mapping[int, str]  # by taker, what that one shows to fetch its parcel
-    takes: Mapping[int, str]  # by giver, what this host shows there
+    gives: Mapping[int, str]  # by taker, the ticket that the taker shows to this host
+    takes: Mapping[int, str]  # by giver, the ticket that this host shows to the giver
 
 
 @dataclass(frozen=True)
 class Received:
-    """A message of a host, by its number, or of `SERVER` arrived; it took so many bytes."""
+    """A message of `num_bytes` bytes arrived; its sender is the number of a host, or `SERVER`."""
 
     sender: int
     message: Message
@@ -56,9 +56,9 @@ class Received:
 
 @dataclass(frozen=True)
 class Joined:
-    """A host was admitted and its link is open.
+    """The server has admitted a host, and the host's link is open.
 
-    If the same host was linked before, that link is gone and no `Lost` follows for it.
+    An earlier link of the same host is closed without a `Lost`.
     """
 
     host: int
@@ -67,7 +67,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Lost:
-    """A host, or `SERVER`, is gone; if it lied, it said what no host of the run would."""
+    """The link to a host, or `SERVER`, has ended; `lied`: it sent what no honest peer sends."""
 
     peer: int
     reason: str
@@ -75,11 +75,11 @@ class Lost:
 
 
 DECLINE = "decline"  # the purpose of a call by which a host gives its ranks back
-SLOWED = "slowed"  # for what a host comes into the log that sends more than is read
+SLOWED = "slowed"  # the purpose in a log line on a host that sends more than the server reads
 
 
 class Visitor(NamedTuple):
-    """What a call was for, the fingerprint of its certificate, its address; empty: not known."""
+    """A caller: its purpose, its certificate's fingerprint, its address; empty if not known."""
 
     purpose: str = "join"
     certificate: str = ""
@@ -88,9 +88,9 @@ class Visitor(NamedTuple):
 
 @dataclass(frozen=True)
 class Visited:
-    """A process that does not take part was told what it asked for, or why it may not come in.
+    """The server has answered a process that does not take part, or has refused it.
 
-    Or, with the purpose `SLOWED`, a host sends more than is read.
+    With the purpose `SLOWED`: a host sends more than the server reads.
     """
 
     told: str
@@ -100,7 +100,7 @@ class Visited:
 
 @dataclass(frozen=True)
 class Asked:
-    """This process was asked to stop (`interrupt`)."""
+    """This process is to stop: `interrupt` was called, for example by a signal handler."""
 
 
 ServerEvent = Received | Joined | Lost | Visited | Asked

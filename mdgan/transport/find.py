@@ -1,6 +1,6 @@
-"""Finds the server among the places where it may be, and says in words why it does not answer.
+"""Tries the places where a server may listen, and words the error if none lets this process in.
 
-It imports gRPC: see `mdgan.transport.streams`.
+This module imports gRPC: see `mdgan.transport.streams`.
 """
 
 from collections import Counter
@@ -29,9 +29,9 @@ Found = TypeVar("Found")
 
 
 class TurnedAway(Exception):
-    """A server answers at a place and does not let this process in; the text says why.
+    """A server answers at a place and refuses this process; the text is the reason.
 
-    It may look so `doubtful_times` in a row and yet be otherwise.
+    `find_server` believes it only after more than `doubtful_times` such answers in a row.
     """
 
     def __init__(self, text: str, doubtful_times: int = 0) -> None:
@@ -40,7 +40,7 @@ class TurnedAway(Exception):
 
 
 class NoServerYet(Exception):
-    """A place, where any program `listens` or none, does not answer as an mdgan server yet."""
+    """No mdgan server answers at a place yet; `listens` tells whether any program listens there."""
 
     def __init__(
         self, text: str, *, listens: bool = True, pause_seconds: float = RETRY_SECONDS
@@ -51,7 +51,7 @@ class NoServerYet(Exception):
 
 
 class Outdated(Exception):
-    """A server of an earlier generation answers; a later one must be somewhere."""
+    """The server that answers is of an earlier generation; a later one has replaced it."""
 
 
 def find_server(
@@ -100,17 +100,17 @@ def find_server(
 
 
 def check_generation(welcome: Mapping[str, Any], known: Any, place: str) -> None:
-    """Raises `Outdated` if a server is one that another has replaced."""
-    theirs = welcome.get("generation", 0)
-    if not isinstance(theirs, int) or theirs < known:
+    """Raises `Outdated` if another server has replaced the one that sent this welcome."""
+    generation = welcome.get("generation", 0)
+    if not isinstance(generation, int) or generation < known:
         raise Outdated(
-            f"the server at {shown(place)} is an older one, of generation {theirs}; this host has "
-            f"seen generation {known}"
+            f"the server at {shown(place)} is an older one, of generation {generation}; this host "
+            f"has seen generation {known}"
         )
 
 
 def check_ours(place: str) -> None:
-    """Raises `NoServerYet` unless a socket is this user's: others may take its name."""
+    """Raises `NoServerYet` if a socket is not this user's: another user may have taken its name."""
     if not place.startswith("unix:"):
         return
     try:
@@ -120,7 +120,7 @@ def check_ours(place: str) -> None:
 
 
 def shown(place: str) -> str:
-    """A place as users know it."""
+    """A place for messages: without gRPC's prefix `unix:`."""
     return place.removeprefix("unix:")
 
 
@@ -137,13 +137,13 @@ def _attempted(
 
 
 def why_not(error: grpc.RpcError, place: str, has_identity: bool) -> TurnedAway | NoServerYet:
-    """What it means that a call to a place has failed, in one line with the way out."""
+    """Explains why a call to a place has failed, in one line with the way out."""
     code, details = error.code(), one_line(error.details() or "")
     if code is grpc.StatusCode.PERMISSION_DENIED:
         return TurnedAway(f"the server refused this host: {details}")
     if code in _LATER:
-        is_told = code is grpc.StatusCode.RESOURCE_EXHAUSTED  # that it may try again later
-        pause = _LATER_SECONDS if is_told else RETRY_SECONDS
+        is_postponed = code is grpc.StatusCode.RESOURCE_EXHAUSTED  # see `Later`, and quotas
+        pause = _LATER_SECONDS if is_postponed else RETRY_SECONDS
         return NoServerYet(_words(_SLOW, place, reason_of(error)), pause_seconds=pause)
     if code is not grpc.StatusCode.UNAVAILABLE:
         return TurnedAway(_words(_NO_SERVER, place))
@@ -159,20 +159,20 @@ def why_not(error: grpc.RpcError, place: str, has_identity: bool) -> TurnedAway 
         return TurnedAway(_words(_WANTS_TLS, place))
     is_closed = any(sign in details for sign in _CLOSED) and "andshake" not in details
     if has_identity and is_closed and not is_local:
-        # TLS 1.3 tells a client nothing of what a server thinks of its certificate. A server that
-        # dies at this moment looks the same, but not again and again.
+        # With TLS 1.3 a client does not learn that the server refused its certificate: it sees a
+        # closed connection. A server that dies at this moment looks the same, but only once.
         return TurnedAway(_words(_WANTS_OTHERS, place), doubtful_times=_DOUBTFUL_TIMES)
     return NoServerYet(_words(_CLOSES, place))
 
 
 def _speaks_tls(place: str) -> bool:
-    """Whether a program that closes a connection without TLS answers one with TLS."""
+    """Whether the program at a place, which closed a connection without TLS, speaks TLS."""
     private = [("grpc.use_local_subchannel_pool", 1)]
     with grpc.secure_channel(place, grpc.ssl_channel_credentials(), private) as channel:
         ask: Any = channel.unary_unary(ASK)
         try:
             ask(b"", timeout=_TLS_SECONDS)
-        except grpc.RpcError as error:  # this channel trusts no authority of mdgan's
+        except grpc.RpcError as error:  # this channel trusts none of mdgan's authorities
             return "verif" in (error.details() or "").lower()
     return True
 
@@ -207,7 +207,7 @@ _LATER = (
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 )
-# What gRPC's core says, and what it means.
+# Parts of gRPC's messages, and below what they mean.
 _CLOSED = ("Socket closed", "reset by peer", "Broken pipe")
 _NOBODY = ("Connection refused", "No such file", "No route", "unreachable", "timed out")
 _UNKNOWN = ("DNS", "Domain name", "resolving", "resolution")

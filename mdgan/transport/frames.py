@@ -1,8 +1,7 @@
-"""Messages as bytes: a safetensors file, with the fields as JSON in its metadata, in pieces.
+"""Turns messages into bytes and back, and limits the size and number of those that a peer sends.
 
-How much of each kind may come from a peer: a message at a time, and how many.
-
-Bytes may come from anywhere: what is not a message is a `WireError`.
+A message is a safetensors file with its fields as JSON in the metadata, sent in pieces. Bytes that
+are no message raise `WireError`.
 """
 
 import json
@@ -25,11 +24,11 @@ from mdgan.transport.links_pb2 import Piece
 
 PIECE_BYTES = 1 << 20  # the most bytes of a body in one piece
 _BEFORE_DATA = Piece(data=bytes(PIECE_BYTES)).SerializeToString()[:-PIECE_BYTES]
-"""What a whole piece has before its data, which are the last of its fields."""
-MOST_BYTES = 1 << 34  # the largest body that is believed
+"""The bytes of a full piece before its data; data is the last field."""
+MOST_BYTES = 1 << 34  # the largest body that may be announced
 OF_A_HEAD = 80
-"""How many times its size a head takes as values: 20 to 31 times as lists within lists, 79 times as
-tensors without elements (measured with Python 3.11)."""
+"""How many times its size a head takes in memory once decoded: 20 to 31 times for lists within
+lists, 79 times for tensors without elements (measured with Python 3.11)."""
 _MOST_DIMENSIONS = 16
 _KIND = re.compile("[A-Z]{1,16}")
 _LENGTH = struct.Struct("<Q")
@@ -41,29 +40,29 @@ _DTYPES = {
 
 
 class Most(NamedTuple):
-    """The most that may come of one kind of message."""
+    """Limits of one kind of message: how large it may be, and how many a peer may send."""
 
-    body_bytes: int  # of its body
-    # Of the JSON in its body, which holds its fields and names its tensors. JSON takes many times
-    # its size as values: `OF_A_HEAD`.
+    body_bytes: int  # the largest body
+    # The largest head: the JSON in a body, with fields and the names of tensors. Once decoded it
+    # takes up to `OF_A_HEAD` times its size.
     head_bytes: int
-    a_second: float = inf  # messages, on average; what comes beyond `MOST_IN_A_ROW` ends the link
-    unasked: float = inf  # messages that come by themselves
-    each: int = 1  # messages more for each that the server sends of the kind that they answer
-    answers: str = ""  # that kind; empty for any
+    a_second: float = inf  # most messages a second on average; more than `MOST_IN_A_ROW` end a link
+    unasked: float = inf  # most messages that answer nothing
+    each: int = 1  # how many more a peer may send for each message of the kind `answers`
+    answers: str = ""  # the kind of the server's message that they answer; empty for any
 
     @property
     def held_bytes(self) -> int:
-        """The most memory that one message takes once it is decoded."""
+        """The most memory that one message within these limits takes once it is decoded."""
         return self.body_bytes + OF_A_HEAD * min(self.head_bytes, self.body_bytes)
 
 
 class WireError(RuntimeError):
-    """Bytes that are not a message: damaged, not expected, or not mdgan's."""
+    """Bytes that are no message: damaged, not expected, or not mdgan's."""
 
 
 class CutOff(WireError):
-    """The stream has ended within a message, as when a connection is cut."""
+    """The stream has ended within a message, for example because a connection was cut."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Frame:
 
     @cached_property
     def pieces(self) -> list[bytes]:
-        """What goes over a stream; made once, however many hosts get it."""
+        """The pieces that a stream carries; made once for all hosts that get the message."""
         size, body = len(self.body), memoryview(self.body)
         first = Piece(kind=self.kind, iteration=self.iteration, size=size, taker=self.taker)
         begins = [first, *(Piece() for _ in range(PIECE_BYTES, size, PIECE_BYTES))]
@@ -93,15 +92,15 @@ class Frame:
 
 
 def encode(message: Message) -> Frame:
-    """A message as bytes of its own.
+    """Turns a message into bytes, which share no memory with its tensors.
 
     Raises:
-        ValueError: its kind cannot be written.
+        ValueError: the kind is not one to sixteen capital letters.
     """
     if not _KIND.fullmatch(message.kind):
         raise ValueError(f"{message.kind!r:.40}: a kind has one to sixteen capital letters")
     fields = json.dumps(message.fields, separators=(",", ":"))
-    # As safetensors wants them: in this machine's memory, their elements one by one.
+    # safetensors needs them in this machine's memory, contiguous.
     tensors = {name: tensor.cpu().contiguous() for name, tensor in message.tensors.items()}
     # Several times faster than `safetensors.torch.save`, which matters where tensors are small.
     specs = {
@@ -118,21 +117,21 @@ def encode(message: Message) -> Frame:
 
 
 def decode(frame: Frame) -> Message:
-    """The message in a frame; its tensors lie in memory of their own.
+    """Reads the message in a frame; its tensors do not share the frame's memory.
 
     Raises:
-        WireError: there is none.
+        WireError: the frame holds no message.
     """
     try:
         # safetensors gives this function no types.
-        read = safetensors.deserialize(frame.body)  # type: ignore[no-untyped-call] # see above
+        items = safetensors.deserialize(frame.body)  # type: ignore[no-untyped-call] # see above
         (length,) = _LENGTH.unpack_from(frame.body)
         header = json.loads(frame.body[_LENGTH.size : _LENGTH.size + length])
         fields = json.loads(header["__metadata__"]["fields"])
         if not isinstance(fields, dict):
             raise TypeError("its fields are no object")
-        entries = dict(read)
-        # In the order of the header: that of the library differs from process to process.
+        entries = dict(items)
+        # In the header's order, as the library's order differs from process to process.
         tensors = {name: _tensor(entries[name]) for name in header if name in entries}
     # A RecursionError, for lists within lists, is a RuntimeError.
     except (safetensors.SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
@@ -141,14 +140,14 @@ def decode(frame: Frame) -> Message:
 
 
 def next_frame(pieces: Iterator[Piece], accepts: Mapping[str, Most]) -> Frame | None:
-    """Puts the next message on a stream together; None if the stream has ended.
+    """Joins the pieces of the next message on a stream; None if the stream has ended.
 
     Args:
-        accepts: the kinds that may come. What is larger is refused before memory is taken for more
-            than its first piece.
+        accepts: the kinds that may come, with limits. A larger message is refused after its first
+            piece, before memory is taken for the rest.
 
     Raises:
-        WireError: something else comes.
+        WireError: the message is of another kind, too large, or in pieces of a wrong size.
     """
     first = next(pieces, None)
     if first is None:
@@ -182,10 +181,10 @@ def frames_of(pieces: Iterator[Piece], accepts: Mapping[str, Most]) -> Iterator[
 
 
 def check_expected(kind: str, size: int, accepts: Mapping[str, Most]) -> Most:
-    """The most that may come of a kind of message, of which one is announced.
+    """Checks the kind and size that a peer announces; returns the limits of that kind.
 
     Raises:
-        WireError: it is not expected, or too large.
+        WireError: the kind is not expected, or the size is too large.
     """
     most = accepts.get(kind)
     if most is None:
@@ -196,10 +195,10 @@ def check_expected(kind: str, size: int, accepts: Mapping[str, Most]) -> Most:
 
 
 def check_head(kind: str, begin: bytes | bytearray, most: Most) -> None:
-    """Checks how much JSON a body holds, by its first bytes.
+    """Checks how much JSON a body holds, as its first bytes say.
 
     Raises:
-        WireError: it is too much.
+        WireError: the body holds too much JSON.
     """
     if (head_bytes := _head_bytes(begin)) > most.head_bytes:
         raise WireError(
@@ -209,12 +208,12 @@ def check_head(kind: str, begin: bytes | bytearray, most: Most) -> None:
 
 
 def _head_bytes(body: bytes | bytearray) -> int:
-    """How long the JSON of a body is, as its first bytes say; 0 if there are too few."""
+    """The length of a body's JSON, as its first bytes say; 0 if there are too few bytes."""
     return int(_LENGTH.unpack_from(body)[0]) if len(body) >= _LENGTH.size else 0
 
 
 def _piece(begin: Piece, data: memoryview) -> bytes:
-    """A piece with its data, as protobuf writes it; of most data it would make three copies."""
+    """Serializes a piece with its data; protobuf would copy a full piece's data three times."""
     if len(data) == PIECE_BYTES:
         return b"".join((begin.SerializeToString(), _BEFORE_DATA, data))
     begin.data = bytes(data)
@@ -227,6 +226,6 @@ def _tensor(entry: Mapping[str, Any]) -> Tensor:
         raise ValueError(f"a tensor of {len(shape)} dimensions")
     if name == "BOOL" and data and max(data) > 1:
         raise ValueError("a truth value is neither 0 nor 1")
-    # By numpy, as torch's own operations cost several times more in a thread that only reads.
+    # By numpy: torch's operations take several times longer in a thread that only reads.
     tensor = torch.from_numpy(np.frombuffer(data, _DTYPES[name]).reshape(shape))
     return tensor.view(torch.bfloat16) if name == "BF16" else tensor

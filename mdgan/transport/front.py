@@ -1,4 +1,4 @@
-"""A port of a gRPC server, with a small process that takes its connections in."""
+"""Opens a port of a gRPC server, and starts the small process that accepts connections there."""
 
 import contextlib
 import os
@@ -19,17 +19,17 @@ _CLOSE_SECONDS = 2.0
 
 
 class Front:
-    """A port, and the process that listens there for the server behind it.
+    """A port, and the process that accepts its connections (`front_process`).
 
     Args:
-        place: address and port; 0 for a free one.
+        place: address and port; port 0 for a free one.
 
     Attributes:
-        place: the same, with the port that it got.
-        behind: where the server is to listen, before `start`.
+        place: the same, with the chosen port.
+        behind: the socket where the server must listen before it calls `start`.
 
     Raises:
-        OSError: it is taken, or not this machine's.
+        OSError: the port is taken, or the address is not this machine's.
     """
 
     def __init__(self, place: str) -> None:
@@ -41,7 +41,7 @@ class Front:
             backlog=_MOST_UNACCEPTED,
             dualstack_ipv6=bare == "::" and socket.has_dualstack_ipv6(),
         )
-        if hasattr(socket, "TCP_DEFER_ACCEPT"):  # the kernel keeps those that say nothing
+        if hasattr(socket, "TCP_DEFER_ACCEPT"):  # the kernel holds connections without bytes back
             option = socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT
             self._listening.setsockopt(*option, _FIRST_WORDS_SECONDS)
         self._listening.setblocking(False)
@@ -51,30 +51,30 @@ class Front:
         self._is_closing = False
 
     def start(self) -> None:
-        """Starts the process, and again if it dies before `close`."""
-        self._process = self._started()
-        threading.Thread(target=self._keep, name="front", daemon=True).start()
+        """Starts the process, and restarts it whenever it dies before `close`."""
+        self._process = self._start_process()
+        threading.Thread(target=self._restart, name="front", daemon=True).start()
 
     def let(self, peer: str) -> None:
-        """A connection, as gRPC names its peer, may stay."""
+        """Lets a connection stay; `peer` is gRPC's name for its other end."""
         self._say("let", peer)
 
     def end(self, peer: str) -> None:
-        """A connection is to end, and others from its address have to wait."""
+        """Ends a connection; further ones from its address then have to wait."""
         self._say("end", peer)
 
     def close(self) -> None:
-        """Ends the process once it has sent on what the server said last."""
+        """Ends the process after it has passed on the server's last bytes."""
         self._is_closing = True
         self._listening.close()
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             self._process.communicate(timeout=_CLOSE_SECONDS)
 
-    def _started(self) -> "subprocess.Popen[bytes]":
+    def _start_process(self) -> "subprocess.Popen[bytes]":
         port = self._listening.fileno()
-        run = f"import sys; sys.path[:] = {sys.path}; from {__name__}_process import main; main("
+        code = f"import sys; sys.path[:] = {sys.path}; from {__name__}_process import main; main("
         process = subprocess.Popen(
-            [sys.executable, "-S", "-c", f"{run}{port}, {self._folder!r})"],
+            [sys.executable, "-S", "-c", f"{code}{port}, {self._folder!r})"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             pass_fds=[port],
@@ -84,18 +84,18 @@ class Front:
         os.set_blocking(process.stdin.fileno(), False)
         return process
 
-    def _keep(self) -> None:
+    def _restart(self) -> None:
         while True:
             self._process.wait()
             time.sleep(_RESTART_SECONDS)
             if self._is_closing:
                 break
-            before, self._process = self._process, self._started()
+            before, self._process = self._process, self._start_process()
             assert before.stdin is not None
             before.stdin.close()
 
     def _say(self, order: str, peer: str) -> None:
         name = unquote(peer).removeprefix("unix:")
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError, ValueError):  # it is gone, and the connection with it
+        with contextlib.suppress(OSError, ValueError):  # the process has died with the connection
             os.write(self._process.stdin.fileno(), f"{order} {name}\n".encode())

@@ -1,13 +1,14 @@
-"""The front: a small process that takes connections in before a gRPC server does.
+"""The front: a small process that accepts connections before they reach a gRPC server.
 
-It keeps what strangers do away from the process that trains. A connection waits here until its
-client has said how it begins, and until it is its turn. Then bytes pass between it and the server's
-own socket as they are: TLS ends in the server. The server says which connections may stay,
-`let NAME`, and which may not, `end NAME`. A name is the client's address and port, and that of the
-other end of the server's socket.
+It shields the process that trains from strangers, that is, connections on which the server has
+admitted no call yet. A stranger waits here until the first bytes of its handshake have come, and
+until its turn. Then the front passes bytes unchanged between the client and the server's Unix
+socket: TLS ends in the server. The server orders by the standard input which connections stay,
+`let NAME`, and which end, `end NAME`. A name is the client's address and port; the front binds its
+socket to the server to that name, so that the server sees it.
 
-`front.Front` starts it in the folder of the server's socket. It imports the standard library alone,
-and ends when its standard input does.
+`front.Front` starts this process in the folder of the server's socket. The process imports the
+standard library and `tunnel` alone, and ends when its standard input does.
 """
 
 import asyncio
@@ -28,24 +29,24 @@ from mdgan.transport.tunnel import End, join
 
 SERVER = "server"  # the name of the server's socket
 MOST_STRANGERS = 256
-"""Connections on which no call was let in yet; beyond them, the address with the most loses one."""
-_MOST_TRYING = 64  # strangers among them that have been handed to the server
+"""Strangers at a time; beyond, the address with the most of them loses its oldest."""
+_MOST_TRYING = 64  # strangers at a time that have been handed to the server
 _FAILURES_A_SECOND, _FAILURES_IN_A_ROW = 50.0, 100.0
-"""How often they may be handed over for nothing: each costs the server a TLS handshake."""
+"""How often strangers reach the server in vain: each costs the server a TLS handshake."""
 _PATIENCE_SECONDS = 5.0
-"""How long one has to say how it begins and to get its turn; then as long again for a call."""
-_IMPATIENCE_SECONDS = 1.0  # how long it has for a call while others wait for their turn
+"""How long a stranger may take to begin and to get its turn; then as long again for a call."""
+_IMPATIENCE_SECONDS = 1.0  # how long it may take for a call while others wait for their turn
 _BLOCKED_SECONDS = 2.0
-"""How long no stranger gets a turn from the address of a caller that was sent away."""
+"""After `end`, strangers from the same address get no turn for this long."""
 _LAST_WORDS_SECONDS = 0.3
-"""How long the server's last words have, to reach a caller that is sent away."""
-_LAST_SECONDS = 1.0  # the same, of the server that ends
-_STRANGER_BYTES = 1 << 16  # what a stranger may send
+"""How long the server's last bytes have to reach a caller that the server ends."""
+_LAST_SECONDS = 1.0  # the same for all callers, when the server itself ends
+_STRANGER_BYTES = 1 << 16  # the most that a stranger may send
 _MOST_ADDRESSES = 4096
 _ACCEPTS_AT_ONCE = 32
 _LOOK_SECONDS = 0.25
 _MOST_FILES, _SPARE_FILES = 1 << 14, 256
-"""How many files a process has open at most, and how many of them are no connections to it."""
+"""How many files a process opens at most, and how many of them it keeps for other uses."""
 _TLS, _HEADER_BYTES, _MOST_RECORD_BYTES = b"\x16", 5, 1 << 14
 _PLAIN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _SITE_BYTES = 8
@@ -53,14 +54,14 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class _Address:
-    """Whether a call from there was let in, and when a connection from there had its turn."""
+    """Whether the server has let a call from an address in, and when it last had a turn."""
 
     is_known = False
     tried = blocked_until = 0.0
 
 
 class _Caller:
-    """A client's connection."""
+    """A client's connection, the address it comes from, and the first bytes that it sent."""
 
     def __init__(self, client: socket.socket, place: tuple[Any, ...]) -> None:
         client.setblocking(False)
@@ -73,8 +74,8 @@ class _Caller:
         self.said = b""
         self.end: End | None = None
 
-    def hears(self) -> bool:
-        """Takes in what has come; False if it is over, or begins as no client of gRPC does."""
+    def read_more(self) -> bool:
+        """Reads bytes that have come; False if the connection is over, or not a gRPC client's."""
         try:
             more = self.socket.recv(_HEADER_BYTES + _MOST_RECORD_BYTES - len(self.said))
         except BlockingIOError:
@@ -86,14 +87,14 @@ class _Caller:
         return bool(more) and begins_well
 
     def has_begun(self) -> bool:
-        """Whether a whole `ClientHello` has come, or what begins HTTP/2 without TLS."""
+        """Whether a whole TLS `ClientHello` has come, or the preface of HTTP/2 without TLS."""
         if self.said[:1] != _TLS:
             return self.said.startswith(_PLAIN)
         needed = _HEADER_BYTES + int.from_bytes(self.said[3:_HEADER_BYTES], "big")
         return len(self.said) >= min(needed, _MOST_RECORD_BYTES) > _HEADER_BYTES
 
     def cut(self) -> None:
-        """Ends it at once, and nothing of it is kept."""
+        """Ends the connection at once by a reset."""
         if self.end is not None:
             self.end.abort()
             return
@@ -103,29 +104,29 @@ class _Caller:
 
 
 class FrontProcess:
-    """See the module.
+    """Moves each caller from waiting over trying to known; see the module.
 
     Args:
-        listening: where clients connect.
+        listening: the socket at which clients connect.
     """
 
     def __init__(self, listening: socket.socket) -> None:
         self._listening = listening
         self._loop = asyncio.get_running_loop()
         self._orders = b""
-        self._over = self._loop.create_future()
-        # Each connection is in one of these, the oldest first.
+        self._server_lost = self._loop.create_future()
+        # Callers by name, the oldest first: without a turn yet, handed to the server, let in there.
         self._waiting, self._trying, self._known = (dict[str, _Caller]() for _ in range(3))
         self._addresses: OrderedDict[str | bytes, _Address] = OrderedDict()
         self._failures, self._counted = _FAILURES_IN_A_ROW, time.monotonic()
-        self._most = most_connections() // 2  # each has two files
+        self._most_callers = most_connections() // 2  # each caller takes two open files
 
     async def run(self) -> None:
-        """Until the server is gone."""
+        """Passes connections on until the server is lost, then its last bytes for a moment."""
         self._loop.add_reader(self._listening, self._accept)
         self._loop.add_reader(0, self._obey)
         self._look()
-        await self._over
+        await self._server_lost
         self._loop.remove_reader(self._listening)
         until = time.monotonic() + _LAST_SECONDS
         while (self._trying or self._known) and time.monotonic() < until:
@@ -138,8 +139,8 @@ class FrontProcess:
             except OSError:
                 break
             caller = _Caller(client, place)
-            # Most of a flood is over when it is looked at, and costs no more than this.
-            if not caller.hears() or not self._has_room(caller):
+            # Most connections of a flood are over before they are accepted, and end here.
+            if not caller.read_more() or not self._has_room(caller):
                 caller.cut()
                 continue
             self._waiting[caller.name] = caller
@@ -148,7 +149,7 @@ class FrontProcess:
         self._hand_over()
 
     def _hear(self, caller: _Caller) -> None:
-        if not caller.hears():
+        if not caller.read_more():
             del self._waiting[caller.name]
             caller.cut()
         elif caller.has_begun():
@@ -156,21 +157,21 @@ class FrontProcess:
             self._hand_over()
 
     def _has_room(self, caller: _Caller) -> bool:
-        """Makes room for a stranger, if it has fewer beside it than another one; whether it has."""
-        if len(self._waiting) + len(self._trying) + len(self._known) >= self._most:
+        """Whether a stranger may wait; if need be, ends one of the address with the most."""
+        if len(self._waiting) + len(self._trying) + len(self._known) >= self._most_callers:
             return False
         if len(self._waiting) + _MOST_TRYING < MOST_STRANGERS:
             return True
-        of = Counter(other.site for other in self._waiting.values())
-        ((most, count),) = of.most_common(1)
-        if of[caller.site] >= count:
+        count_by_site = Counter(other.site for other in self._waiting.values())
+        ((site, count),) = count_by_site.most_common(1)
+        if count_by_site[caller.site] >= count:
             return False
-        oldest = next(other for other in self._waiting.values() if other.site == most)
+        oldest = next(other for other in self._waiting.values() if other.site == site)
         self._waiting.pop(oldest.name).cut()
         return True
 
     def _hand_over(self) -> None:
-        """Gives strangers their turn, as far as the server is to be troubled."""
+        """Hands strangers to the server, as many as its limits allow."""
         now = time.monotonic()
         gained = (now - self._counted) * _FAILURES_A_SECOND
         self._failures, self._counted = min(_FAILURES_IN_A_ROW, self._failures + gained), now
@@ -184,7 +185,7 @@ class FrontProcess:
                 break
             caller = min(ready, key=self._turn)
             del self._waiting[caller.name]
-            if not caller.hears() or not (server := _to_server(caller.name)):
+            if not caller.read_more() or not (server := _to_server(caller.name)):
                 caller.cut()
                 continue
             self._failures -= 1
@@ -193,7 +194,7 @@ class FrontProcess:
             self._loop.create_task(self._join(caller, server))
 
     def _turn(self, caller: _Caller) -> tuple[bool, float]:
-        """First those from where calls were let in, and from where none had its turn for long."""
+        """Sorts callers: known addresses first, then those whose last turn is longest ago."""
         address = self._address(caller)
         return not address.is_known, address.tried
 
@@ -210,17 +211,17 @@ class FrontProcess:
         caller.said = b""
 
     def _obey(self) -> None:
-        """Does what the server says."""
-        said = os.read(0, 1 << 16)
-        if not said:
-            self._over.set_result(None)
+        """Reads the server's orders and follows them; their end means that the server is lost."""
+        data = os.read(0, 1 << 16)
+        if not data:
+            self._server_lost.set_result(None)
             self._loop.remove_reader(0)
-        *orders, self._orders = (self._orders + said).split(b"\n")
+        *orders, self._orders = (self._orders + data).split(b"\n")
         for order in orders:
-            what, _, name = order.decode().partition(" ")
-            if what == "let" and name in self._trying:
+            verb, _, name = order.decode().partition(" ")
+            if verb == "let" and name in self._trying:
                 self._let(self._trying.pop(name))
-            elif what == "end":
+            elif verb == "end":
                 caller = self._trying.pop(name, None) or self._known.pop(name, None)
                 if caller is not None:
                     self._send_away(caller)
@@ -240,7 +241,7 @@ class FrontProcess:
         address.is_known, address.blocked_until = False, time.monotonic() + _BLOCKED_SECONDS
 
     def _look(self) -> None:
-        """Ends strangers whose time is up."""
+        """Ends strangers whose time is up, and hands others over; calls itself again later."""
         now = time.monotonic()
         for_a_call = _IMPATIENCE_SECONDS if self._waiting else _PATIENCE_SECONDS
         for callers, patience in ((self._waiting, _PATIENCE_SECONDS), (self._trying, for_a_call)):
@@ -251,16 +252,16 @@ class FrontProcess:
         self._loop.call_later(_LOOK_SECONDS, self._look)
 
     def _address(self, caller: _Caller) -> _Address:
-        found = self._addresses.setdefault(caller.site, _Address())
+        address = self._addresses.setdefault(caller.site, _Address())
         self._addresses.move_to_end(caller.site)
         if len(self._addresses) > _MOST_ADDRESSES:
-            strangers = (site for site, each in self._addresses.items() if not each.is_known)
+            strangers = (site for site, other in self._addresses.items() if not other.is_known)
             self._addresses.pop(next(strangers, next(iter(self._addresses))))
-        return found
+        return address
 
 
 def _to_server(name: str) -> socket.socket | None:
-    """A connection to the server under a client's name; None if it takes in none."""
+    """Connects to the server from a socket with a client's name; None if the server refuses."""
     server = socket.socket(socket.AF_UNIX)
     server.setblocking(False)
     try:
@@ -274,13 +275,13 @@ def _to_server(name: str) -> socket.socket | None:
 
 
 def most_connections() -> int:
-    """How many connections others may hold here, so that this process can still open its files.
+    """How many connections clients may hold, so that this process can still open other files.
 
-    The system lets a process raise its own limit of open files up to another one.
+    First raises this process's limit of open files as far as the system allows it.
     """
     limit, most = (
-        _MOST_FILES if found == resource.RLIM_INFINITY else found
-        for found in resource.getrlimit(resource.RLIMIT_NOFILE)
+        _MOST_FILES if value == resource.RLIM_INFINITY else value
+        for value in resource.getrlimit(resource.RLIMIT_NOFILE)
     )
     if limit < (wanted := min(most, _MOST_FILES)):
         with contextlib.suppress(OSError, ValueError):
@@ -297,12 +298,12 @@ def main(listening: int, folder: str) -> None:
     """Runs the front.
 
     Args:
-        listening: the number of the file of the socket where clients connect.
-        folder: that of the server's socket, which is removed at the end.
+        listening: the file number of the socket at which clients connect.
+        folder: the folder of the server's socket; the front removes it at the end.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it goes with the server
-    logging.disable()  # clients that are gone are no reason for a line
+        signal.signal(number, signal.SIG_IGN)  # this process ends with the server
+    logging.disable()  # asyncio would log connections that clients have dropped
     os.chdir(folder)
     asyncio.run(_run(listening))
     with contextlib.suppress(OSError):

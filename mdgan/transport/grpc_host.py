@@ -1,4 +1,4 @@
-"""A host's end over gRPC: a stream to the server, and parcels for other hosts."""
+"""A host's end over gRPC: one stream with the server, and a service with parcels for hosts."""
 
 import math
 import threading
@@ -42,16 +42,16 @@ class GrpcHostTransport(HostTransport):
 
     Args:
         place: where the server may be: `unix:` and a path, or address and port.
-        hello: what the server is told, with the host's number as `host`. Added is `listens`: where
-            this host hands out parcels.
-        parcels_at: where this host hands out parcels: `unix:` and a path, or an address with port
-            0; None if the server is to do so. The server does so, too, if it cannot reach it there.
+        hello: the fields of the first message, with the host's number as `host`; this class adds
+            `listens`, where this host hands out parcels.
+        parcels_at: where to hand out parcels: `unix:` and a path, or an address with port 0. If it
+            is None, or if the server cannot reach it, the server hands them out.
         until: how long to wait for the server's answer.
 
     Raises:
         grpc.RpcError, WireError, TimeoutError: no server let this host in.
-        CannotListen: gRPC cannot listen where parcels are to be handed out.
-        Interrupted: asked to stop.
+        CannotListen: gRPC cannot listen at `parcels_at`.
+        Interrupted: `until` was interrupted.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class GrpcHostTransport(HostTransport):
         self.server = f"at {place}"
         self._identity = identity = access.identity
         self._accepts = accepts
-        self._from_hosts = accepts_from_hosts
+        self._parcel_limits = accepts_from_hosts
         self._timeouts = timeouts
         self._parcels = Parcels(timeouts.swap)
         self._has_ports = not (parcels_at or "").startswith("unix:")
         self._service = ParcelService.of_host(self._parcels, access)
-        said = {**hello, "purpose": "join", "listens": None}
+        fields = {**hello, "purpose": "join", "listens": None}
         if accepts_from_hosts and parcels_at is not None:
-            said["listens"] = self._service.serve(parcels_at, timeouts)
+            fields["listens"] = self._service.serve(parcels_at, timeouts)
         self._outbox = streams.Outbox()
-        self._outbox.put(encode(Message(Kind.HELLO, 0, said)))
+        self._outbox.put(encode(Message(Kind.HELLO, 0, fields)))
         self._way: streams.Outbox | PlainSocket = self._outbox  # to the server
         self._over = threading.Event()
         self._channel = streams.open_channel(place, identity, SERVER_NAME, timeouts=timeouts)
@@ -91,7 +91,7 @@ class GrpcHostTransport(HostTransport):
         self._reader.start()
         try:
             welcome = until.take(first)
-            self._is_relayed = bool(welcome.pop("relayed", False))
+            self._server_hands_out = bool(welcome.pop("relayed", False))
             self.clock_offset_seconds = self._ask_clock()
             self.welcome = welcome
         except BaseException:
@@ -100,7 +100,7 @@ class GrpcHostTransport(HostTransport):
             raise
 
     def close(self) -> None:
-        """Says goodbye to the server, waits a moment for its own, and for parcels to be fetched."""
+        """Says goodbye to the server; waits a moment for its goodbye and for takers of parcels."""
         self._way.end()
         self._parcels.leave(self.host, self._timeouts.farewell)
         self._end(self._timeouts.farewell)
@@ -113,10 +113,10 @@ class GrpcHostTransport(HostTransport):
         streams.close(self._channel)
 
     def _read(self, place: str, first: Inbox[dict[str, Any] | Exception]) -> None:
-        """Feeds the inbox until the server says goodbye or is gone."""
+        """Puts the server's messages into the inbox until the server says goodbye or is lost."""
         reason = "it said goodbye"
         try:
-            for frame in self._coming(place, first):
+            for frame in self._frames(place, first):
                 self.take_in(frame)
         except WireError as error:
             first.put(error)
@@ -129,28 +129,28 @@ class GrpcHostTransport(HostTransport):
         self._outbox.end()
         self._call.cancel()
 
-    def _coming(self, place: str, first: Inbox[dict[str, Any] | Exception]) -> Iterator[Frame]:
-        """What the server sends after it has let this host in."""
+    def _frames(self, place: str, first: Inbox[dict[str, Any] | Exception]) -> Iterator[Frame]:
+        """Waits for the welcome, puts it into `first`, and yields the frames that follow."""
         frame = next_frame(self._call, _WELCOME)
         if frame is None:
             raise WireError("it is about to end")
         welcome = dict(decode(frame).fields)
-        coming = frames_of(self._call, self._accepts)
+        frames = frames_of(self._call, self._accepts)
         if (door := welcome.pop("door", None)) is not None:
             self._way = plain = knock(place, door, self._timeouts.link)
             threading.Thread(target=plain.send_waiting, name="writer", daemon=True).start()
             self._call.add_done_callback(self._cut)
-            coming = plain.frames(self._accepts)
+            frames = plain.frames(self._accepts)
         first.put(welcome)
-        yield from coming
+        yield from frames
 
     def _cut(self, _call: Any) -> None:
-        """The server is gone, or stands still; it may have said goodbye."""
+        """Ends sending, as gRPC's call has ended: by a goodbye, a lost server or one that hangs."""
         self._over.set()
         self._way.cut()
 
     def _why_gone(self) -> str:
-        """Why the connection is gone; gRPC may tell so a moment after the other one has ended."""
+        """Why the link has ended; gRPC may know only a moment after the plain socket has closed."""
         if self._over.wait(_GONE_SECONDS) and self._call.code() is not grpc.StatusCode.OK:
             return streams.reason_of(self._call)
         return "its connection closed"
@@ -160,12 +160,12 @@ class GrpcHostTransport(HostTransport):
         ask = self._channel.unary_unary(streams.CLOCK, Nothing.SerializeToString, Time.FromString)
         best = math.inf, 0.0
         for _ in range(_CLOCK_QUESTIONS):
-            asked = time.monotonic()
-            told = ask(Nothing(), timeout=self._timeouts.link).seconds
-            answered = time.monotonic()
-            best = min(best, (answered - asked, told - (asked + answered) / 2))
+            asked_at = time.monotonic()
+            server_time = ask(Nothing(), timeout=self._timeouts.link).seconds
+            answered_at = time.monotonic()
+            best = min(best, (answered_at - asked_at, server_time - (asked_at + answered_at) / 2))
         if not math.isfinite(best[1]):
-            raise WireError("it does not tell its time")
+            raise WireError("its clock's answer is no number")
         return best[1]
 
     def _put(self, frame: Frame) -> bool:
@@ -174,7 +174,7 @@ class GrpcHostTransport(HostTransport):
     def _lay_out(
         self, iteration: int, frames: Mapping[int, Frame], tickets: Mapping[int, str]
     ) -> None:
-        if self._is_relayed:
+        if self._server_hands_out:
             for taker, frame in frames.items():
                 self._way.put(replace(frame, taker=taker))
             self._way.put(Frame(Kind.LAIDOUT, iteration, b""))
@@ -187,12 +187,13 @@ class GrpcHostTransport(HostTransport):
     def _fetch(self, giver: int, iteration: int, address: Any, ticket: str) -> Frame:
         order = Order(giver=giver, iteration=iteration, taker=self.host, ticket=ticket)
         if address == RELAY:
-            return fetch(self._channel, order, self._from_hosts, timeout_seconds=self._swap_seconds)
-        # A server that lies could name a socket of this machine, or have names looked up.
+            limits, seconds = self._parcel_limits, self._swap_seconds
+            return fetch(self._channel, order, limits, timeout_seconds=seconds)
+        # A lying server could name a socket of this machine, or a name for this host to look up.
         if not isinstance(address, str) or (self._has_ports and not streams.is_place(address)):
             raise NothingThere("its address is unknown")
         channel = streams.open_channel(address, self._identity, HOST_NAME, timeouts=self._timeouts)
         try:
-            return fetch(channel, order, self._from_hosts, timeout_seconds=self._swap_seconds)
+            return fetch(channel, order, self._parcel_limits, timeout_seconds=self._swap_seconds)
         finally:
             streams.close(channel)

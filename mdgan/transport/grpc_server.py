@@ -1,4 +1,4 @@
-"""The server's end over gRPC: a stream for every host, and questions of those who come later."""
+"""The server's end over gRPC: a stream for every host, answers to machines that join or watch."""
 
 import contextlib
 import itertools
@@ -31,18 +31,18 @@ _LOOK_SECONDS = 1.0
 _SMALL = frames.Most(256, 256, unasked=8)
 _GONE_SECONDS = 0.1
 SLOW_SECONDS = 1.0
-"""How long a host's messages are not read until a line tells so."""
+"""How long a host's messages wait unread before the log says so."""
 _ADMITTED_AT_ONCE = 4
 _ROLES = {"join": "worker", "ask": "worker", DECLINE: "worker", "watch": "standby"}
 
 AcceptsFrom = Callable[[int], Mapping[str, frames.Most]]
-"""From the number of a host's workers to the kinds that may come from it."""
+"""Takes the number of a host's workers; returns the kinds of messages that the host may send."""
 
 
 class _Newcomer(NamedTuple):
-    """What is kept of a host that was let in: where it listens, and what may come from it."""
+    """A host that was just admitted: part of its hello, its welcome, what it may send."""
 
-    told: Mapping[str, Any]
+    hello: Mapping[str, Any]  # `host`, `workers` and `listens` alone
     welcome: Mapping[str, Any]
     accepts: Mapping[str, frames.Most]
     parcels: Mapping[str, frames.Most]
@@ -50,24 +50,24 @@ class _Newcomer(NamedTuple):
 
 @dataclass
 class _Stream:
-    """The way to one host; see `Line`."""
+    """Sends to one host; see `Line`."""
 
     context: grpc.ServicerContext
     caller: Caller
     outbox: streams.Outbox | PlainSocket
     _over: threading.Event = field(default_factory=threading.Event, init=False)
 
-    def watch(self) -> None:
-        """Notes when the connection is gone."""
+    def end_with_call(self) -> None:
+        """Ends the outbox when the connection is lost, or at once if it is lost already."""
         if not self.context.add_callback(self._end_all):
             self._end_all()
 
     def is_gone(self) -> bool:
-        """Whether the connection is gone; gRPC may tell so a moment after the stream has ended."""
+        """Whether the connection is lost; gRPC may know only a moment after the stream's end."""
         return self._over.wait(_GONE_SECONDS)
 
     def put(self, frame: frames.Frame) -> bool:
-        """A host that takes nothing in is cut off."""
+        """Sends a frame, or cuts a host off that takes nothing in."""
         is_put = self.outbox.put(frame)
         if not is_put:
             self.cut()
@@ -89,9 +89,9 @@ class GrpcServerTransport(ServerTransport):
     """The server's end; see `ServerTransport`.
 
     Args:
-        places: where it listens: `unix:` and a path, or address and port (0: a free one).
-        accepts_from: what may come from a host that was admitted.
-        parcels_from: the parcels that such a host may have for other hosts.
+        places: where the server listens: `unix:` and a path, or address and port (0: a free one).
+        accepts_from: the messages that an admitted host may send.
+        parcels_from: the parcels that an admitted host may lay out for other hosts.
 
     Raises:
         CannotListen: gRPC cannot listen at one of the places.
@@ -112,7 +112,7 @@ class GrpcServerTransport(ServerTransport):
         self._accepts_from = accepts_from
         self._parcels_from = parcels_from
         self._timeouts = timeouts
-        # As values a hello takes many times its size: few are read at a time.
+        # Once decoded, a hello takes many times its size, so few are decoded at a time.
         self._admitting = threading.BoundedSemaphore(_ADMITTED_AT_ONCE)
         self._watchers: set[threading.Event] = set()
         self._looked = 0.0
@@ -129,7 +129,7 @@ class GrpcServerTransport(ServerTransport):
         self._server.start()
 
     def receive(self, timeout_seconds: float) -> ServerEvent | None:
-        """The next event from any host, or None when the time is up."""
+        """See `ServerTransport`; also ends calls of outdated certificates about once a second."""
         until = Until(timeout_seconds)
         while True:
             if time.monotonic() - self._looked > _LOOK_SECONDS:
@@ -151,7 +151,7 @@ class GrpcServerTransport(ServerTransport):
         self._guard.close()
 
     def lose(self, guest: Guest, reason: str, *, lied: bool = False) -> None:
-        """A host is gone, and so are the parcels that it would have laid out here."""
+        """Removes a host; takers no longer wait for the parcels that it would lay out here."""
         super().lose(guest, reason, lied=lied)
         self.parcels.leave(guest.host)
 
@@ -172,7 +172,7 @@ class GrpcServerTransport(ServerTransport):
         )
 
     def _health(self) -> grpc.GenericRpcHandler:
-        """GRPC's standard health service, as far as probes ask it."""
+        """The part of gRPC's standard health service that probes use."""
 
         def check(request: HealthCheckRequest, context: grpc.ServicerContext) -> Any:
             if request.service:
@@ -186,14 +186,14 @@ class GrpcServerTransport(ServerTransport):
         )
 
     def _ask(self, _request: Nothing, context: grpc.ServicerContext) -> Welcome:
-        given: dict[str, Any] = dict(context.invocation_metadata())
-        ranks = [int(n) for n in re.findall("[0-9]{1,9}", given.get(streams.GIVES_BACK, ""))]
-        why = bytes(given.get(streams.WHY, b"")).decode(errors="replace")
+        metadata: dict[str, Any] = dict(context.invocation_metadata())
+        ranks = [int(n) for n in re.findall("[0-9]{1,9}", metadata.get(streams.GIVES_BACK, ""))]
+        why = bytes(metadata.get(streams.WHY, b"")).decode(errors="replace")
         asked = {"workers": ranks, "why": why}
         return Welcome(fields=json.dumps(self._answer(asked, DECLINE if ranks else "ask", context)))
 
     def _watch(self, _request: Nothing, context: grpc.ServicerContext) -> Iterator[Welcome]:
-        """Lasts until the other end is gone, or the server ends."""
+        """Answers a standby once, then keeps its call open until either end goes away."""
         answer = self._answer({}, "watch", context)
         ended = threading.Event()
         with self._lock:
@@ -205,12 +205,12 @@ class GrpcServerTransport(ServerTransport):
             self._watchers.discard(ended)
 
     def _take_part(self, pieces: Iterator[Piece], context: grpc.ServicerContext) -> Iterator[bytes]:
-        newcomer = self._newcomer(pieces, context)
-        relayed = newcomer.told["listens"] == RELAY
+        newcomer = self._admit_host(pieces, context)
+        relayed = newcomer.hello["listens"] == RELAY
         most_bytes = max((most.held_bytes for most in newcomer.accepts.values()), default=0)
         welcome: dict[str, Any] = {**newcomer.welcome, "relayed": relayed}
         outbox: streams.Outbox | PlainSocket = streams.Outbox()
-        come: Callable[[Mapping[str, frames.Most]], Iterator[frames.Frame]] = partial(
+        frames_from: Callable[[Mapping[str, frames.Most]], Iterator[frames.Frame]] = partial(
             frames.frames_of, pieces
         )
         if streams.address_of(context.peer()) is not None:
@@ -220,21 +220,21 @@ class GrpcServerTransport(ServerTransport):
             with contextlib.closing(Door(place, next(self._doors))) as door:
                 welcome["door"] = door.told
                 yield from frames.encode(Message(Kind.WELCOME, 0, welcome)).pieces
-                outbox = self._taken(door, context)
-            come = outbox.frames
+                outbox = self._accept_plain(door, context)
+            frames_from = outbox.frames
         stream = _Stream(context, self._guard.caller(context), outbox)
-        owner = stream.caller.certificate or f"host {newcomer.told['host']}"
+        owner = stream.caller.certificate or f"host {newcomer.hello['host']}"
         guest = self.let_in(
-            newcomer.told["host"], newcomer.told, stream, owner=owner, most_bytes=most_bytes
+            newcomer.hello["host"], newcomer.hello, stream, owner=owner, most_bytes=most_bytes
         )
-        stream.watch()
+        stream.end_with_call()
         parcels = newcomer.parcels if relayed else {}
-        work = guest, stream, come, newcomer.accepts, parcels
-        threading.Thread(target=self._take_from, args=work, name="reader", daemon=True).start()
+        work = guest, stream, frames_from, newcomer.accepts, parcels
+        threading.Thread(target=self._read_from, args=work, name="reader", daemon=True).start()
         yield from outbox.pieces()
 
-    def _newcomer(self, pieces: Iterator[Piece], context: grpc.ServicerContext) -> _Newcomer:
-        """Reads a hello and lets its host in, or ends the call; nothing else of it is kept."""
+    def _admit_host(self, pieces: Iterator[Piece], context: grpc.ServicerContext) -> _Newcomer:
+        """Reads a hello and admits its host, or ends the call; drops most of the hello."""
         caller = self._guard.caller(context)
         most_bytes = self._access.hello_bytes(caller.num_ranks)
         try:
@@ -243,25 +243,25 @@ class GrpcServerTransport(ServerTransport):
             with self._admitting:
                 hello = frames.decode(first).fields
                 welcome = self._answer(hello, "join", context)
-                told = {name: hello.get(name) for name in ("host", "workers", "listens")}
+                kept = {name: hello.get(name) for name in ("host", "workers", "listens")}
                 del hello
         except (frames.WireError, grpc.RpcError) as error:
             code = grpc.StatusCode.INVALID_ARGUMENT
             self._guard.refuse(caller, context, str(error), code=code)
-        num_workers = len(told["workers"] or ())
+        num_workers = len(kept["workers"] or ())
         parcels = self._parcels_from(num_workers)
-        told["listens"] = self._place_of(told, context.peer()) if parcels else None
-        return _Newcomer(told, welcome, self._accepts_from(num_workers), parcels=parcels)
+        kept["listens"] = self._place_of(kept, context.peer()) if parcels else None
+        return _Newcomer(kept, welcome, self._accepts_from(num_workers), parcels=parcels)
 
-    def _take_from(
+    def _read_from(
         self,
         guest: Guest,
         stream: _Stream,
-        come: Callable[[Mapping[str, frames.Most]], Iterator[frames.Frame]],
+        frames_from: Callable[[Mapping[str, frames.Most]], Iterator[frames.Frame]],
         accepts: Mapping[str, frames.Most],
         parcels: Mapping[str, frames.Most],
     ) -> None:
-        """Takes in what a host sends, until it says goodbye or is gone."""
+        """Puts a host's messages into the inbox, and its parcels, until its link ends."""
         reason, lied = "", False
         expected = {**accepts, **parcels}
         most_bytes = max((most.body_bytes for most in parcels.values()), default=0)
@@ -269,19 +269,19 @@ class GrpcServerTransport(ServerTransport):
             expected[Kind.LAIDOUT] = _SMALL
         allows = Allowance(expected, guest.asked).allows
         try:
-            for frame in come(expected):
+            for frame in frames_from(expected):
                 if not allows(frame.kind):
                     raise frames.WireError(f"{frame.kind} messages come too often, or unasked")
                 if frame.kind == Kind.LAIDOUT:
                     self.parcels.laid_out(guest.host, frame.iteration)
                 elif frame.kind in parcels:
-                    # Its workers are shared out among takers: all together are not more than one.
+                    # Takers get different workers of the giver: together at most one full parcel.
                     self.parcels.put(guest.host, frame.taker, frame, most_bytes=most_bytes)
                 else:
                     if not self.await_room(guest, SLOW_SECONDS):
-                        what = "nothing more is read of it while so much that it has sent waits"
+                        problem = "the server reads no more of it while so many bytes wait"
                         caller = stream.caller
-                        self.tell_slowed(caller.as_visitor("join"), f"{caller.shown}: {what}")
+                        self.tell_slowed(caller.as_visitor("join"), f"{caller.shown}: {problem}")
                         self.await_room(guest)
                     self.take_in(guest, frame)
             if not stream.is_gone():
@@ -294,8 +294,8 @@ class GrpcServerTransport(ServerTransport):
         self.lose(guest, reason or self._why_gone(guest, stream), lied=lied)
         stream.end()
 
-    def _taken(self, door: Door, context: grpc.ServicerContext) -> PlainSocket:
-        """The connection of a host that has been told of a door; ends the call without one."""
+    def _accept_plain(self, door: Door, context: grpc.ServicerContext) -> PlainSocket:
+        """Waits for a host's connection to the door that its welcome names, or ends the call."""
         if not context.add_callback(door.wake):
             door.wake()
         try:
@@ -306,7 +306,7 @@ class GrpcServerTransport(ServerTransport):
             context.abort(grpc.StatusCode.CANCELLED, str(error))
 
     def _why_gone(self, guest: Guest, stream: _Stream) -> str:
-        """Why a host's connection is gone, which gRPC does not tell the server's end of a call."""
+        """Why a host's link has ended; gRPC does not give a server the reason."""
         if why := self._guard.why_outdated(stream.caller):
             return why
         closed, limit = "its connection closed", self._timeouts.liveness
@@ -317,20 +317,20 @@ class GrpcServerTransport(ServerTransport):
     def _answer(
         self, hello: Mapping[str, Any], purpose: str, context: grpc.ServicerContext
     ) -> Mapping[str, Any]:
-        """What a newcomer is told; ends the call if it may not come in."""
+        """Answers a caller's hello, or ends the call if the caller may not come in."""
         caller = self._guard.caller(context)
         ranks = hello.get("workers")
-        said = ranks if isinstance(ranks, list) else []
-        wanted = [rank for rank in said if isinstance(rank, int)]
+        workers = ranks if isinstance(ranks, list) else []
+        ranks_wanted = [rank for rank in workers if isinstance(rank, int)]
         permit = caller.permit
         named = sorted((permit and permit.ranks) or ())
         hello = {**hello, "serial": f"{permit.serial:x}" if permit else "", "ranks": named}
-        if permit is not None and (refusal := permit.refusal(_ROLES[purpose], wanted)):
+        if permit is not None and (refusal := permit.refusal(_ROLES[purpose], ranks_wanted)):
             self._guard.refuse(caller, context, refusal)
         answer = self.decide({**hello, "purpose": purpose}, caller.certificate, caller.address)
         if isinstance(answer, str):
             code = grpc.StatusCode.PERMISSION_DENIED
-            # Another server may have taken over from one that ends: its hosts look on.
+            # A standby may have taken over from a server that ends, so its hosts go on searching.
             if self._closing:
                 code = grpc.StatusCode.CANCELLED
             elif isinstance(answer, Later):
@@ -339,7 +339,7 @@ class GrpcServerTransport(ServerTransport):
         return answer
 
     def _place_of(self, hello: Mapping[str, Any], peer: str) -> str:
-        """Where other hosts fetch from a host: where the server finds it, or at the server."""
+        """Where others fetch a host's parcels: at the host if the server reaches it, or `RELAY`."""
         place = hello.get("listens")
         if not isinstance(place, str):
             return RELAY
@@ -348,7 +348,7 @@ class GrpcServerTransport(ServerTransport):
         return place if streams.may_be_tried(place, peer) and self._reaches(place) else RELAY
 
     def _reaches(self, place: str) -> bool:
-        """Whether a host of this run listens there, as far as the server can tell."""
+        """Whether the server can open a link to a place, with the run's certificates."""
         channel = streams.open_channel(
             place, self._access.identity, HOST_NAME, timeouts=self._timeouts
         )

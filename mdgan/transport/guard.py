@@ -1,7 +1,7 @@
-"""What one caller may do at a time and again and again, whatever links it opens; and one link.
+"""Quotas for calls to a gRPC server, counted for each caller, and for the messages of one link.
 
-A caller is known by its certificate, or by its address if it shows none of its own. Its quotas
-follow from the ranks that it may have, as its certificate or the settings say.
+A caller is identified by its certificate, or by its address if it shows no certificate, or one that
+all machines share. Its quotas grow with the ranks that its certificate, or the settings, allow it.
 """
 
 import threading
@@ -25,55 +25,53 @@ from mdgan.transport.frames import Most
 from mdgan.transport.front import Front
 from mdgan.transport.streams import address_of, listen
 
-MOST_CALLS = 2048  # calls at a time; beyond them, the caller with the most loses its newest
+MOST_CALLS = 2048  # calls of all callers at a time; beyond, the caller with most loses its newest
 AT_ONCE, OF_A_RANK = 8, 2
-"""Calls of a kind at a time: so many, and so many for each rank that the caller may have."""
+"""Calls of one kind that a caller may have at a time, and how many more for each of its ranks."""
 A_SECOND, IN_A_ROW = 20.0, 20
-"""Calls of a kind a second, on average; and at once, as many again for each rank."""
+"""Calls of one kind a second on average, and in a row; in a row, as many again for each rank."""
 REFUSALS_A_SECOND, REFUSALS_IN_A_ROW = 1.0, 64
-"""Refused calls, of whatever kind; beyond them the connection ends with the call."""
-_JOINS_A_SECOND = 0.5  # each that is let in leaves some lines in the run's records
+"""Refused calls, of whatever kind; beyond, the server also ends the caller's connection."""
+_JOINS_A_SECOND = 0.5  # lower than for other calls: each join writes lines into the run's records
 _SMALL_BYTES = 1 << 12
 _FIRST_SECONDS = 5.0
 MOST_IN_A_ROW = 600
-"""How many messages of a kind that is bound to a rate may come at once.
+"""How many messages may arrive at once if their kind has a rate.
 
-A host that tells something every second has sent so many while a network stood still, or while this
-process did, for ten minutes.
+That is one a second for ten minutes, during which the network or this process may have hung.
 """
-MOST_REMEMBERED = 4096
-"""Most callers whose usage is remembered; then the one heard from longest ago is forgotten."""
+MOST_REMEMBERED = 4096  # most buckets; beyond, the one that was used longest ago is forgotten
 
 
 class Bucket:
-    """Lets something happen so many times in a row, and so often a second on average."""
+    """A token bucket: allows `in_a_row` uses at once, and `a_second` on average."""
 
     def __init__(
         self, in_a_row: float, a_second: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._most, self._a_second, self._clock = in_a_row, a_second, clock
-        self._left, self._counted = in_a_row, clock()
+        self._tokens, self._refilled = in_a_row, clock()
 
     def take(self) -> bool:
-        """Counts once; False if it has happened too often."""
+        """Takes a token; False if there is none."""
         now = self._clock()
-        gained = (now - self._counted) * self._a_second
-        self._left, self._counted = min(self._most, self._left + gained), now
-        if self._left < 1:
+        gained = (now - self._refilled) * self._a_second
+        self._tokens, self._refilled = min(self._most, self._tokens + gained), now
+        if self._tokens < 1:
             return False
-        self._left -= 1
+        self._tokens -= 1
         return True
 
     def give_back(self) -> None:
-        """It does not count after all."""
-        self._left += 1
+        """Returns a token, since the use does not count."""
+        self._tokens += 1
 
 
 class Allowance:
-    """Counts the messages that come over one link.
+    """Counts the messages of one host by kind, against the limits of each kind.
 
     Args:
-        asked: how often the server has sent each kind of message to this host, and "" for all.
+        asked: how many messages the server has sent to the host; see `Guest.asked`.
     """
 
     def __init__(
@@ -83,12 +81,12 @@ class Allowance:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._accepts, self._asked = accepts, asked
-        bound = {kind: most.a_second for kind, most in accepts.items() if most.a_second < inf}
-        self._buckets = {kind: Bucket(MOST_IN_A_ROW, each, clock) for kind, each in bound.items()}
+        rates = {kind: most.a_second for kind, most in accepts.items() if most.a_second < inf}
+        self._buckets = {kind: Bucket(MOST_IN_A_ROW, rate, clock) for kind, rate in rates.items()}
         self._heard: Counter[str] = Counter()
 
     def allows(self, kind: str) -> bool:
-        """Counts a message; False if too many have come."""
+        """Counts a message; False if too many of its kind have come."""
         if kind in self._buckets and not self._buckets[kind].take():
             return False
         most = self._accepts[kind]
@@ -97,29 +95,29 @@ class Allowance:
 
 
 class Access(NamedTuple):
-    """Whom a process lets call it, and how much; the same for all of its ports."""
+    """Which callers a process admits, and their limits; the same for all of its ports."""
 
-    # What it shows and whom it trusts, as files say now; None without TLS.
+    # The certificate that the process shows and the authorities that it trusts; None without TLS.
     identity: OwnIdentity | None
     revocations: Revocations
-    most_ranks: int  # that one host may have, if its certificate does not say
-    # From a number of ranks to the most that their host says of itself.
+    most_ranks: int  # how many ranks a host may have if its certificate names none
+    # From the number of a host's ranks to the largest hello of that host.
     hello_bytes: Callable[[int], int]
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls."""
+    """A process that calls a gRPC server, as far as the server knows it."""
 
-    identity: str  # what it is known by
-    shown: str  # the same for log lines, with its address
+    identity: str  # the fingerprint or the address, by which its quotas are counted
+    shown: str  # the caller in log lines, with its address
     num_ranks: int
-    permit: Permit | None = None  # what its certificate allows; None without one
-    certificate: str = ""  # its fingerprint, if it is this caller's alone; else empty
-    address: str = ""  # where it calls from; empty on this machine
+    permit: Permit | None = None  # what its certificate allows; None without a certificate
+    certificate: str = ""  # the fingerprint of its certificate; empty if machines share it
+    address: str = ""  # the IP address that it calls from; empty on this machine
 
     def as_visitor(self, purpose: str) -> Visitor:
-        """The same for the server's log."""
+        """This caller as the server's log names it."""
         return Visitor(purpose, self.certificate, self.address)
 
 
@@ -132,16 +130,16 @@ class _Call:
 
 
 class Guard(grpc.ServerInterceptor):
-    """Looks at every call of a gRPC server: revocations, and quotas of its caller.
+    """Checks every call to a gRPC server: whether its certificate is revoked, and its quotas.
 
     Args:
-        tell: takes a caller that was refused, and the reason in one line.
+        tell: called for each refused call, with the caller and the reason in one line.
     """
 
     def __init__(self, access: Access, tell: Callable[[Visitor, str], None]) -> None:
-        # A certificate that this process has, too, is in a file that all machines share.
-        own = None if access.identity is None else permit_of(access.identity().certificate)
-        self._shared = None if own is None else own.fingerprint
+        # A caller that shows this process's certificate has the file that all machines share.
+        permit = None if access.identity is None else permit_of(access.identity().certificate)
+        self._shared = None if permit is None else permit.fingerprint
         self._access = access
         self._tell = tell
         self._front: Front | None = None
@@ -150,21 +148,21 @@ class Guard(grpc.ServerInterceptor):
         self._buckets: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
 
     def listen(self, server: grpc.Server, place: str) -> str:
-        """Opens a place for the server and watches it; see `streams.listen`."""
+        """Makes the server listen at a place, behind a front; see `streams.listen`."""
         place, front = listen(server, place, self._access.identity)
         self._front = front or self._front
         return place
 
     def close(self) -> None:
-        """Lets no caller in any more."""
+        """Closes the front, so that no caller can connect any more."""
         if self._front is not None:
             self._front.close()
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """Puts itself before what answers a call.
+        """Wraps the handler of a call in `_answers`.
 
-        As a stream, whatever it is: only then gRPC asks before a request has come, which may be
-        never.
+        The wrapped handler is always one of streams: gRPC calls others only after a request has
+        come, and a stranger may never send one.
         """
         handler = continuation(details)
         if handler is None:
@@ -177,16 +175,16 @@ class Guard(grpc.ServerInterceptor):
         )
 
     def caller(self, context: Any) -> Caller:
-        """Who calls; ends the call of one whose certificate cannot be read."""
-        known = str(address_of(context.peer()) or "")
-        address = known or "this machine"
-        shown = context.auth_context().get("x509_pem_cert")
-        if not shown:
-            return Caller(address, address, self._access.most_ranks, address=known)
+        """Identifies the caller; ends the call if the caller's certificate cannot be read."""
+        ip_address = str(address_of(context.peer()) or "")
+        address = ip_address or "this machine"
+        certificates = context.auth_context().get("x509_pem_cert")
+        if not certificates:
+            return Caller(address, address, self._access.most_ranks, address=ip_address)
         try:
-            permit = permit_of(bytes(shown[0]))
+            permit = permit_of(bytes(certificates[0]))
         except ValueError as error:
-            self.refuse(Caller(address, address, 0, address=known), context, str(error))
+            self.refuse(Caller(address, address, 0, address=ip_address), context, str(error))
         is_own = permit.fingerprint != self._shared
         return Caller(
             permit.fingerprint if is_own else address,
@@ -194,7 +192,7 @@ class Guard(grpc.ServerInterceptor):
             self._access.most_ranks if permit.ranks is None else len(permit.ranks),
             permit=permit,
             certificate=permit.fingerprint if is_own else "",
-            address=known,
+            address=ip_address,
         )
 
     def refuse(
@@ -204,7 +202,7 @@ class Guard(grpc.ServerInterceptor):
         reason: str,
         code: grpc.StatusCode = grpc.StatusCode.PERMISSION_DENIED,
     ) -> NoReturn:
-        """Ends a call, and tells so; ends the connection of one that is refused all the time."""
+        """Ends a call and reports it; after too many refusals also ends the caller's connection."""
         with self._lock:
             bucket = self._bucket(caller, "refused", REFUSALS_IN_A_ROW, a_second=REFUSALS_A_SECOND)
             is_abuse = not bucket.take()
@@ -215,16 +213,16 @@ class Guard(grpc.ServerInterceptor):
         raise AssertionError("gRPC has not ended the call")
 
     def does_not_count(self, context: Any) -> None:
-        """A call shows what only few know, so that it is none too often."""
+        """Takes a call off its caller's quota: the caller has shown a secret, such as a ticket."""
         with self._lock:
             for calls in self._open.values():
                 if context in calls:
                     calls[context].bucket.give_back()
 
     def end_outdated(self) -> None:
-        """Ends the calls of certificates that have expired, or were revoked, since."""
+        """Ends the calls of certificates that have expired or were revoked since the call began."""
         with self._lock:
-            calls = [call for own in self._open.values() for call in own.values()]
+            calls = [call for by_context in self._open.values() for call in by_context.values()]
         for call in calls:
             if self.why_outdated(call.caller):
                 call.context.cancel()
@@ -232,7 +230,7 @@ class Guard(grpc.ServerInterceptor):
                     self._front.end(call.context.peer())
 
     def why_outdated(self, caller: Caller) -> str:
-        """Why a caller's certificate counts no more; empty if it does."""
+        """Why a caller's certificate is no longer valid; empty if it is valid."""
         permit = caller.permit
         if permit is None:
             return ""
@@ -245,7 +243,7 @@ class Guard(grpc.ServerInterceptor):
     def _answers(
         self, kind: str, handler: Any, requests: Iterator[Any], context: Any
     ) -> Iterator[Any]:
-        """Lets a call in, as long as it is answered; ends it at once if it is one too many."""
+        """Answers a call by its handler and counts it until then; ends it if it breaks a quota."""
         caller = self.caller(context)
         if reason := self.why_outdated(caller):
             self.refuse(caller, context, reason)
@@ -253,7 +251,7 @@ class Guard(grpc.ServerInterceptor):
             self.refuse(caller, context, refusal, code=grpc.StatusCode.RESOURCE_EXHAUSTED)
         try:
             if handler is None:
-                reason = "it asks for what is not here"
+                reason = "it calls a method that this server does not have"
                 self.refuse(caller, context, reason, code=grpc.StatusCode.UNIMPLEMENTED)
             if self._front is not None:
                 self._front.let(context.peer())
@@ -266,25 +264,25 @@ class Guard(grpc.ServerInterceptor):
                 yield handler.unary_unary(first, context)
         finally:
             with self._lock:
-                own = self._open[caller.identity]
-                del own[context]
-                if not own:
+                calls = self._open[caller.identity]
+                del calls[context]
+                if not calls:
                     del self._open[caller.identity]
 
     def _first(self, caller: Caller, requests: Iterator[Any], context: Any) -> Any:
-        """What a call begins with, which must come in time."""
+        """Waits for the first request of a call; ends the call if none comes in time."""
         in_time = threading.Timer(_FIRST_SECONDS, context.cancel)
         in_time.start()
         try:
             return next(requests)
         except (StopIteration, grpc.RpcError):
-            reason = "it asks nothing, or nothing that can be read"
+            reason = "its request does not come in time, or cannot be read"
             self.refuse(caller, context, reason, code=grpc.StatusCode.INVALID_ARGUMENT)
         finally:
             in_time.cancel()
 
     def _enter(self, caller: Caller, kind: str, context: Any) -> str:
-        """Counts a call; why it is one too many, or empty."""
+        """Counts a call; returns why the caller may not make it, or an empty text."""
         most = AT_ONCE + OF_A_RANK * caller.num_ranks
         victim = None
         with self._lock:
@@ -294,10 +292,10 @@ class Guard(grpc.ServerInterceptor):
             )
             if not bucket.take():
                 return f"its {kind} calls come too often"
-            own = self._open.setdefault(caller.identity, {})
-            if sum(call.kind == kind for call in own.values()) >= most:
+            calls = self._open.setdefault(caller.identity, {})
+            if sum(call.kind == kind for call in calls.values()) >= most:
                 return f"it has {most} {kind} calls already, as many as it may have at a time"
-            own[context] = _Call(caller, kind, context, bucket=bucket)
+            calls[context] = _Call(caller, kind, context, bucket=bucket)
             if sum(map(len, self._open.values())) > MOST_CALLS:
                 victim = [*max(self._open.values(), key=len).values()][-1]
         if victim is not None:
@@ -307,7 +305,7 @@ class Guard(grpc.ServerInterceptor):
         return ""
 
     def _bucket(self, caller: Caller, kind: str, in_a_row: float, a_second: float) -> Bucket:
-        """How often a caller may do something; the lock is held."""
+        """The bucket of a caller's calls of one kind; to be called with the lock held."""
         bucket = self._buckets.pop((caller.identity, kind), None) or Bucket(in_a_row, a_second)
         self._buckets[caller.identity, kind] = bucket
         if len(self._buckets) > MOST_REMEMBERED:
@@ -316,7 +314,7 @@ class Guard(grpc.ServerInterceptor):
 
 
 def _read_small(read: Callable[[bytes], Any], data: bytes) -> Any:
-    """A question, of which none is long."""
+    """Parses the request of a call that is no stream; ValueError if it is too long."""
     if len(data) > _SMALL_BYTES:
         raise ValueError(f"a question of {len(data)} bytes")
     return read(data)

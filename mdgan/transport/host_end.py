@@ -1,4 +1,4 @@
-"""A host's end over every transport: what has come, and parcels for other hosts."""
+"""A host's end of a link, for every transport: messages with the server, parcels with hosts."""
 
 import time
 from abc import ABC, abstractmethod
@@ -18,30 +18,30 @@ _SLOW = 0.5
 
 
 class HostTransport(ABC):
-    """A host's end.
+    """A host's end; each transport subclasses it.
 
     Args:
-        swap_seconds: how long this host waits for what another one hands over.
+        swap_seconds: how long this host waits for another host's parcel.
     """
 
     def __init__(self, host: int, swap_seconds: float) -> None:
         self.traffic = base.Traffic()
-        # The hosts that kept this one waiting for most of that time in the last exchange, or for
-        # all of it.
+        # Hosts for whose parcels this host waited longer than half of `swap_seconds` in the last
+        # exchange.
         self.slow_givers: set[int] = set()
         self._swap_seconds = swap_seconds
         # What to add to this machine's monotonic clock to get the server's.
         self.clock_offset_seconds = 0.0
-        # Of this machine, where the server and other hosts can reach it besides.
+        # An address of this machine at which the server and other hosts can reach it, too.
         self.own_address = base.LOOPBACK
-        self.welcome: Mapping[str, Any] = {}  # what the server told when it let this host in
+        self.welcome: Mapping[str, Any] = {}  # the server's answer to this host's hello
         self.server = "in this process"  # where the server is, in words
         self.host = host
-        self.is_over = False  # whether nothing goes either way any more
+        self.is_over = False  # whether the link to the server has ended
         self._inbox: Inbox[base.HostEvent] = Inbox()
 
     def send(self, message: Message) -> int:
-        """Sends to the server without waiting for arrival; returns the bytes, 0 if it is gone."""
+        """Sends to the server without waiting; returns the bytes, or 0 if the link has ended."""
         frame = encode(message)
         if self.is_over or not self._put(frame):
             return 0
@@ -63,21 +63,22 @@ class HostTransport(ABC):
         addresses: Mapping[int, Any],
         tickets: base.Tickets,
     ) -> dict[int, Message | base.Lost]:
-        """Lays out at most one message for each of some hosts and fetches one from each of others.
+        """Lays out one message for each taker, and fetches one from each giver.
 
-        Every host concerned calls it for the same iteration. What is laid out is a copy, so that
-        no host waits for another to fetch it, and a host's death affects only its partner.
+        Every giver and taker calls it for the same iteration. A giver lays out a copy, so that it
+        waits for no taker, and a host that dies affects only its partners.
 
         Args:
-            outgoing: by receiving host; nothing is laid out for one that has no ticket.
-            addresses: where to fetch, for every host in `incoming`, as its hello said.
+            outgoing: by taker; a message for a host without a ticket is not laid out.
+            incoming: the givers.
+            addresses: where each giver hands its parcels out, as its hello said.
 
         Returns:
-            For every host in `incoming`, its message, or `Lost` if it did not come in time.
+            For every giver, its message, or `Lost` if the message did not come in time.
         """
         self.slow_givers = set()
         gives = tickets.gives
-        frames = {taker: encode(own) for taker, own in outgoing.items() if taker in gives}
+        frames = {taker: encode(message) for taker, message in outgoing.items() if taker in gives}
         self._lay_out(iteration, frames, gives)
         for frame in frames.values():
             self.traffic.sent[frame.kind] += len(frame.body)
@@ -85,12 +86,12 @@ class HostTransport(ABC):
             return {}
         fetch = partial(self._try, iteration, addresses, tickets.takes)
         with ThreadPoolExecutor(len(incoming), "fetch") as pool:
-            found = dict(zip(incoming, pool.map(fetch, incoming), strict=True))
+            results = dict(zip(incoming, pool.map(fetch, incoming), strict=True))
         arrived: dict[int, Message | base.Lost] = {}
-        for giver, given in found.items():
-            if isinstance(given, base.Received):
-                self.traffic.received[str(given.message.kind)] += given.num_bytes
-            arrived[giver] = given.message if isinstance(given, base.Received) else given
+        for giver, result in results.items():
+            if isinstance(result, base.Received):
+                self.traffic.received[str(result.message.kind)] += result.num_bytes
+            arrived[giver] = result.message if isinstance(result, base.Received) else result
         return arrived
 
     def interrupt(self) -> None:
@@ -102,15 +103,15 @@ class HostTransport(ABC):
         """Says goodbye to the server and frees everything."""
 
     def take_in(self, frame: Frame) -> None:
-        """The server has sent something.
+        """Puts a message of the server into the inbox.
 
         Raises:
-            WireError: it is no message.
+            WireError: the frame is no message.
         """
         self._inbox.put(base.Received(base.SERVER, decode(frame), len(frame.body)))
 
     def lose_server(self, reason: str) -> None:
-        """Nothing goes either way any more."""
+        """Ends the link: `receive` yields `Lost`, and `send` sends nothing any more."""
         if not self.is_over:
             self.is_over = True
             self._inbox.put(base.Lost(base.SERVER, reason))
@@ -133,14 +134,14 @@ class HostTransport(ABC):
 
     @abstractmethod
     def _put(self, frame: Frame) -> bool:
-        """Sends to the server without waiting; False if it is gone."""
+        """Sends to the server without waiting; False if the link has ended."""
 
     @abstractmethod
     def _lay_out(
         self, iteration: int, frames: Mapping[int, Frame], tickets: Mapping[int, str]
     ) -> None:
-        """Lays out a parcel for each of some hosts, which fetch them with their tickets."""
+        """Lays out a parcel for each taker, which fetches it with its ticket."""
 
     @abstractmethod
     def _fetch(self, giver: int, iteration: int, address: Any, ticket: str) -> Frame:
-        """Fetches what a host has laid out for this one."""
+        """Fetches the parcel that a giver has laid out for this host."""

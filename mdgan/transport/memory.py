@@ -1,4 +1,4 @@
-"""Everything in one process: hosts are threads, and frames go from hand to hand."""
+"""The transport within one process: hosts are threads, and frames are passed as Python objects."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from mdgan.transport.server_end import Guest, ServerTransport
 
 
 class MemoryNetwork:
-    """The switchboard of one process, with the newest end of each host that ever joined."""
+    """Links the server to the hosts of one process; keeps the newest end of each host."""
 
     def __init__(self, timeouts: Timeouts, admit: Admit) -> None:
         self.timeouts = timeouts
@@ -21,7 +21,7 @@ class MemoryNetwork:
         self.hosts: dict[int, MemoryHostTransport] = {}
 
     def join(self, host: int, hello: Mapping[str, Any]) -> "MemoryHostTransport":
-        """Adds a host and tells the server; an earlier link of the same host is gone."""
+        """Asks the server to admit a host; replaces an earlier link of the same host."""
         welcome = self.server.decide({"purpose": "join", "host": host, **hello})
         if isinstance(welcome, str):
             raise BadInput("the server refused this host", welcome)
@@ -30,12 +30,12 @@ class MemoryNetwork:
         return end
 
     def make_host(self, host: int, welcome: Mapping[str, Any]) -> "MemoryHostTransport":
-        """A host's end; other kinds of links in one process make another one."""
+        """Makes a host's end; subclasses make another kind of end."""
         return MemoryHostTransport(self, host, welcome)
 
 
 class MemoryHostTransport(HostTransport):
-    """A host's end; for the server's end it is the way to this host."""
+    """A host's end, which the server also uses as its `Line` to this host."""
 
     guest: Guest
 
@@ -45,24 +45,24 @@ class MemoryHostTransport(HostTransport):
         self._network = network
 
     def close(self) -> None:
-        """Tells the server that this host is gone, unless it knows; laid-out parcels stay."""
+        """Tells the server, if the link is still open, that this host leaves; parcels stay."""
         if not self.is_over:
             self.is_over = True
             self._network.server.lose(self.guest, "it said goodbye")
         self._network.server.parcels.leave(self.host)
 
     def put(self, frame: Frame) -> bool:
-        """The server sends."""
+        """Takes a frame that the server sends; False if the link has ended."""
         if not self.is_over:
             self.take_in(frame)
         return not self.is_over
 
     def end(self) -> None:
-        """The server says goodbye."""
+        """Takes the server's goodbye."""
         self.lose_server("it said goodbye")
 
     def cut(self) -> None:
-        """Another link of this host took its place."""
+        """Ends this link, because the same host has joined again."""
         self.lose_server("another link of this host took its place")
 
     def _put(self, frame: Frame) -> bool:
@@ -72,7 +72,7 @@ class MemoryHostTransport(HostTransport):
     def _lay_out(
         self, iteration: int, frames: Mapping[int, Frame], tickets: Mapping[int, str]
     ) -> None:
-        del tickets  # the server has told them
+        del tickets  # the server's parcels have them since `order_exchange`
         try:
             for taker, frame in frames.items():
                 self._network.server.parcels.put(self.host, taker, frame)
@@ -82,7 +82,7 @@ class MemoryHostTransport(HostTransport):
         self._network.server.parcels.laid_out(self.host, iteration)
 
     def _fetch(self, giver: int, iteration: int, address: Any, ticket: str) -> Frame:
-        del address  # they are all here
+        del address  # all hosts are in this process
         if giver not in self._network.hosts:
             raise NothingThere("its address is unknown")
         parcels = self._network.server.parcels

@@ -1,4 +1,4 @@
-"""Parcels over gRPC: one service hands them out, and hosts fetch from it."""
+"""Parcels over gRPC: a service that hands them out, and the call by which a host fetches one."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ class ParcelService:
 
     @classmethod
     def of_host(cls, parcels: Parcels, access: Access) -> "ParcelService":
-        """For a host, whose log tells whom it refuses."""
+        """Makes the service of a host, which logs the callers that it refuses."""
         folded = Folded()
 
         def tell(visitor: Visitor, reason: str) -> None:
@@ -38,7 +38,7 @@ class ParcelService:
         return cls(parcels, Guard(access, tell))
 
     def serve(self, place: str, timeouts: Timeouts) -> str:
-        """Opens a port, or a socket, for parcels alone; see `Guard.listen`."""
+        """Opens a port or a socket for parcels alone; returns its place, see `Guard.listen`."""
         self._server = grpc.server(
             Threads(),
             handlers=[self.handler()],
@@ -46,30 +46,30 @@ class ParcelService:
             options=options(timeouts, 1),
             maximum_concurrent_rpcs=2 * MOST_CALLS,
         )
-        found = self._guard.listen(self._server, place)
+        place_opened = self._guard.listen(self._server, place)
         self._server.start()
-        return found
+        return place_opened
 
     def stop(self, grace_seconds: float) -> None:
-        """Closes that; what is being fetched has a moment."""
+        """Closes the port of `serve`; calls in progress have a moment to end."""
         if self._server is not None:
             self._server.stop(grace_seconds).wait(grace_seconds + CLOSE_SECONDS)
             self._guard.close()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """For a gRPC server."""
+        """The service as a gRPC server takes it."""
         fetch: Any = grpc.unary_stream_rpc_method_handler(self._fetch, Order.FromString, None)
         return grpc.method_handlers_generic_handler("mdgan.Parcels", {"Fetch": fetch})
 
     def _fetch(self, order: Order, context: grpc.ServicerContext) -> Iterator[bytes]:
-        of = order.giver, order.iteration, order.taker
+        parcel = order.giver, order.iteration, order.taker
         try:
-            frame = self._parcels.wait_for(*of, order.ticket)
+            frame = self._parcels.wait_for(*parcel, order.ticket)
         except NothingThere as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         self._guard.does_not_count(context)
         yield from frame.pieces
-        self._parcels.fetched(*of)
+        self._parcels.fetched(*parcel)
 
 
 def fetch(
@@ -78,8 +78,8 @@ def fetch(
     """Fetches a parcel from the host that laid it out, or from the server.
 
     Raises:
-        NothingThere: it did not come.
-        WireError: something else came.
+        NothingThere: the call ended without a parcel.
+        WireError: the answer is not exactly one message of an accepted kind.
     """
     ask = channel.unary_stream(FETCH, Order.SerializeToString, Piece.FromString)
     answer = ask(order, timeout=timeout_seconds)

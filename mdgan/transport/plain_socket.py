@@ -1,6 +1,6 @@
-"""Messages between the server and hosts of its machine: a Unix socket of its own for every host.
+"""Carries messages between the server and a host of its machine over a Unix socket of that host.
 
-gRPC lets such a host in, and tells when an end stands still; its stream then carries nothing more.
+gRPC admits the host and reports an end that hangs; its stream carries no message after the welcome.
 """
 
 import contextlib
@@ -34,33 +34,33 @@ _NAME = re.compile("m[0-9]{1,9}")
 _USER = struct.Struct("3i")
 _ROOT = 0
 _QUIETLY = getattr(socket, "MSG_NOSIGNAL", 0)
-"""Else a peer that is gone would end this process by SIGPIPE."""
+"""Without this flag, writing to a lost peer would end this process by SIGPIPE."""
 _SENT_BYTES = 1 << 20
-"""What the kernel may hold for a peer, if it allows as much: then no thread has to wait for it."""
+"""How much the kernel is asked to hold for a peer, so that the sending thread need not wait."""
 
 
 class Door:
-    """Where one host that gRPC has let in connects, in the private folder of a gRPC socket.
+    """A listening socket for one host that gRPC has admitted, beside a gRPC socket.
 
     Args:
-        place: that socket, `unix:` and a path.
-        number: of the door; no two are open at once.
+        place: the gRPC socket, `unix:` and a path in a private folder.
+        number: names the door; no two open doors may have the same.
     """
 
     def __init__(self, place: str, number: int) -> None:
         name = f"m{number}"
         self._path = _folder(place) / name
         self._key = secrets.token_hex(16)
-        self.told = {"name": name, "key": self._key}  # what the host is told about it
+        self.told = {"name": name, "key": self._key}  # the server sends it to the host alone
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(self._path))
         self._listening.listen(1)
 
     def take(self, seconds: float) -> "PlainSocket":
-        """Waits for the host.
+        """Waits until the host connects and shows the key.
 
         Raises:
-            WireError: it did not come, or another process did.
+            WireError: the host did not connect in time, or another process did.
         """
         try:
             self._listening.settimeout(seconds)
@@ -69,8 +69,8 @@ class Door:
                 closing.callback(connection.close)
                 connection.settimeout(seconds)
                 shown = connection.recv(len(self._key))
-                is_it = hmac.compare_digest(shown, self._key.encode())
-                if not is_it or _user_of(connection) not in (_ROOT, os.geteuid()):
+                has_key = hmac.compare_digest(shown, self._key.encode())
+                if not has_key or _user_of(connection) not in (_ROOT, os.geteuid()):
                     raise WireError("another process came to its socket")
                 closing.pop_all()
             return PlainSocket(connection)
@@ -78,25 +78,26 @@ class Door:
             raise WireError("it did not come to its socket") from error
 
     def wake(self) -> None:
-        """Ends the wait."""
+        """Ends the wait in `take`, by a connection without the key."""
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as visit:
             visit.setblocking(False)
             visit.connect(str(self._path))
 
     def close(self) -> None:
-        """Lets no process in any more."""
+        """Stops listening, and removes the socket."""
         self._path.unlink(missing_ok=True)
         self._listening.close()
 
 
 def knock(place: str, told: Any, seconds: float) -> "PlainSocket":
-    """Connects where the server has told; see `Door`.
+    """Connects a host to the door that the server has opened for it.
 
     Args:
         place: the server's gRPC socket.
+        told: `Door.told`, from the server's welcome.
 
     Raises:
-        WireError: that cannot be.
+        WireError: `told` names no door, or this process cannot connect to it.
     """
     if not isinstance(told, dict) or not _NAME.fullmatch(str(told.get("name"))):
         raise WireError("it names no socket for messages")
@@ -114,7 +115,7 @@ def knock(place: str, told: Any, seconds: float) -> "PlainSocket":
 
 
 class PlainSocket:
-    """One end of a connection. Any thread may put; one reads, and one sends what has to wait."""
+    """One end of a connection. Any thread may `put`; one reads, and one runs `send_waiting`."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(None)
@@ -127,7 +128,7 @@ class PlainSocket:
         self._in_use = 2
 
     def put(self, frame: Frame) -> bool:
-        """Sends a message without waiting; False if the peer is gone, or takes too little in."""
+        """Sends a message without waiting; False if the peer is lost or reads too slowly."""
         kind, body = frame.kind.encode(), memoryview(frame.body)
         parts = memoryview(_HEADER.pack(kind, frame.iteration, len(body), frame.taker)), body
         with self._changed:
@@ -151,7 +152,7 @@ class PlainSocket:
         return True
 
     def end(self) -> None:
-        """Nothing more is put; what waits is sent, and a goodbye."""
+        """Refuses further messages; `send_waiting` sends those that wait, and a goodbye."""
         with self._changed:
             if not self._ended:
                 self._ended = True
@@ -159,7 +160,7 @@ class PlainSocket:
                 self._changed.notify()
 
     def cut(self) -> None:
-        """Ends it at once; what has come can still be read."""
+        """Ends the connection at once; `frames` can still read what has arrived."""
         with self._changed, contextlib.suppress(OSError):
             self._ended = True
             self._waiting.clear()
@@ -167,12 +168,12 @@ class PlainSocket:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def pieces(self) -> Iterator[bytes]:
-        """Sends what the peer did not take at once, until the end; gRPC has nothing to send."""
+        """Runs `send_waiting` in gRPC's thread; yields nothing, as gRPC has nothing to send."""
         self.send_waiting()
         yield from ()
 
     def send_waiting(self) -> None:
-        """Sends what the peer did not take at once, until the end."""
+        """Sends the parts that `put` could not send at once, until `end` or `cut`."""
         with contextlib.suppress(OSError):
             while True:
                 with self._changed:
@@ -187,7 +188,7 @@ class PlainSocket:
         self._leave()
 
     def frames(self, accepts: Mapping[str, Most]) -> Iterator[Frame]:
-        """All messages until the peer says goodbye; raises as `frames.next_frame`."""
+        """Yields all messages until the peer says goodbye; raises as `frames.next_frame` does."""
         try:
             while (frame := self._next_frame(accepts)) is not None:
                 yield frame
@@ -203,22 +204,22 @@ class PlainSocket:
         most = check_expected(kind, size, accepts)
         body = self._read(bytearray(min(size, PIECE_BYTES)))
         check_head(kind, body, most)
-        # Memory is taken only for as much again as has come.
+        # Memory is taken in steps: each at most as large as the part that has arrived.
         while len(body) < size:
             body += self._read(bytearray(min(size - len(body), len(body))))
         return Frame(kind, iteration, bytes(body), taker=taker)
 
     def _read(self, into: bytearray) -> bytearray:
         try:
-            taken = self._socket.recv_into(into, 0, socket.MSG_WAITALL) if into else 0
+            num_bytes = self._socket.recv_into(into, 0, socket.MSG_WAITALL) if into else 0
         except OSError as error:
             raise CutOff("its connection closed") from error
-        if taken < len(into):
+        if num_bytes < len(into):
             raise CutOff("its connection closed")
         return into
 
     def _leave(self) -> None:
-        """The last thread that uses the socket closes it."""
+        """Counts a thread that is done with the socket; the second one closes it."""
         with self._changed:
             self._in_use -= 1
             if not self._in_use:
@@ -231,8 +232,8 @@ def _folder(place: str) -> Path:
 
 
 def _user_of(connection: socket.socket) -> int:
-    """The user of a peer; ours where the system does not tell: the folder keeps others out."""
+    """A peer's user ID; on systems that do not tell it, this user's: the folder is private."""
     if not hasattr(socket, "SO_PEERCRED"):
         return os.geteuid()
-    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _USER.size)
-    return int(_USER.unpack(told)[1])
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _USER.size)
+    return int(_USER.unpack(credentials)[1])

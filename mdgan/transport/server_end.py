@@ -1,4 +1,4 @@
-"""The server's end over every transport: who is in, what has come, who is gone."""
+"""The server's end of its links, for every transport: admits hosts and queues their messages."""
 
 import secrets
 import threading
@@ -18,46 +18,46 @@ from mdgan.transport.until import Inbox, Until
 
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _OF_AN_OWNER_BYTES = 1 << 26
-"""What may wait to be taken of the hosts of one owner; then the server reads no further."""
-_OF_ALL_BYTES = 1 << 28  # what may wait beside one message of each host
+"""Most bytes of one owner's hosts that wait in the inbox; beyond, their messages are not read."""
+_OF_ALL_BYTES = 1 << 28  # most bytes of all hosts that wait, beside one message of each host
 
 
 class Line(Protocol):
-    """The way to a host that was let in."""
+    """What each transport provides to send to one admitted host."""
 
     def put(self, frame: Frame) -> bool:
-        """Sends without waiting; False if the host is gone."""
+        """Sends without waiting; False if the link has ended."""
 
     def end(self) -> None:
-        """Says goodbye after all that was sent."""
+        """Says goodbye after all frames that were put."""
 
     def cut(self) -> None:
-        """Ends it at once."""
+        """Ends the link at once."""
 
 
 @dataclass(eq=False)
 class Guest:
-    """A host that was let in."""
+    """A host that the server has admitted."""
 
     host: int
     line: Line
-    owner: str  # the certificate, or the host, that its quotas are kept by
-    most_bytes: float  # that one of its messages can take
-    silenced: bool = False  # whether nothing that it has sent counts any more
+    owner: str  # its certificate's fingerprint or its number: quotas are counted per owner
+    most_bytes: float  # the most that one message of this host can take
+    silenced: bool = False  # whether `receive` skips its messages, as its link has ended
     # When its last message came, by the monotonic clock.
     heard: float = field(default_factory=time.monotonic)
-    # How often each kind of message was sent to it, and "" for all.
+    # How many messages the server has sent to it, by kind, and under "" all of them.
     asked: Counter[str] = field(default_factory=Counter)
-    untaken_bytes: int = 0  # of its messages that the server has not taken yet
+    untaken_bytes: int = 0  # of its messages that wait in the inbox
 
 
 class ServerTransport:
-    """The server's end; calls of `admit`, in the threads of newcomers, may overlap."""
+    """The server's end. It calls `admit` in the threads of joining hosts, which may overlap."""
 
     def __init__(self, admit: base.Admit, swap_seconds: float) -> None:
         self.traffic = base.Traffic()
-        self.parcels = Parcels(swap_seconds)  # those that hosts lay out here, for other hosts
-        self.own_address = base.LOOPBACK  # of this machine, where hosts can reach it besides
+        self.parcels = Parcels(swap_seconds)  # parcels of hosts that other hosts cannot reach
+        self.own_address = base.LOOPBACK  # an address of this machine at which hosts can reach it
         self._admit = admit
         self._inbox: Inbox[tuple[base.ServerEvent, Guest | None, int]] = Inbox()
         self._lock = threading.Lock()
@@ -70,11 +70,11 @@ class ServerTransport:
     # The server's thread.
 
     def send(self, host: int, message: Message) -> int:
-        """Sends a copy without waiting for arrival; returns the bytes, 0 if the host is gone."""
+        """Sends a copy without waiting; returns the bytes, or 0 if the host's link has ended."""
         guest = self._guests.get(host)
         if guest is None:
             return 0
-        # One message that goes to several hosts, one after the other, is encoded once.
+        # A message that the server sends to several hosts in a row is encoded once.
         if self._sent is None or self._sent[0] is not message:
             self._sent = message, encode(message)
         frame = self._sent[1]
@@ -89,8 +89,8 @@ class ServerTransport:
         """The next event from any host, or None when the time is up."""
         self._sent = None
         until = Until(timeout_seconds)
-        while (taken := self._inbox.take(until.left())) is not None:
-            event, guest, held_bytes = taken
+        while (entry := self._inbox.take(until.left())) is not None:
+            event, guest, held_bytes = entry
             if guest is not None and held_bytes:
                 self._count(guest, -held_bytes)
             if guest is not None and guest.silenced:
@@ -105,18 +105,18 @@ class ServerTransport:
     ) -> dict[tuple[int, int], str]:
         """Makes a random ticket for each pair of a giver and a taker.
 
-        A process that shows it gets the parcel, so only those two may be told.
+        Whichever process shows a ticket gets the parcel, so send it to its giver and taker alone.
         """
         tickets = {pair: secrets.token_hex(16) for pair in pairs if len(set(pair)) > 1}
         by_giver: defaultdict[int, dict[int, str]] = defaultdict(dict)
         for (giver, taker), ticket in tickets.items():
             by_giver[giver][taker] = ticket
-        for giver, own in by_giver.items():
-            self.parcels.expect(giver, iteration, own)
+        for giver, ticket_by_taker in by_giver.items():
+            self.parcels.expect(giver, iteration, ticket_by_taker)
         return tickets
 
     def drop(self, host: int) -> None:
-        """Ends the link to a host that is no longer needed; no `Lost` follows."""
+        """Ends the link to a host that the server no longer needs; no `Lost` follows."""
         with self._lock:
             guest = self._guests.pop(host, None)
         if guest is not None:
@@ -128,7 +128,7 @@ class ServerTransport:
         self._inbox.put((base.Asked(), None, 0))
 
     def close(self) -> None:
-        """Lets no more hosts in, and says goodbye to every host."""
+        """Admits no more hosts, and says goodbye to every host."""
         with self._lock:
             self._closing = True
             guests = list(self._guests.values())
@@ -141,11 +141,11 @@ class ServerTransport:
     def decide(
         self, hello: Mapping[str, Any], certificate: str = "", address: str = ""
     ) -> Mapping[str, Any] | str:
-        """What a newcomer is told; or why it may not come in.
+        """Answers a caller's hello: a welcome, or the reason why it may not come in.
 
         Args:
-            certificate: the fingerprint of one that is its own, by which it is known.
-            address: where its connection comes from; empty on this machine.
+            certificate: the fingerprint of the caller's certificate; empty if machines share it.
+            address: where the caller's connection comes from; empty on this machine.
         """
         visitor = base.Visitor(str(hello.get("purpose")), certificate, address)
         host = hello.get("host")
@@ -168,7 +168,7 @@ class ServerTransport:
         return answer
 
     def tell_refused(self, visitor: base.Visitor, reason: str) -> None:
-        """Tells the server of a caller that was not let in, of one that comes often less often."""
+        """Puts a refused caller into the inbox, for the log; of repeated refusals only some."""
         if line := self._folded.line(reason, visitor[1:]):
             self._inbox.put((base.Visited(line, True, visitor), None, 0))
 
@@ -180,10 +180,10 @@ class ServerTransport:
         owner: str = "",
         most_bytes: float = inf,
     ) -> Guest:
-        """Tells the server that a host has joined; an earlier link of the same host is gone.
+        """Adds a host, tells the server by `Joined`, and cuts an earlier link of the same host.
 
         Args:
-            hello: what others need to know of it.
+            hello: the host's hello, or the part of it that the server needs.
             owner: see `Guest`; `most_bytes`, too.
         """
         guest = Guest(host, line, owner, most_bytes=most_bytes)
@@ -201,10 +201,10 @@ class ServerTransport:
         return guest
 
     def take_in(self, guest: Guest, frame: Frame) -> None:
-        """A host has sent something.
+        """Puts a message of a host into the inbox.
 
         Raises:
-            WireError: it is no message.
+            WireError: the frame is no message.
         """
         event = base.Received(guest.host, decode(frame), len(frame.body))
         guest.heard = time.monotonic()
@@ -212,23 +212,24 @@ class ServerTransport:
         self._inbox.put((event, guest, frame.held_bytes))
 
     def tell_slowed(self, visitor: base.Visitor, what: str) -> None:
-        """Tells the server whose messages are not read for now, if that goes on less often."""
+        """Puts a host whose messages wait unread into the inbox, for the log; repeats are rare."""
         if line := self._folded.line(what, visitor[1:]):
             slowed = visitor._replace(purpose=base.SLOWED)
             self._inbox.put((base.Visited(line, False, slowed), None, 0))
 
     def await_room(self, guest: Guest, seconds: float | None = None) -> bool:
-        """Waits until few bytes of a host's owner wait to be taken; False if the time is up."""
+        """Waits until the inbox has room for the host's owner; False if the time is up."""
 
         def there_is_room() -> bool:
-            own = [other for other in self._guests.values() if other.owner == guest.owner]
-            return guest.silenced or sum(other.untaken_bytes for other in own) <= _OF_AN_OWNER_BYTES
+            same = [other for other in self._guests.values() if other.owner == guest.owner]
+            num_bytes = sum(other.untaken_bytes for other in same)
+            return guest.silenced or num_bytes <= _OF_AN_OWNER_BYTES
 
         with self._changed:
             return self._changed.wait_for(there_is_room, seconds)
 
     def _count(self, guest: Guest, num_bytes: int) -> None:
-        """A message has come, or was taken (below 0); the owner that holds most goes if need be."""
+        """Counts bytes into the inbox, or out (below 0); if it is full, cuts its largest owner."""
         with self._changed:
             guest.untaken_bytes += num_bytes
             if num_bytes < 0:
@@ -244,17 +245,17 @@ class ServerTransport:
         owner, num_bytes = held.most_common(1)[0]
         for other in guests:
             if other.owner == owner:
-                self.lose(other, f"of all hosts it has most that waits here: {num_bytes:,} bytes")
+                self.lose(other, f"its waiting messages take most memory: {num_bytes:,} bytes")
                 other.line.cut()
 
     def _silence(self, guest: Guest) -> None:
-        """Ignores all that a host has sent."""
+        """Makes `receive` skip the messages of a host, and wakes the thread that waits for room."""
         with self._changed:
             guest.silenced = True
             self._changed.notify_all()
 
     def lose(self, guest: Guest, reason: str, *, lied: bool = False) -> None:
-        """A host is gone; the server is told if it does not know."""
+        """Removes a host whose link has ended, and puts `Lost` into the inbox if it was there."""
         with self._lock:
             if self._guests.get(guest.host) is guest:
                 del self._guests[guest.host]

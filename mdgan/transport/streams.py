@@ -1,4 +1,4 @@
-"""What both ends of gRPC's links share: how channels are opened, and what goes out on a stream.
+"""Functions that both ends of gRPC's links share: options, channels, ports, addresses, an outbox.
 
 gRPC does not survive a fork, so only processes that fork no more may import this module.
 """
@@ -22,37 +22,37 @@ from mdgan.transport.frames import PIECE_BYTES, Frame
 from mdgan.transport.front import Front
 from mdgan.transport.front_process import most_connections
 
-# What a stranger sends to gRPC is no reason for a traceback on the terminal.
+# Without this, gRPC logs a traceback for some bytes that a stranger sends.
 logging.getLogger("grpc").setLevel(logging.CRITICAL + 1)
 
 ASK = "/mdgan.Server/Ask"
 GIVES_BACK = "gives-back"
-"""With this in the metadata of `ASK` a host that could not join names its ranks, for others."""
-WHY = "why-bin"  # in the same metadata: why it could not
+"""Key in the metadata of `ASK`: a host that could not join names its ranks there, for others."""
+WHY = "why-bin"  # in the same metadata: the reason why the host could not join
 WATCH = "/mdgan.Server/Watch"
 TAKE_PART = "/mdgan.Server/TakePart"
 CLOCK = "/mdgan.Server/Clock"
 FETCH = "/mdgan.Parcels/Fetch"
 
-CLOSE_SECONDS = 1.0  # how long gRPC has to close what it has cancelled
+CLOSE_SECONDS = 1.0  # how long gRPC has to close calls that it has cancelled
 MOST_UNSENT_BYTES = 1 << 30
-"""What may wait for a peer that takes nothing in; then it counts as gone."""
+"""Most bytes that wait for a peer that does not read; beyond, the peer counts as lost."""
 _WINDOW_BYTES = 1 << 22
 _PIECE_MARGIN_BYTES = 1 << 16
 _LEAST_PING_MS, _MOST_PING_STRIKES = 20, 1000
-_MOST_STREAMS = 64  # calls of one connection at a time; a client of gRPC waits with further ones
+_MOST_STREAMS = 64  # calls of one connection at a time; gRPC's clients delay further calls
 _HANDSHAKE_MS = 5000
-"""Until a connection ends that has not shown its certificate, or on which nothing is called."""
+"""After this time the server ends a connection without a certificate, or without a call."""
 _PLACE = re.compile(r"(?:([0-9.]{7,15})|\[([0-9a-fA-F:.]{2,45})\]):([0-9]{1,5})")
 _MOST_PORT = 65_535
 
 
 def options(timeouts: Timeouts, num_places: int = 0) -> list[tuple[str, Any]]:
-    """GRPC's options for either end; a server listens at some places.
+    """GRPC's options for a client, or for a server that listens at `num_places` places.
 
-    A peer is asked for a sign of life after a quarter of the silence that makes it count as gone.
-    gRPC's own threads answer, so that a peer that computes for long is there. What a stream may
-    hold that no thread has taken is one piece and one window.
+    gRPC pings a peer after a quarter of the silence that makes the peer count as lost. Its own
+    threads answer, so a peer may compute for long. Of each stream it holds at most one piece and
+    one window that no thread has read.
     """
     silence_ms = int(timeouts.liveness * 1000)
     ask_after_ms = max(_LEAST_PING_MS, silence_ms // 4)
@@ -85,31 +85,32 @@ def options(timeouts: Timeouts, num_places: int = 0) -> list[tuple[str, Any]]:
 def open_channel(
     place: str, identity: OwnIdentity | None, name: str, timeouts: Timeouts
 ) -> grpc.Channel:
-    """Opens a channel to a place as `listen` has it; nothing is sent yet.
+    """Opens a channel to a place (see `listen`); gRPC connects at the first call.
 
     Args:
-        name: which the peer's certificate must bear, if mdgan has made it.
+        identity: what this process shows and whom it trusts; None without TLS.
+        name: the DNS name that the peer's certificate must have, if mdgan has made it.
     """
     chosen = options(timeouts)
     if place.startswith(("unix:", "127.", "localhost:", "[::1]")):
         chosen.append(("grpc.enable_http_proxy", 0))
     if identity is None or place.startswith("unix:"):
         return grpc.insecure_channel(place, chosen)
-    own = identity()
-    if own.by_name:
+    ours = identity()
+    if ours.by_name:
         chosen.append(("grpc.ssl_target_name_override", name))
-    trusted = grpc.ssl_channel_credentials(own.authorities, own.key, own.certificate)
+    trusted = grpc.ssl_channel_credentials(ours.authorities, ours.key, ours.certificate)
     return grpc.secure_channel(place, trusted, chosen)
 
 
 class Threads(ThreadPoolExecutor):
-    """A thread for every call to a gRPC server, which no end of a process waits for.
+    """Runs every call to a gRPC server in its own daemon thread, so that no process's end waits.
 
-    gRPC cannot give up a call over a socket while the other end stands still.
+    gRPC cannot give up a call over a socket while the other end hangs.
     """
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Runs a function in a thread of its own."""
+        """Runs a function in its own daemon thread."""
         future: Future[Any] = Future()
 
         def run() -> None:
@@ -123,7 +124,7 @@ class Threads(ThreadPoolExecutor):
 
 
 def close(channel: grpc.Channel) -> None:
-    """Closes a channel, but waits only for a moment: see `Threads`."""
+    """Closes a channel, but waits only a moment, as gRPC may wait for an end that hangs."""
     closing = threading.Thread(target=channel.close, name="close", daemon=True)
     closing.start()
     closing.join(CLOSE_SECONDS)
@@ -136,18 +137,18 @@ class CannotListen(RuntimeError):
 def listen(
     server: grpc.Server, place: str, identity: OwnIdentity | None
 ) -> tuple[str, Front | None]:
-    """Opens a place for a gRPC server.
+    """Makes a gRPC server listen at a place.
 
     Args:
-        place: `unix:` and a path, or address and port; 0 for a free one.
+        place: `unix:` and a path, or address and port; port 0 for a free one.
         identity: what the server shows and whom it trusts; None without TLS. A socket in a private
             folder needs none.
 
     Returns:
-        The place, with the port that it got, and what stands before a port.
+        The place with the chosen port, and the front before that port; a socket has no front.
 
     Raises:
-        CannotListen: it is taken, or not this machine's.
+        CannotListen: the port is taken, or the address is not this machine's.
     """
     try:
         if place.startswith("unix:"):
@@ -165,29 +166,29 @@ def listen(
 
 
 def _shown_to_clients(identity: OwnIdentity) -> grpc.ServerCredentials:
-    """Each connection gets the certificate that is there when it begins."""
+    """Shows each connection the certificate that is valid when the connection begins."""
     shown = [identity()]
 
-    def configuration(own: Identity) -> grpc.ServerCertificateConfiguration:
-        pair = own.key, own.certificate
-        return grpc.ssl_server_certificate_configuration([pair], own.authorities)
+    def configuration(ours: Identity) -> grpc.ServerCertificateConfiguration:
+        pair = ours.key, ours.certificate
+        return grpc.ssl_server_certificate_configuration([pair], ours.authorities)
 
-    def renewed() -> grpc.ServerCertificateConfiguration | None:
-        own = identity()
-        if own is shown[0]:
+    def if_renewed() -> grpc.ServerCertificateConfiguration | None:
+        ours = identity()
+        if ours is shown[0]:
             return None
-        shown[0] = own
-        return configuration(own)
+        shown[0] = ours
+        return configuration(ours)
 
     return grpc.dynamic_ssl_server_credentials(
         configuration(shown[0]),
-        renewed,  # type: ignore[arg-type] # None is for no change, which gRPC's types leave out
+        if_renewed,  # type: ignore[arg-type] # None means no change; gRPC's types omit it
         require_client_authentication=True,
     )
 
 
 def is_place(place: str) -> bool:
-    """Whether this is an IP address, in brackets if it is one of IPv6, and a port."""
+    """Whether a text is an IP address and a port; an IPv6 address must be in brackets."""
     match = _PLACE.fullmatch(place)
     if match is None or not 0 < int(match[3]) <= _MOST_PORT:
         return False
@@ -199,40 +200,40 @@ def is_place(place: str) -> bool:
 
 
 def may_be_tried(place: str, peer: str) -> bool:
-    """Whether the server may look for a host of the run at a place that a host has named.
+    """Whether the server may try to reach a host at the place that the host has named.
 
     Args:
-        place: see `is_place`. Names are not believed: they may mean another machine a moment later.
+        place: must satisfy `is_place`: a DNS name may mean another machine a moment later.
         peer: where the connection of that host comes from, such as `ipv4:10.0.0.7:41250`.
 
-    It may not be an address, other than that of the connection, that means something else on each
-    machine, or a group of machines.
+    The address of the connection may be tried. Another address may not if it means a different
+    machine on each machine, such as loopback, or a group of machines.
     """
     if not is_place(place):
         return False
     named = ipaddress.ip_address(place.rpartition(":")[0].strip("[]"))
-    means_others = named.is_loopback or named.is_unspecified or named.is_multicast
+    is_ambiguous = named.is_loopback or named.is_unspecified or named.is_multicast
     return named == address_of(peer) or not (
-        means_others or named.is_link_local or named.is_reserved
+        is_ambiguous or named.is_link_local or named.is_reserved
     )
 
 
 def address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The IP address of a peer as gRPC names it; None of another process of this machine.
+    """The IP address in gRPC's name of a peer; None if the peer is a process of this machine.
 
-    Of a connection that has come by the front, it is the name of a Unix socket.
+    Behind a front, gRPC's name of a peer is that of a Unix socket, which has the client's address.
     """
     rest = unquote(peer).partition(":")[2]
     try:
-        found = ipaddress.ip_address(rest.rpartition(":")[0].strip("[]"))
+        address = ipaddress.ip_address(rest.rpartition(":")[0].strip("[]"))
     except ValueError:
         return None
-    mapped = getattr(found, "ipv4_mapped", None)  # of a server that listens for both families
-    return mapped or found
+    mapped = getattr(address, "ipv4_mapped", None)  # of a server that listens for both families
+    return mapped or address
 
 
 def reason_of(error: grpc.RpcError) -> str:
-    """Why a call has ended, in one line."""
+    """Why a call has ended, in one line about the peer."""
     code, details = error.code(), one_line(error.details() or "")
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return "it did not answer in time"
@@ -246,7 +247,7 @@ def reason_of(error: grpc.RpcError) -> str:
 
 
 class Outbox:
-    """What waits to be sent on a stream. Any thread may put, gRPC's takes."""
+    """Messages that wait to be sent on a stream: any thread puts, gRPC's thread takes."""
 
     def __init__(self) -> None:
         self._frames: SimpleQueue[Frame | None] = SimpleQueue()
@@ -255,7 +256,7 @@ class Outbox:
         self._ended = False
 
     def put(self, frame: Frame) -> bool:
-        """Adds a message; False if the stream has ended, or the peer takes too little in."""
+        """Adds a message; False if the stream has ended or the peer reads too slowly."""
         with self._lock:
             if self._ended or self._unsent_bytes > MOST_UNSENT_BYTES:
                 return False
@@ -264,15 +265,15 @@ class Outbox:
         return True
 
     def end(self) -> None:
-        """Nothing more is added; what is there is sent."""
+        """Refuses further messages; gRPC still sends those that wait."""
         with self._lock:
             self._ended = True
         self._frames.put(None)
 
-    cut = end  # of a stream that is gone, nothing is sent
+    cut = end  # gRPC sends nothing on a stream that has ended
 
     def pieces(self) -> Iterator[bytes]:
-        """What gRPC sends, until the end."""
+        """Yields the pieces that gRPC sends, until `end`."""
         while (frame := self._frames.get()) is not None:
             yield from frame.pieces
             with self._lock:

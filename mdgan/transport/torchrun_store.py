@@ -1,9 +1,9 @@
-"""The store that torchrun serves: rank 0 writes there where it listens, and hosts read it.
+"""Hands rank 0's address to the hosts through the store that torchrun serves.
 
-A machine that reaches the store may write there, and one in the path may pose as the store. torch
-takes memory for a value as large as the store says, and waits without limit for some answers. So
-rank 0 writes its address as whole numbers, each of which takes 8 bytes on the way, and a thread of
-its own talks with the store.
+Any machine that reaches the store may write there, and one in the path may pose as the store. torch
+allocates as much memory for a value as the store announces, and waits without limit for some
+answers. So rank 0 writes its address as whole numbers of 8 bytes each, and a separate thread talks
+with the store.
 """
 
 import re
@@ -27,11 +27,11 @@ _LENGTH = "length"
 _PART_BYTES = 7  # of the address in a number, which is never negative
 _PLACE = re.compile(r"([\w.-]{1,255}|\[[\w:.%]{2,99}\]):([0-9]{1,5})", re.ASCII)
 _SCHEMES = {"unix", "unix-abstract", "vsock", "ipv4", "ipv6", "dns", "xds"}
-"""Before a colon they are no names of machines to gRPC, and a socket would need no certificate."""
+"""gRPC takes these words before a colon for kinds of address; sockets need no certificate."""
 
 
 class _Nonsense(Exception):
-    """The store says what no rank 0 has written."""
+    """The store holds a value that rank 0 cannot have written."""
 
 
 def publish_place(master: Address, corner: str, place: str, until: Until) -> None:
@@ -41,7 +41,7 @@ def publish_place(master: Address, corner: str, place: str, until: Until) -> Non
         text = place.encode()
         parts = range(0, len(text), _PART_BYTES)
         numbers = {str(n): int.from_bytes(text[n : n + _PART_BYTES], "big") for n in parts}
-        for name, number in {**numbers, _LENGTH: len(text)}.items():  # its length: all is there
+        for name, number in {**numbers, _LENGTH: len(text)}.items():  # the length last: it is whole
             store.add(name, number - store.add(name, 0))
         return b""
 
@@ -49,11 +49,11 @@ def publish_place(master: Address, corner: str, place: str, until: Until) -> Non
 
 
 def find_place(master: Address, corner: str, until: Until) -> str:
-    """Reads where rank 0 listens, as soon as it is there; see `publish_place`.
+    """Waits until rank 0 has written where it listens, and returns that; see `publish_place`.
 
     Raises:
-        BadInput: the store does not answer or tells nonsense, or rank 0 does not come in time.
-        Interrupted: asked to stop.
+        BadInput: the store does not answer or holds nonsense, or rank 0 writes nothing in time.
+        Interrupted: `until` was interrupted.
     """
     text = _talk(master, corner, until, _read).decode(errors="replace")
     match = _PLACE.fullmatch(text)
@@ -66,7 +66,7 @@ def find_place(master: Address, corner: str, until: Until) -> str:
 
 
 def _read(store: Any, gave_up: threading.Event) -> bytes:
-    """The address, as soon as it is there; empty once the host has given up."""
+    """Waits for rank 0's address and reads it; empty once the host has given up."""
     while not (length := store.add(_LENGTH, 0)):
         if gave_up.wait(_LOOK_SECONDS):
             return b""
@@ -84,7 +84,7 @@ def _read(store: Any, gave_up: threading.Event) -> bytes:
 def _talk(
     master: Address, corner: str, until: Until, say: Callable[[Any, threading.Event], bytes]
 ) -> bytes:
-    """Has a thread connect to the store, which torchrun has started before, and talk with it."""
+    """Runs `say` with the store in another thread, so that this one can give up waiting."""
     answer, reached, gave_up = Inbox[bytes | Exception](), threading.Event(), threading.Event()
     named = f"torchrun's store at {master[0]}:{master[1]}"
     silent = f"{named} does not answer; check --rdzv-endpoint"
@@ -97,8 +97,9 @@ def _talk(
             reached.set()
             answer.put(say(corner_of_store, gave_up))
         except (_Nonsense, OverflowError):
-            answer.put(BadInput(f"{named} tells nonsense", way_out="check --rdzv-endpoint"))
-        except Exception:  # torch raises many kinds, as it likes
+            why = f"{named} holds values that no rank 0 writes"
+            answer.put(BadInput(why, way_out="check --rdzv-endpoint"))
+        except Exception:  # torch raises exceptions of many kinds
             answer.put(BadInput(silent))
 
     threading.Thread(target=run, daemon=True).start()

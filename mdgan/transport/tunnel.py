@@ -1,60 +1,60 @@
-"""Passes bytes between two sockets as they are, and holds few of them."""
+"""Passes bytes unchanged between two sockets; reads one no faster than the other takes them."""
 
 import asyncio
 import socket
 from collections.abc import Callable
 from math import inf
 
-_LAST_SECONDS = 5.0  # how long an end that takes nothing in is kept when the other one is gone
+_LAST_SECONDS = 5.0  # after one socket closes: how long the other has to take what waits for it
 
 
 class End(asyncio.Protocol):
-    """One of two sockets: what comes here is written to the other one, no faster than it takes it.
+    """One of two sockets: bytes that come here are written to the other one.
 
     Args:
-        most_bytes: that may come here; see `allow`.
-        on_end: called when the socket is gone.
+        most_bytes: how many bytes this socket may read; see `allow`.
+        on_end: called when the socket has closed.
     """
 
     def __init__(self, most_bytes: float, on_end: Callable[[], None]) -> None:
-        self._left, self._on_end = most_bytes, on_end
+        self._remaining_bytes, self._on_end = most_bytes, on_end
         self._is_full = False
         self._other = self
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Reads nothing before the other socket is there."""
+        """Pauses reading until the other socket is connected, too."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
-        """Writes it to the other socket."""
-        self._left -= len(data)
-        if self._left <= 0:
+        """Writes the bytes to the other socket."""
+        self._remaining_bytes -= len(data)
+        if self._remaining_bytes <= 0:
             self._transport.pause_reading()
         self._other._transport.write(data)
 
     def pause_writing(self) -> None:
-        """This socket takes in no more."""
+        """Stops reading the other socket, as this one is full."""
         self._is_full = True
         self._other._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """This socket takes more in."""
+        """Reads the other socket again, as this one has room."""
         self._is_full = False
-        self._other.allow(self._other._left)
+        self._other.allow(self._other._remaining_bytes)
 
     def allow(self, most_bytes: float) -> None:
-        """So many bytes more may come here."""
-        self._left = most_bytes
+        """Sets how many more bytes this socket may read; 0 or less stops it."""
+        self._remaining_bytes = most_bytes
         if most_bytes <= 0:
             self._transport.pause_reading()
         elif not self._other._is_full:
             self._transport.resume_reading()
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """The other socket gets what waits for it; then it is closed, too."""
+        """Closes the other socket, too, once it has taken the bytes that wait for it."""
         self._other._transport.close()
         asyncio.get_running_loop().call_later(_LAST_SECONDS, self._other._transport.abort)
         self._on_end()
@@ -68,16 +68,16 @@ class End(asyncio.Protocol):
 async def join(
     client: socket.socket,
     server: socket.socket,
-    said: bytes,
+    first_bytes: bytes,
     most_bytes: float,
     on_end: Callable[[], None],
 ) -> End:
     """Passes bytes between a client and a server from now on.
 
     Args:
-        said: what the client has said already.
-        most_bytes: that may come from the client; see `End.allow`.
-        on_end: called for each of the two when it is gone.
+        first_bytes: the bytes that the client has already sent.
+        most_bytes: how many more the client may send; see `End.allow`.
+        on_end: called for each of the two sockets when it has closed.
 
     Returns:
         The client's end.
@@ -87,7 +87,7 @@ async def join(
     loop = asyncio.get_running_loop()
     await loop.create_connection(lambda: first, sock=client)
     await loop.create_connection(lambda: second, sock=server)
-    second._transport.write(said)
+    second._transport.write(first_bytes)
     for end in (first, second):
-        end.allow(end._left)
+        end.allow(end._remaining_bytes)
     return first

@@ -1,4 +1,4 @@
-"""Waits with a time limit: up to a moment, or for an event from another thread."""
+"""Waits with a time limit, for a moment to pass or for an event from another thread."""
 
 import math
 import queue
@@ -15,11 +15,11 @@ Event = TypeVar("Event")
 
 
 class Until:
-    """A moment up to which a thread waits in short slices, unless asked to stop before.
+    """A deadline. A thread waits for it in short slices, so that an interruption ends the wait.
 
     Args:
         seconds: from now; may be infinite.
-        interrupted: set from elsewhere, for example by a signal handler, to end the wait.
+        interrupted: a signal handler or another thread sets it to end the wait.
     """
 
     def __init__(self, seconds: float, interrupted: threading.Event | None = None) -> None:
@@ -27,25 +27,25 @@ class Until:
         self._interrupted = interrupted
 
     def left(self) -> float:
-        """Seconds until the time is up, at least 0."""
+        """Seconds until the deadline, at least 0."""
         return max(0.0, self._deadline - time.monotonic())
 
     def slice(self) -> float:
         """How long to wait before looking again, above 0 and at most 0.1 s.
 
         Raises:
-            TimeoutError: the time is up.
-            Interrupted: asked to stop.
+            TimeoutError: the deadline has passed.
+            Interrupted: `interrupted` is set.
         """
         if self._interrupted is not None and self._interrupted.is_set():
             raise Interrupted
-        left = self.left()
-        if left <= 0:
+        seconds_left = self.left()
+        if seconds_left <= 0:
             raise TimeoutError("it did not answer in time")
-        return max(0.001, min(left, _LOOK_SECONDS))
+        return max(0.001, min(seconds_left, _LOOK_SECONDS))
 
     def take(self, inbox: "Inbox[Event | Exception]") -> "Event":
-        """The next event; raises it if it is an error, and what `slice` raises."""
+        """Returns the next event of an inbox, or raises it if it is an error; see `slice`."""
         while (event := inbox.take(self.slice())) is None:
             pass
         if isinstance(event, Exception):
@@ -53,7 +53,7 @@ class Until:
         return event
 
     def pause(self, seconds: float) -> None:
-        """Waits, but not beyond the moment; raises Interrupted as `slice` does."""
+        """Waits, but not beyond the deadline; raises Interrupted as `slice` does."""
         seconds = min(seconds, self.left())
         if self._interrupted is None:
             time.sleep(seconds)
@@ -61,11 +61,11 @@ class Until:
             raise Interrupted
 
     def shorter(self, seconds: float) -> "Until":
-        """The same, but at most this many seconds from now."""
+        """A copy whose deadline is at most this many seconds from now."""
         return Until(min(seconds, self.left()), self._interrupted)
 
     def endless(self) -> "Until":
-        """The same without a limit: only an interruption ends the wait."""
+        """A copy without a deadline: only an interruption ends the wait."""
         return Until(math.inf, self._interrupted)
 
 

@@ -1,4 +1,4 @@
-"""Questions to a server from processes that do not take part yet: joining, and standing by."""
+"""Asks a server for its run's settings, as a machine that joins, or watches it, as a standby."""
 
 import json
 import threading
@@ -25,22 +25,22 @@ def ask(
     gives_back: Sequence[int] = (),
     why: str = "",
 ) -> Mapping[str, Any]:
-    """Asks for the settings of a run, to take part in it later.
+    """Asks a server for the settings of its run, to take part in it later.
 
     Args:
         place: where the server may be: `unix:` and a path, or address and port.
         identity: what this process shows and whom it trusts; None without TLS.
         gives_back: ranks that this process cannot take, which it may have been promised.
-        why: it cannot; empty if the server knows.
+        why: the reason why it cannot; empty if the server knows.
 
     Raises:
-        grpc.RpcError, WireError, TimeoutError: it does not.
-        Interrupted: asked to stop.
+        grpc.RpcError, WireError, TimeoutError: the server does not answer.
+        Interrupted: `until` was interrupted.
     """
     ranks, reason = ",".join(map(str, gives_back)), why.encode()
     metadata = ((GIVES_BACK, ranks), (WHY, reason)) if gives_back else ()
-    with _told(place, identity, timeouts, method=ASK, metadata=metadata) as told:
-        return until.take(told)
+    with _answers(place, identity, timeouts, method=ASK, metadata=metadata) as answers:
+        return until.take(answers)
 
 
 def watch(
@@ -50,16 +50,16 @@ def watch(
     until: Until,
     on_welcome: Callable[[Mapping[str, Any]], None],
 ) -> Literal["ended", "lost"]:
-    """Watches a server until it is gone, after its first answer until then; see `ask`.
+    """Waits for a server's first answer, then until the server is gone; see `ask`.
 
     Returns:
-        `ended` if it said goodbye, `lost` if its connection broke or it fell silent.
+        `ended` if the server said goodbye, `lost` if its connection broke or it fell silent.
     """
-    with _told(place, identity, timeouts, method=WATCH) as told:
-        on_welcome(until.take(told))
+    with _answers(place, identity, timeouts, method=WATCH) as answers:
+        on_welcome(until.take(answers))
         try:
             while True:
-                until.endless().take(told)
+                until.endless().take(answers)
         except EOFError:
             return "ended"
         except grpc.RpcError:
@@ -67,32 +67,32 @@ def watch(
 
 
 @contextmanager
-def _told(
+def _answers(
     place: str,
     identity: OwnIdentity | None,
     timeouts: Timeouts,
     method: str,
     metadata: tuple[tuple[str, str | bytes], ...] = (),
 ) -> Iterator[Inbox[Mapping[str, Any] | Exception]]:
-    """What a server answers, for a thread that looks up often."""
+    """Calls a server; yields an inbox that another thread fills with the answers."""
     channel = open_channel(place, identity, SERVER_NAME, timeouts=timeouts)
     ask: Any = channel.unary_stream(method, Nothing.SerializeToString, Welcome.FromString)
-    told: Inbox[Mapping[str, Any] | Exception] = Inbox()
+    inbox: Inbox[Mapping[str, Any] | Exception] = Inbox()
     answers = ask(Nothing(), metadata=metadata)
-    threading.Thread(target=_tell_all, args=(answers, told), daemon=True).start()
+    threading.Thread(target=_forward, args=(answers, inbox), daemon=True).start()
     try:
-        yield told
+        yield inbox
     finally:
         channel.close()
 
 
-def _tell_all(answers: Iterator[Welcome], told: Inbox[Mapping[str, Any] | Exception]) -> None:
-    """Passes on what comes, and at last why nothing more does."""
+def _forward(answers: Iterator[Welcome], inbox: Inbox[Mapping[str, Any] | Exception]) -> None:
+    """Puts each answer into the inbox, and last the reason why no more come."""
     try:
         for answer in answers:
-            told.put(dict(json.loads(answer.fields)))
-        told.put(EOFError("it is about to end"))
+            inbox.put(dict(json.loads(answer.fields)))
+        inbox.put(EOFError("it is about to end"))
     except (ValueError, TypeError, RecursionError):
-        told.put(WireError("its answer is damaged"))
+        inbox.put(WireError("its answer is damaged"))
     except grpc.RpcError as error:
-        told.put(error)
+        inbox.put(error)

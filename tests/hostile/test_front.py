@@ -105,7 +105,7 @@ def test_calls_that_nobody_knows_are_counted_and_told_and_end(
         assert codes[0] is grpc.StatusCode.UNIMPLEMENTED
         assert codes[-1] is grpc.StatusCode.UNAVAILABLE
         said = caplog.text if at_host else refusal(network)
-        assert "it asks for what is not here" in said
+        assert "it calls a method that this server does not have" in said
         echo(network, host, 1)
 
 

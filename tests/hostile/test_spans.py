@@ -77,4 +77,4 @@ def test_what_one_host_tells_fills_no_disk(tmp_path: Path, monkeypatch: pytest.M
     ran = hostile_run(tmp_path, Hostile(Kind.SPANS, flood))
     assert not ran.harm
     assert 50_000 < sum(len(json.dumps(row)) for row in told(ran)) < 125_000
-    assert ran.result.errors.count("more is not recorded") == 1
+    assert ran.result.errors.count("more are not recorded") == 1

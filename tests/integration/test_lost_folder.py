@@ -92,7 +92,7 @@ def test_the_folder_is_gone_for_good(tmp_path: Path) -> None:
     assert result.status == 1, result
     assert "Traceback" not in result.errors, result
     assert result.errors.count("warning: cannot write") == 1, result
-    assert "tensorboard is not told any more" in result.errors
+    assert "tensorboard gets no more records" in result.errors
     assert "done: 250 of 250 iterations" in result.output
     (saved,) = (file.parent for file in (tmp_path / "tmp").glob("*/generator.safetensors"))
     told = "cannot write there (No such file or directory); name another place. The generator of "

@@ -100,7 +100,7 @@ def test_a_worker_is_not_blamed_for_what_a_swap_may_have_brought(tmp_path: Path)
     lines = [line for line in ended.errors.splitlines() if " refused: " in line]
     assert f"feedback of rank {first['worker']} refused: {first['reason']}" in lines[0]
     for line in lines:
-        assert line.endswith(" (no strike: it may be what it was given)")
+        assert line.endswith(" (no strike: others may have caused it)")
     assert not read_events(begun.folder, "shut out")
     (attendance,) = read_events(begun.folder, "attendance")
     answered = attendance["workers"][str(first["worker"])]["answered"]

@@ -86,6 +86,6 @@ def test_a_list_that_turns_bad_keeps_the_last_good_one(
         assert 7 not in revoked
     told = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(told) == 3, "one for each reason"
-    assert all("the last good one holds" in record.getMessage() for record in told)
+    assert all("the last good content is used" in record.getMessage() for record in told)
     write_whole(path, signed(OURS, 5, 6))
     assert 6 in revoked

@@ -54,7 +54,7 @@ def test_what_a_host_has_done_is_recorded_as_it_tells_it(server: Told) -> None:
 def test_what_a_tracer_gives_is_what_a_host_may_tell(server: Told) -> None:
     tracer = Tracer()
     tracer.clock_offset_seconds = 0.0
-    server.clock.now = tracer._taken
+    server.clock.now = tracer._taken_at
     with tracer.span("receive"), tracer.of_worker(3)("local step") as span:
         span.num_bytes = 7
     message = messages.spans(0, tracer.take(), {"FEEDBACK": 9}, {"BATCHES": 8}, 10**9)

@@ -141,7 +141,7 @@ def test_a_tracker_that_fails_is_told_nothing_more(
         trackers.scalars(iteration, {"loss": 1.0})
     trackers.close()
     trackers.grid(5, b"")
-    assert warned(caplog) == ["odd is not told any more: no route to host at 0; training goes on"]
+    assert warned(caplog) == ["odd gets no more records: no route to host at 0; training goes on"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -163,8 +163,8 @@ def test_a_slow_tracker_does_not_hold_up_training(
     second.close()
     goes_on.set()
     assert warned(caplog) == [
-        "odd is not told any more: it is too slow; training goes on",
-        "odd was not told everything: it took more than 0.01 s",
+        "odd gets no more records: it is too slow; training goes on",
+        "odd did not take all records in 0.01 s",
     ]
 
 
@@ -187,7 +187,7 @@ def test_a_package_that_does_not_load_is_left_alone(
     trackers.scalars(1, {"loss": 1.0})
     trackers.close()
     (line,) = warned(caplog)
-    assert line.startswith("mlflow is not told any more: ")
+    assert line.startswith("mlflow gets no more records: ")
     assert not (tmp_path / "run").exists()
 
 
@@ -208,7 +208,7 @@ def test_names_are_read_and_written(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_error_in_a_thread_of_tensorboard_is_told_once_and_others_as_before() -> None:
     told: list[object] = []
-    hook = module._telling_no_writer(told.append)
+    hook = module._without_writer_errors(told.append)
     writer = type("Writer", (threading.Thread,), {"__module__": "tensorboard.summary.writer"})
     hook(SimpleNamespace(thread=writer()))
     hook(other := SimpleNamespace(thread=threading.Thread()))

@@ -73,7 +73,7 @@ def test_it_goes_on_after_the_last_whole_line(tmp_path: Path) -> None:
     path = log_of(tmp_path)
     with path.open("ab") as file:
         file.write(b'{"number": 4, "ti')  # the machine died
-    assert verify(tmp_path) == Verified(3, verify(tmp_path).sha256, "it is not whole")
+    assert verify(tmp_path) == Verified(3, verify(tmp_path).sha256, "it is not complete")
     log_of(tmp_path, 2)
     assert verify(tmp_path).trouble == ""
     assert [entry["number"] for entry in entries(path)] == [1, 2, 3, 4, 5]

@@ -248,4 +248,4 @@ def test_the_owner_that_fills_most_memory_goes_first(monkeypatch: pytest.MonkeyP
     events = [server.receive(LONG) for _ in range(4 + 9 + 2)]
     lost = [event for event in events if isinstance(event, Lost)]
     assert [event.peer for event in lost] == [2, 3]
-    assert "of all hosts it has most that waits here" in lost[0].reason
+    assert "its waiting messages take most memory" in lost[0].reason
