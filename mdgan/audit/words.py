@@ -1,4 +1,4 @@
-"""What an audit found, for the terminal."""
+"""Writes the results of an audit as text for the terminal."""
 
 from mdgan.observe.text_table import text_table
 from mdgan.records.audit import FOUND_AT, Audit, Bound, Separation
@@ -9,7 +9,7 @@ _HEADINGS = (*("attack", "against samples of", "members / non-members", "AUC", "
 
 
 def audit_in_words(found: Audit) -> str:
-    """Tables of an audit, without a last line break."""
+    """The tables of an audit, without a line break at the end."""
     at = "" if found.checkpoint is None else f", discriminators of iteration {found.checkpoint}"
     lines = []
     if found.bound and found.bound.contradicts:
