@@ -48,7 +48,7 @@ _OTHERS: tuple[tuple[str, str, Said], ...] = (
     ("generator_loss_deviation", "J_gen varies by", said),
     ("discriminator_loss_deviation", "J_disc varies by", said),
 )
-"""The number's name in `comparison.json`, its heading, and how it is said."""
+"""The number's name in `comparison.json`, its heading, and the function that formats it."""
 _MEANINGS = {
     "runs": "finished, of all; the numbers are means over their seeds, ± standard deviation",
     "FID": "how far features of generated samples are from real ones; less is better",
@@ -68,7 +68,7 @@ _MEANINGS = {
     "J_gen varies by": "standard deviation of the generator's loss in the last quarter",
     "J_disc varies by": "the same of the discriminators' losses",
 }
-"""What the headings say; others say all themselves."""
+"""Explanations of headings that do not explain themselves."""
 
 _NOTHING = "–"
 _LAST = 0.25

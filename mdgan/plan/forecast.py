@@ -67,7 +67,6 @@ def foretell(
 
     Args:
         machines: machines besides the server's, if the user has named them.
-        shared: whether all processes share this machine; else each has its own.
         shard_size: samples of a worker; None if the user has not given it.
         price_per_gb: what the user pays for 10⁹ bytes; None if the user has not given it.
     """

@@ -26,8 +26,9 @@ class Layout:
     cores: int
     host_threads: int
     server_threads: int
-    # Whether one machine runs everything. Otherwise the server and every host have their own.
-    shared: bool
+    shared: (
+        bool  # whether one machine runs everything; else the server and each host have their own
+    )
     speeds: tuple[float, ...] = ()  # of each host beside this machine; empty: all as fast as it
 
     @property
@@ -114,8 +115,7 @@ def parse_machines(text: str) -> tuple[Machines, ...]:
 def shared_out(num_workers: int, speeds: Sequence[float]) -> list[int]:
     """How many workers each machine carries so that the slowest is done as early as possible.
 
-    All workers cost the same. Each goes to the machine that would be done first with it; if several
-    would, to the first of them.
+    All workers cost the same. Each goes to the (first) machine that would be done first with it.
     """
     counts = [0] * len(speeds)
     queue = [(1 / speed, place) for place, speed in enumerate(speeds)]

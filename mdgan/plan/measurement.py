@@ -179,13 +179,10 @@ class Measurement:
 
 
 def hosts_to_play(asked: Sequence[int], carried: int, enough: int, most: int) -> list[int]:
-    """Workers of each host of the short run.
+    """Workers of each host of the short run, for workers `asked` of each host of the planned run.
 
-    Args:
-        asked: workers of each host that a step of the planned run asks.
-        carried: the most workers of a host, unless `enough` needs more.
-        enough: the least workers of all hosts together; all of `asked` if these are fewer.
-        most: the most hosts, unless `enough` or different sizes need more.
+    A host has up to `carried` workers, and all hosts together have `enough` if there are as many.
+    There are up to `most` hosts, or more for `enough` workers or for a host of every size.
     """
     enough = min(enough, sum(asked))
     while sum(min(size, carried) for size in asked) < enough:

@@ -17,8 +17,7 @@ import psutil
 
 MESSAGES = ("wait", "receive", "send")
 """Phases in which the server or a host waits for messages, reads or writes them."""
-_IDLE = ("wait", "receive", "checkpoint")
-"""Phases in which a role takes no turn, since it may wait for another role."""
+_IDLE = ("wait", "receive", "checkpoint")  # a role needs no turn, since it may wait for another
 _WARM_UP = 2
 
 Seconds = dict[str, float]  # in a usual step, by phase
@@ -128,10 +127,7 @@ def host_stages(hosts: Iterable[Iterable[PhaseCharge]], *, busy: bool) -> HostSt
 
 
 def stages(roles: Iterable[Iterable[PhaseCharge]], first: str, *, busy: bool) -> Seconds:
-    """Median seconds of each phase over all steps of equal roles; phase `first` begins a step.
-
-    By the clock, or busy seconds; in messages always busy seconds, since most of them is waiting.
-    """
+    """Median seconds of each phase over all steps, which `first` begins; of messages busy ones."""
     sums: dict[str, list[float]] = {}
     for step in (step for charges in roles for step in _steps(charges, first)):
         for phase in dict.fromkeys(charge.phase for charge in step):

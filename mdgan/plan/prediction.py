@@ -53,8 +53,7 @@ class Forecast:
     out: float  # the server's link carries questions to hosts
     back: float  # the server's link carries answers; partly at the same time
     latency: float
-    # Arithmetic of all processes, divided by the cores of the machine that they share; else 0.
-    work: float
+    work: float  # arithmetic of all processes that share a machine, divided by its cores; else 0
     bottleneck: str  # `cores`, `server`, `workers`, `link` or `latency`
 
 

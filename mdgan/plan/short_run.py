@@ -102,9 +102,7 @@ def play(
 ) -> list[PlayedRole]:
     """Runs the server and each host in its own process; returns what each did, the server first.
 
-    Args:
-        least: the run stops after this many steps and seconds.
-        in_turns: whether only one process computes at a time.
+    The run stops after the `least` steps and seconds. In turns, only one process computes at once.
     """
     turn = multiprocessing.get_context("fork").Semaphore() if in_turns else None
     with _prepared(dataset, settings, layout) as prepared:

@@ -103,8 +103,6 @@ def attest(
     """Signs the server's statement if it agrees with what this host knows; else refuses.
 
     Args:
-        own: the host's key and certificate.
-        text: the server's statement.
         known: the host's own view of the run; its `iteration` and `generator` are not compared.
         account: `epsilon` and `replaced`, by worker, as `Spending.told` gives them.
         leaves_early: whether the host leaves before the end by its own account. Only then does it

@@ -311,8 +311,6 @@ class ClientsAccount:
 
         Args:
             updates: by client, with norms up to `clip`; not modified.
-            clip: C.
-            sharers: M.
 
         Returns:
             Noisy updates, float64, on the lattice of the noise.

@@ -67,10 +67,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def width_of(number: int, num_weights: int) -> int:
-    """Pairs of coordinates of each canary; 0 if there are too many canaries.
-
-    Half of all pairs stay free.
-    """
+    """Pairs of coordinates of each canary, leaving half of all free; 0 for too many canaries."""
     return next((w for w in _WIDTHS if 2 * w * number <= num_weights // 2), 0)
 
 
@@ -251,7 +248,6 @@ class Canaries:
         Args:
             released: the noisy sum, as exact as it leaves the worker, float64 [d], on the CPU.
             known: the sum without canaries and noise, float64 [d].
-            planted: the planted samples; None if there are none.
             drawn: how many samples the sum has, and from how many they were drawn.
         """
         # The attacker guesses each kind separately, and knows the coins of the other kind.

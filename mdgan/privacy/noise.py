@@ -46,8 +46,6 @@ def with_noise(total: Tensor, clip: float, noise: float, key: bytes, scale: floa
 
     Args:
         total: Σ, float32 or float64 [d], of addends with norms up to C; overwritten if on the CPU.
-        clip: C.
-        noise: σ.
         key: of the step, 32 bytes.
         scale: a public factor of the result, 1 / b.
     """

@@ -87,6 +87,5 @@ def variance_of_part(noise: float, least: float, sharers: int) -> float:
     Args:
         noise: σ, the largest that an account of this sharer's workers needs after earlier runs.
         least: the smallest σ that an account of another host in the sum needs.
-        sharers: M.
     """
     return noise**2 - least**2 * (sharers - 1) / sharers

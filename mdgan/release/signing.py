@@ -1,7 +1,6 @@
-"""Writes and checks the signatures of a bundle.
+"""Writes and checks the signatures of a bundle: the server's over its files, hosts' over the run.
 
-The server signs `manifest.json` in `signature.json`; hosts have signed the terms of the run and its
-generator in their attestations.
+The server's is `signature.json`, over `manifest.json`; hosts' are attestations in the evidence.
 """
 
 import hashlib

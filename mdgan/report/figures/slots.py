@@ -51,9 +51,9 @@ def name_of(place: Place) -> str:
 
 
 def typical_round(run: RecordedRun) -> Placed | None:
-    """A round of the second half with its clients, whose makespan is in the middle of theirs."""
-    told = [row for row in run.of(Placed) if row.detailed]
-    late = sorted(told[len(told) // 2 :], key=lambda row: row.makespan)
+    """The round of median makespan in the second half of the run."""
+    detailed = [row for row in run.of(Placed) if row.detailed]
+    late = sorted(detailed[len(detailed) // 2 :], key=lambda row: row.makespan)
     return late[(len(late) - 1) // 2] if late else None
 
 
@@ -63,7 +63,7 @@ def idle_share(slot: InSlot, row: Placed) -> float:
 
 
 def _predicted(slot: InSlot) -> float | None:
-    """How long a slot was expected to train; None unless that is known of all its clients."""
+    """How long a slot was expected to train; None if a client of it has no prediction."""
     known = [one.predicted for one in slot.trained if one.predicted is not None]
     return sum(known) if known and len(known) == len(slot.clients) else None
 
@@ -82,13 +82,13 @@ def by_batches(subject: Subject) -> OfRun | None:
     num_clients = sum(len(slot.clients) for slot in row.slots)
     left_out = count(len(row.slots) - MOST_LANES, "more slot is", "more slots are")
     more = f"; only {MOST_LANES} fit, {left_out} left out" if len(row.slots) > MOST_LANES else ""
-    told = (
+    summary = (
         f"round {row.number + 1:,}, placed by {short(row.strategy)}: "
         f"{count(num_clients, 'client')} in {count(len(row.slots), 'slot')}, "
         f"{said_seconds(row.makespan)}, {percent(idle)} of the slots' time idle{more}"
     )
     header = ("slot", "kind", "clients", "batches", "trained", "predicted", "idle")
-    return OfRun(rows, told, _draw_round(row, slots), header=header)
+    return OfRun(rows, summary, _draw_round(row, slots), header=header)
 
 
 def _draw_round(row: Placed, slots: Sequence[InSlot]) -> Figure:
@@ -118,7 +118,7 @@ def _draw_round(row: Placed, slots: Sequence[InSlot]) -> Figure:
 
 
 def _shades(row: Placed) -> tuple[list[int], list[str]]:
-    """Up to four shades of about as many clients each: the most batches of each, and its name."""
+    """Up to four shades, each for about as many clients: its most batches, and its name."""
     sizes = sorted(x for slot in row.slots for x in slot.batches)
     tops = sorted({*sizes})
     if len(tops) > len(_SHADES):
@@ -153,19 +153,15 @@ def _new_lanes(places: Sequence[Place], length: float) -> tuple[Figure, Axes]:
 
 
 class Predicted(NamedTuple):
-    """How clients in one kind of slot were predicted: by a curve a·x + b·log(x) + d of batches x.
+    """Predictions for clients in one kind of slot, by a curve a·x + b·log(x) + d of batches x."""
 
-    The curve is the last one, with the seconds that it leaves of its clients; `pairs` are predicted
-    and measured seconds.
-    """
-
-    curve: Sequence[float]
-    residuals: Sequence[float]
-    pairs: Sequence[tuple[float, float]]
+    curve: Sequence[float]  # a, b and d of the last curve
+    residuals: Sequence[float]  # measured seconds less the curve's
+    pairs: Sequence[tuple[float, float]]  # predicted and measured seconds
 
 
 def predicted_by_kind(run: RecordedRun) -> dict[str, Predicted]:
-    """Kind of slot → what was predicted of the clients that trained in one."""
+    """Kind of slot → predictions for the clients that trained in one."""
     curves = {kind: curve for row in run.of(Placed) for kind, curve in row.fits.items()}
     trained: defaultdict[str, list[Trained]] = defaultdict(list)
     for row in run.of(Placed):
@@ -189,7 +185,7 @@ def predicted_by_kind(run: RecordedRun) -> dict[str, Predicted]:
 
 
 def predictions(subject: Subject) -> OfRun | None:
-    """How long clients took against what was predicted."""
+    """How long clients took beside their predictions."""
     rows: list[Row] = []
     every: list[tuple[float, float]] = []
     for kind, (curve, residuals, pairs) in predicted_by_kind(subject.run).items():
@@ -200,12 +196,12 @@ def predictions(subject: Subject) -> OfRun | None:
         error, ratio = (_error(pairs), f"{median(ratios):.2f}") if ratios else "––"
         rows.append((short(kind), f"{len(pairs):,}", error, near, ratio, *fitted))
     half = f"of half of the {len(every):,} clients"
-    told = f"{half} the prediction was less than {_error(every)} off" if every else ""
+    summary = f"{half} the prediction was less than {_error(every)} off" if every else ""
     header = (
         *("kind", "clients predicted", "error, median", "within 10 %", "measured / predicted"),
         *("a [s]", "b [s]", "d [s]", "residual, median"),
     )
-    return OfRun(rows, told, header=header) if rows else None
+    return OfRun(rows, summary, header=header) if rows else None
 
 
 def _error(pairs: Sequence[tuple[float, float]]) -> str:
@@ -264,8 +260,8 @@ def climbs(run: RecordedRun) -> dict[int, list[Tried]]:
             if work[host] and seconds[host] >= _LEAST_SECONDS:
                 used[host].append((row.number + 1, num_slots, work[host] / seconds[host]))
     found: defaultdict[int, list[Tried]] = defaultdict(list)
-    for host, told in sorted(used.items()):
-        for num_slots, group in groupby(told, key=lambda each: each[1]):
+    for host, rounds in sorted(used.items()):
+        for num_slots, group in groupby(rounds, key=lambda entry: entry[1]):
             numbers, _, rates = zip(*group, strict=True)
             found[host].append(Tried(num_slots, [*numbers], [*rates]))
     return {host: tried for host, tried in found.items() if len(tried) > 1}
@@ -285,6 +281,6 @@ def numbers_of_slots(subject: Subject) -> OfRun | None:
         gain = median(tried[-1].rates) / median(tried[0].rates)
         numbers = f"{tried[0].num_slots} to {tried[-1].num_slots}"
         gains.append(f"host {host} went from {numbers} ({gain:.2f} ×)")
-    told = f"slots, and batches a second: {', '.join(gains)}"
+    summary = f"slots, and batches a second: {', '.join(gains)}"
     header = ("host", "slots", "rounds", "batches a second, median")
-    return OfRun(rows, told, header=header) if rows else None
+    return OfRun(rows, summary, header=header) if rows else None
