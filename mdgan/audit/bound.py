@@ -73,7 +73,7 @@ def bound(
         mechanisms: the steps that workers state; empty if unknown.
     """
     methods = [(game, method) for game in games for method in _methods(game, mechanisms)]
-    found, surely, ceiling = [], 0.0, 0.0
+    bounds, surely, ceiling = [], 0.0, 0.0
     for game, method in methods:
         canaries = len(game.coins)
         guesses = canaries if method is _independent else -(-canaries // _GUESSED)
@@ -87,7 +87,7 @@ def bound(
 
         surely = max(surely, epsilon(one_run.SURELY, right))
         ceiling = max(ceiling, epsilon(one_run.CONFIDENCE, guesses))
-        found.append(
+        bounds.append(
             Bound(
                 kind=game.kind,
                 canaries=canaries,
@@ -100,7 +100,7 @@ def bound(
                 method=_METHODS[method],
             )
         )
-    best = max(found, key=lambda each: each.epsilon)
+    best = max(bounds, key=lambda each: each.epsilon)
     return replace(best, surely=surely if mechanisms else None, ceiling=ceiling)
 
 

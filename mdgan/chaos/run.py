@@ -64,8 +64,8 @@ def run_chaos(
     return 1 if problems else 0
 
 
-def _setting(given: Mapping[str, Any], kinds: Sequence[str]) -> tuple[LocalRanks, ChaosSetting]:
-    settled = settle(load(Given([given]).named()))
+def _setting(values: Mapping[str, Any], kinds: Sequence[str]) -> tuple[LocalRanks, ChaosSetting]:
+    settled = settle(load(Given([values]).named()))
     launch, settings = settled.launch, settled.settings
     ranks = local_ranks(settings, launch, None)
     if not ranks.serves and not {"server", "join"}.isdisjoint(kinds):
@@ -145,30 +145,30 @@ def _of_host(run: ChaosRun, event: ChaosEvent, strike: Strike, role: str) -> Con
         slow = "unnoticed; the iteration took longer"
         alone = "no server was there to notice"
         return Consequence(event, strike.iteration, happened=slow if event.halt_seconds else alone)
-    gone = next((each for each in about if each.row.kind in _GONE), noticed)
-    ends = BACK if gone.row.kind == LATE else JOINED
-    over = next((each for each in about if each.row.kind == ends and each.time >= gone.time), None)
-    reason = f" ({gone.row.reason})" if gone.row.reason else ""
+    onset = next((each for each in about if each.row.kind in _GONE), noticed)
+    ends = BACK if onset.row.kind == LATE else JOINED
+    over = next((each for each in about if each.row.kind == ends and each.time >= onset.time), None)
+    reason = f" ({onset.row.reason})" if onset.row.reason else ""
     then = "the others went on"
     if over is not None:
-        then = f"back {over.row.iteration - gone.row.iteration} iteration(s) later"
+        then = f"back {over.row.iteration - onset.row.iteration} iteration(s) later"
     return Consequence(
         event,
         strike.iteration,
         max(0.0, noticed.time - strike.time),
         over_seconds=None if over is None else over.time - strike.time,
-        happened=f"rank {host} {gone.row.kind}{reason}; {then}",
+        happened=f"rank {host} {onset.row.kind}{reason}; {then}",
     )
 
 
 def _of_server(run: ChaosRun, event: ChaosEvent, strike: Strike) -> Consequence:
-    gone = [
+    reports = [
         moment
         for actor in run.actors
         for moment, line in actor.lines
         if moment >= strike.time and any(text in line for text in _SERVER_IS_GONE)
     ]
-    noticed = min(gone) - strike.time if gone else None
+    noticed = min(reports) - strike.time if reports else None
     resumed = next(run.history.after(strike.time, RESUMED), None)
     if resumed is None:
         happened = "it went on as before" if event.halt_seconds else "no standby took its place"

@@ -86,12 +86,12 @@ def run_comparison(
         return _STOPPED
     ordered = [t for each in configurations for t in trainings if t.configuration is each]
     runs = [t.folder for t in ordered if (t.folder / "run.json").is_file()]
-    found = measure(trainings)
+    entries = measure(trainings)
     table = {"version": __version__, "paper_scale": paper_scale, "seeds": list(seeds)}
-    table["configurations"] = found
+    table["configurations"] = entries
     _write_json(out / TABLE_NAME, table)
-    write_output(path := out / LATEX_NAME, as_latex(found).encode(), flag("out", path))
-    _say("\n%s\n", as_table(found))
+    write_output(path := out / LATEX_NAME, as_latex(entries).encode(), flag("out", path))
+    _say("\n%s\n", as_table(entries))
     if runs:
         written = write_report(runs, out / PAGE_NAME)
         for line in written.damage:

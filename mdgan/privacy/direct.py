@@ -89,44 +89,44 @@ class DirectTests:
             known: the sum of samples, float64 [d].
             drawn: how many samples the sum has, and from how many they were drawn.
         """
-        found = self._found
-        noise = rest / (found.noise * self._clip * SENSITIVITY)
+        seen = self._found
+        noise = rest / (seen.noise * self._clip * SENSITIVITY)
         square = float(noise.square().sum())
         if not len(noise):
             return
         if not isfinite(square):
-            found.lost += 1
+            seen.lost += 1
             return
         if len(self._sums) != len(noise):
             self._sums, self._squares = torch.zeros(2, len(noise), dtype=torch.float64)
         elif length := float(self._last.norm()):
-            found.alike += (float(noise @ self._last) / length) ** 2
+            seen.alike += (float(noise @ self._last) / length) ** 2
         if length := float(known.norm()):
             product = float(noise @ known) / length
-            found.follows += product
-            found.along += product**2
-            found.followed += 1
-        if found.steps % _COMPARED_EVERY == 0:
-            found.within = max(found.within, _likeness(noise))
-            found.compared += 1
+            seen.follows += product
+            seen.along += product**2
+            seen.followed += 1
+        if seen.steps % _COMPARED_EVERY == 0:
+            seen.within = max(seen.within, _likeness(noise))
+            seen.compared += 1
         rounded = lattice_step(self._clip, len(noise))
         rounded += _FLOAT32 * float((rest + known).abs().max())
-        found.blur = max(found.blur, rounded / (found.noise * self._clip))
+        seen.blur = max(seen.blur, rounded / (seen.noise * self._clip))
         self._inside += torch.bucketize(noise.abs(), self._edges).bincount(
             minlength=len(self._inside)
         )
         self._sums += noise
         self._squares += noise.square()
-        found.squares += square
-        found.least_step = min(found.least_step, square / len(noise))
-        if found.steps < _TRACED_STEPS:
-            found.trace += noise[:TRACED].tolist()
+        seen.squares += square
+        seen.least_step = min(seen.least_step, square / len(noise))
+        if seen.steps < _TRACED_STEPS:
+            seen.trace += noise[:TRACED].tolist()
         self._last = noise
-        found.steps += 1
+        seen.steps += 1
         if drawn is not None:
             number, of_all = drawn
-            found.drawn += number
-            found.offered += of_all
+            seen.drawn += number
+            seen.offered += of_all
             bound = max(number * self._clip, _FLOAT32 * self._clip)
             self.measured(summed=float(known.norm()) / bound)
 
@@ -138,14 +138,14 @@ class DirectTests:
     @property
     def seen(self) -> Seen:
         """All measurements up to now."""
-        found = self._found
-        if not found.steps:
-            return Seen(noise=found.noise, rate=found.rate, lost=found.lost)
+        seen = self._found
+        if not seen.steps:
+            return Seen(noise=seen.noise, rate=seen.rate, lost=seen.lost)
         return msgspec.structs.replace(
-            found,
+            seen,
             numbers=len(self._sums),
             parts=self._parts(),
-            together=float(self._sums.square().sum()) / found.steps,
+            together=float(self._sums.square().sum()) / seen.steps,
             inside=self._inside.cumsum(0)[:-1].tolist(),
         )
 

@@ -35,7 +35,7 @@ class _Met:
     """One call of a layer in a pass: its input, the version of that tensor, and its output."""
 
     layer: nn.Module
-    given: Tensor
+    inputs: Tensor
     version: int  # changes when a later layer writes to the input
     made: Tensor
 
@@ -67,8 +67,8 @@ def clipped_sum_by_layer(
     layers = layers_with_weights(model) or []
     met: list[_Met] = []
 
-    def record(layer: nn.Module, given: Any, made: Any) -> Any:
-        met.append(_Met(layer, given[0].detach(), given[0]._version, made=made))
+    def record(layer: nn.Module, inputs: Any, made: Any) -> Any:
+        met.append(_Met(layer, inputs[0].detach(), inputs[0]._version, made=made))
         return made.clone()  # later layers may write to it
 
     handles = [layer.register_forward_hook(record) for layer in layers]
@@ -79,25 +79,25 @@ def clipped_sum_by_layer(
             calls = [id(one.layer) for one in met]
             if not len(set(calls)) == len(calls) == len(layers):  # a layer ran twice, or not at all
                 return None
-            if any(len(one.given) != len(real) for one in met):
+            if any(len(one.inputs) != len(real) for one in met):
                 return None
             slopes = torch.autograd.grad(losses, [one.made for one in met], allow_unused=True)
     finally:
         for handle in handles:
             handle.remove()
-    if any(one.given._version != one.version for one in met):  # a later layer wrote to the input
+    if any(one.inputs._version != one.version for one in met):  # a later layer wrote to the input
         return None
     used = [(one, slope) for one, slope in zip(met, slopes, strict=True) if slope is not None]
-    squares = [_squares(one.layer, one.given, slope) for one, slope in used]
+    squares = [_squares(one.layer, one.inputs, slope) for one, slope in used]
     norms = torch.stack(squares).sum(0).sqrt() if squares else real.images.new_zeros(len(real))
     factors = factors_of(norms, count, clip).to(real.images.dtype)
-    left_out, found = factors == 0, dict[int, Tensor]()
+    left_out, gradients = factors == 0, dict[int, Tensor]()
     for one, slope in used:
         weighted = zero(slope, left_out).mul_(_beside(factors, slope))
-        given = zero(one.given, left_out)  # in place: nothing reads it after the pass
-        found.update((id(w), summed) for w, summed in _summed(one.layer, given, weighted))
+        inputs = zero(one.inputs, left_out)  # in place: nothing reads it after the pass
+        gradients.update((id(w), summed) for w, summed in _summed(one.layer, inputs, weighted))
     total = {
-        name: found[id(p)] if id(p) in found else torch.zeros_like(p)
+        name: gradients[id(p)] if id(p) in gradients else torch.zeros_like(p)
         for name, p in model.named_parameters()
     }
     return total, loss_of(rules, verdict, real.labels, count=count)
@@ -131,12 +131,12 @@ def loss_of(
         return rules.loss(rules.discriminator_loss.real, first, some) * count
 
 
-def _squares(layer: nn.Module, given: Tensor, slope: Tensor) -> Tensor:
+def _squares(layer: nn.Module, inputs: Tensor, slope: Tensor) -> Tensor:
     """The squared norm of each sample's gradient of a layer's weights, [b]."""
     if isinstance(layer, nn.GroupNorm):
-        product, over = _normal(layer, given) * slope, tuple(range(2, slope.dim()))
+        product, over = _normal(layer, inputs) * slope, tuple(range(2, slope.dim()))
         return _squares_of_sum(product, over) + _squares_of_sum(slope, over)
-    columns, slopes = _columns(layer, given, slope)
+    columns, slopes = _columns(layer, inputs, slope)
     total = _squares_of_product(slopes, columns)
     if slopes.shape[2] > 1:
         total = total + _hidden(slopes) * _squares_of_each(slopes) * _squares_of_each(columns)
@@ -178,34 +178,34 @@ def _squares_of_product(slopes: Tensor, columns: Tensor) -> Tensor:
     return _squares_of_each(slopes @ columns.mT)
 
 
-def _columns(layer: nn.Module, given: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+def _columns(layer: nn.Module, inputs: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
     """The inputs of each place of the output, [b, m, T], and the place's gradient, [b, n, T]."""
     if isinstance(layer, nn.Conv2d):
         padding = cast("tuple[int, int]", layer.padding)
-        columns = F.unfold(given, layer.kernel_size, layer.dilation, padding, layer.stride)
+        columns = F.unfold(inputs, layer.kernel_size, layer.dilation, padding, layer.stride)
         return columns, slope.flatten(2)
-    first, last = given.shape[0], given.shape[-1]
-    places = prod(given.shape[1:-1])
-    return given.reshape(first, places, last).mT, slope.reshape(first, places, -1).mT
+    first, last = inputs.shape[0], inputs.shape[-1]
+    places = prod(inputs.shape[1:-1])
+    return inputs.reshape(first, places, last).mT, slope.reshape(first, places, -1).mT
 
 
-def _normal(layer: nn.GroupNorm, given: Tensor) -> Tensor:
-    return F.group_norm(given, layer.num_groups, eps=layer.eps)
+def _normal(layer: nn.GroupNorm, inputs: Tensor) -> Tensor:
+    return F.group_norm(inputs, layer.num_groups, eps=layer.eps)
 
 
-def _summed(layer: nn.Module, given: Tensor, weighted: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _summed(layer: nn.Module, inputs: Tensor, weighted: Tensor) -> list[tuple[Tensor, Tensor]]:
     """The gradient of each weight of a layer, from the cut gradients of its output."""
     if isinstance(layer, nn.GroupNorm):
-        places = (0, *range(2, given.dim()))
-        scale = (_normal(layer, given) * weighted).sum(places)
+        places = (0, *range(2, inputs.dim()))
+        scale = (_normal(layer, inputs) * weighted).sum(places)
         return [(layer.weight, scale), (layer.bias, weighted.sum(places))]
     if isinstance(layer, nn.Conv2d):
         kernel: Tensor = conv2d_weight(  # type: ignore[no-untyped-call] # torch has no annotation
-            given, layer.weight.shape, weighted, layer.stride, layer.padding, layer.dilation
+            inputs, layer.weight.shape, weighted, layer.stride, layer.padding, layer.dilation
         )
         bias = weighted.sum((0, 2, 3))
         return [(layer.weight, kernel), *([(layer.bias, bias)] if layer.bias is not None else [])]
     assert isinstance(layer, nn.Linear)
-    flat, rows = weighted.flatten(0, -2), given.flatten(0, -2)
+    flat, rows = weighted.flatten(0, -2), inputs.flatten(0, -2)
     matrix: list[tuple[Tensor, Tensor]] = [(layer.weight, flat.T @ rows)]
     return [*matrix, (layer.bias, flat.sum(0))] if layer.bias is not None else matrix

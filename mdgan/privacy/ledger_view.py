@@ -88,8 +88,8 @@ def most_steps(earlier: Iterable[PrivacyHistory]) -> int:
 
 def secret_of(db: sqlite3.Connection) -> bytes:
     """The ledger's secret."""
-    found = db.execute("SELECT secret FROM meta").fetchall()
-    secret = found[0][0] if len(found) == 1 else None
+    stored = db.execute("SELECT secret FROM meta").fetchall()
+    secret = stored[0][0] if len(stored) == 1 else None
     if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
         raise sqlite3.DatabaseError("it has no secret")
     return secret

@@ -70,9 +70,9 @@ def threshold(num_hosts: int) -> int:
     return 2 * num_hosts // 3 + 1
 
 
-def as_secret(given: bytes) -> Limbs:
+def as_secret(content: bytes) -> Limbs:
     """32 bytes as a secret, which is as hard to guess as at least 240 random bits."""
-    return (np.frombuffer(given, "<u2") % PRIME).astype(np.uint16)
+    return (np.frombuffer(content, "<u2") % PRIME).astype(np.uint16)
 
 
 def shared(secrets: Limbs, threshold: int, num_holders: int) -> Limbs:

@@ -156,18 +156,18 @@ def _trade_off(steps: Mechanism, share: float) -> TradeOff:
             table, lost = _table(charge, losses, direction)
             whole *= np.fft.rfft(np.roll(table[:-1], -half)) ** charge.steps
             beyond += lost * charge.steps
-    told = losses[half:-1][losses[half:-1] <= _MOST_EPSILON]
-    deltas = np.zeros(len(told))
+    kept = losses[half:-1][losses[half:-1] <= _MOST_EPSILON]
+    deltas = np.zeros(len(kept))
     for whole in (removed, added):
         weights = np.maximum(np.fft.irfft(whole, 2 * half), 0.0)[:half]
-        with_it = _sums_behind(weights)[: len(told)]
-        without = _sums_behind(weights * np.exp(-losses[half:-1]))[: len(told)]
-        deltas = np.maximum(deltas, with_it - np.exp(told) * without)
+        with_it = _sums_behind(weights)[: len(kept)]
+        without = _sums_behind(weights * np.exp(-losses[half:-1]))[: len(kept)]
+        deltas = np.maximum(deltas, with_it - np.exp(kept) * without)
     deltas = np.minimum(deltas + beyond, 1.0)
     small = deltas <= 2 * beyond
-    last = int(np.argmax(small)) if small.any() else len(told) - 1
+    last = int(np.argmax(small)) if small.any() else len(kept) - 1
     chosen = np.unique((last * np.linspace(0.0, 1.0, _TOLD) ** 2).astype(int))
-    return TradeOff(told[chosen], deltas[chosen])
+    return TradeOff(kept[chosen], deltas[chosen])
 
 
 def _sums_behind(values: _Array) -> _Array:
@@ -208,8 +208,8 @@ def _table(charge: PrivacyCharge, losses: _Array, direction: int) -> tuple[_Arra
     both, alone = np.diff(with_it), np.diff(without)
     upper = both - alone * np.exp(np.minimum(losses[:-1], _MOST_EPSILON))
     upper = np.clip(upper / -np.expm1(losses[0] - losses[1]), 0.0, both)
-    found = np.zeros(len(losses))
-    found[:-1] += both - upper
-    found[1:] += upper
-    found[0] += with_it[0]
-    return found, float(1 - with_it[-1] + found[-1])
+    table = np.zeros(len(losses))
+    table[:-1] += both - upper
+    table[1:] += upper
+    table[0] += with_it[0]
+    return table, float(1 - with_it[-1] + table[-1])

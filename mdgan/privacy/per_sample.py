@@ -57,9 +57,9 @@ def clipped_sum(
     """
     if not penalties and layers_with_weights(model) is not None:
         outside = torch.get_rng_state()
-        found = clipped_sum_by_layer(model, rules, real, count=count, clip=clip)
-        if found is not None:
-            return found
+        results = clipped_sum_by_layer(model, rules, real, count=count, clip=clip)
+        if results is not None:
+            return results
         torch.set_rng_state(outside)
     weights, losses = trained(model), real.images.new_zeros(())
     total = {name: torch.zeros_like(value) for name, value in weights.items()}
@@ -80,10 +80,10 @@ def per_sample_gradients(
     gradients = grad(_loss_of_one(model, rules, penalties), has_aux=True)
     labels = () if real.labels is None else (real.labels,)
     over = (None, *(0 for _ in range(1 + len(labels))))
-    found: tuple[dict[str, Tensor], Tensor] = vmap(gradients, over, randomness="different")(
+    results: tuple[dict[str, Tensor], Tensor] = vmap(gradients, over, randomness="different")(
         trained(model), real.images, *labels
     )
-    return found
+    return results
 
 
 def _loss_of_one(

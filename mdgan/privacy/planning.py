@@ -192,7 +192,7 @@ def _noise_and_steps(
     allowed = steps_for(epsilon, delta, rate, noise=noise, earlier=earlier, kind=kind, most=planned)
     if allowed < schedule.unit:
         after = f", after {spent:.3g} (ledger {ledger})" if spent else ""
-        given = flag("dp_noise", f"{noise:g}")
-        why = f"too small for one step of {whose} with {given}{after}"
+        asked_noise = flag("dp_noise", f"{noise:g}")
+        why = f"too small for one step of {whose} with {asked_noise}{after}"
         raise BadInput(asked, why, "give more of either")
     return noise, allowed

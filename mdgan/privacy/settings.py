@@ -30,9 +30,9 @@ class Disclosed:
         return ",".join(self.names)
 
     @classmethod
-    def parse(cls, given: str) -> "Disclosed":
+    def parse(cls, text: str) -> "Disclosed":
         """Reads `--dp-disclose`; raises ValueError for an unknown name."""
-        names = [name.strip() for name in given.split(",")]
+        names = [name.strip() for name in text.split(",")]
         if not set(names) <= set(DISCLOSABLE):
             raise ValueError(f"must be some of {', '.join(DISCLOSABLE)}")
         return cls(tuple(name for name in DISCLOSABLE if name in names))

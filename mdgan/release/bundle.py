@@ -85,9 +85,9 @@ def release_run(
     own = read_identity(links)
     identity = None if own is None else own()
     trained = load_trained(path)
-    told = _audit(path, trained, wanted.changes)
+    remarks = _audit(path, trained, wanted.changes)
     recorded = RecordedRun.read(path)
-    notes = [_UNAUDITED] if told else []
+    notes = [_UNAUDITED] if remarks else []
     if identity is None:
         notes.append("the run has no certificates, so no host signs the bundle")
     evidence = evidence_of(
@@ -96,18 +96,18 @@ def release_run(
     figures = evidence.figures
     rules = evidence.rules(policy, str(wanted.policy or "the default policy"))
     if home := {n: figure for n, figure in measured(recorded).items() if n not in figures}:
-        told.append(f"{', '.join(sorted(home))}: looked at here, and not told in the bundle")
+        remarks.append(f"{', '.join(sorted(home))}: looked at here, and not told in the bundle")
         figures = {**home, **figures}
     verdicts = decide(rules, figures)
-    told += [note for note in notes if note != _UNAUDITED]
-    released = Released(evidence, verdicts, told)
+    remarks += [note for note in notes if note != _UNAUDITED]
+    released = Released(evidence, verdicts, remarks)
     if dry_run or not released.is_fit:
         return released
     files, missing = _contents(trained, evidence, wanted, policy=policy)
     if links.revoked is not None and identity is not None:
         files[REVOKED_FILE] = path_of(links.revoked).read_bytes()
     _write(output, {**files, **seal(files, identity)})
-    return Released(evidence, verdicts, [*told, *missing], path=output)
+    return Released(evidence, verdicts, [*remarks, *missing], path=output)
 
 
 def _audit(path: Path, trained: TrainedRun, changes: Mapping[str, str]) -> list[str]:

@@ -157,16 +157,16 @@ def _compared(source: Source, theirs: Path, ours: bytes | None) -> Check:
     return Check(False, f"{shown}: made again, it is another one{others}")
 
 
-def _other_versions(name: str, there: Mapping[str, str]) -> str:
+def _other_versions(name: str, theirs: Mapping[str, str]) -> str:
     """Names the versions that made the bundle, if they decide the file and differ from here."""
-    here = versions()
+    ours = versions()
     decide = ["torch", "mdgan"] if name == PROGRAM_FILE else ["mdgan"]
     if name.startswith("samples."):
         decide = ["torch", "mdgan", "processor"]
     differing = [
-        f"{name} {printable(there.get(name, 'of no version'), 40)} (here {here[name]})"
+        f"{name} {printable(theirs.get(name, 'of no version'), 40)} (here {ours[name]})"
         for name in decide
-        if there.get(name) != here[name]
+        if theirs.get(name) != ours[name]
     ]
     return (
         f"; it was made with {' and '.join(differing)}: make it again with that"
@@ -181,11 +181,11 @@ def _policy(
     """The verdicts of the reader's rules, and the figures that rest on the server's word."""
     figures = {**evidence.measured, **signatures.privacy(), **signatures.figures}
     words = figures.keys() - signatures.by_hosts
-    told = [f"{n} = {said(x)}" for n, x in sorted(evidence.measured.items()) if n in words]
-    told += [f"samples: about {evidence.samples:,}"] if evidence.samples else []
-    told += [f"purpose: {evidence.purpose}"] if evidence.purpose else []
-    told += [f"notes: {'; '.join(evidence.notes)}"] if evidence.notes else []
-    yield Check(True, f"the server's word: {', '.join(told) or 'nothing else'}")
+    statements = [f"{n} = {said(x)}" for n, x in sorted(evidence.measured.items()) if n in words]
+    statements += [f"samples: about {evidence.samples:,}"] if evidence.samples else []
+    statements += [f"purpose: {evidence.purpose}"] if evidence.purpose else []
+    statements += [f"notes: {'; '.join(evidence.notes)}"] if evidence.notes else []
+    yield Check(True, f"the server's word: {', '.join(statements) or 'nothing else'}")
     yield from _servers_policy(bundle, evidence)
     where = str(trust.policy or "the default policy")
     rules = evidence.rules(policy_text(trust.policy), where)

@@ -47,7 +47,7 @@ def losses(recorded: Sequence[tuple[Subject, Series]]) -> Picture:
             charts.draw_line(axes, subject, subject.label, line=thin, linewidth=1.2)
     if len(recorded) > 1:
         charts.legend(figure)
-    gone = [
+    infinite = [
         f"{subject.label}: a loss was not finite"
         for subject, _ in recorded
         if any(None in row[: 1 + number] for row in subject.run.state.losses)
@@ -57,7 +57,7 @@ def losses(recorded: Sequence[tuple[Subject, Series]]) -> Picture:
         for subject, series in recorded
         for i in chosen_evenly(sorted(series[0]), _MOST_ROWS // len(recorded) + 2)
     ]
-    seen = f"{'; '.join(gone)}." if gone else ""
+    seen = f"{'; '.join(infinite)}." if infinite else ""
     return together(figure, seen, ("run", "iteration", *_PLAYERS[:number]), rows=rows)
 
 

@@ -167,7 +167,7 @@ def predicted_by_kind(run: RecordedRun) -> dict[str, Predicted]:
     for row in run.of(Placed):
         for slot in row.slots:
             trained[slot.kind] += [one for one in slot.trained if one.seconds >= _LEAST_SECONDS]
-    found = {}
+    by_kind = {}
     for kind, clients in sorted(trained.items()):
         pairs = [
             (guess, one.seconds)
@@ -180,8 +180,8 @@ def predicted_by_kind(run: RecordedRun) -> dict[str, Predicted]:
             sizes = [(one.batches, one.seconds) for one in clients if one.batches >= 1]
             residuals = [seconds - (a * x + b * log(x) + d) for x, seconds in sizes]
         if pairs or residuals:
-            found[kind] = Predicted(curves.get(kind, ()) if residuals else (), residuals, pairs)
-    return found
+            by_kind[kind] = Predicted(curves.get(kind, ()) if residuals else (), residuals, pairs)
+    return by_kind
 
 
 def predictions(subject: Subject) -> OfRun | None:
@@ -213,11 +213,11 @@ def _error(pairs: Sequence[tuple[float, float]]) -> str:
 
 def idle_shares(run: RecordedRun) -> dict[Place, dict[int, float]]:
     """Slot → number of the round, from 1 → the share of the makespan in which it did not train."""
-    found: defaultdict[Place, dict[int, float]] = defaultdict(dict)
+    by_place: defaultdict[Place, dict[int, float]] = defaultdict(dict)
     for row in run.of(Placed):
         for slot in row.slots:
-            found[slot.place][row.number + 1] = idle_share(slot, row)
-    return dict(sorted(found.items()))
+            by_place[slot.place][row.number + 1] = idle_share(slot, row)
+    return dict(sorted(by_place.items()))
 
 
 def idle_slots(subject: Subject) -> OfRun | None:
@@ -227,13 +227,13 @@ def idle_slots(subject: Subject) -> OfRun | None:
          percent(fmean(rounds.values())), percent(max(rounds.values())))
         for place, rounds in idle_shares(subject.run).items()
     ]  # fmt: skip
-    found: defaultdict[str, list[float]] = defaultdict(list)
+    by_strategy: defaultdict[str, list[float]] = defaultdict(list)
     for row in subject.run.of(Placed):
         if row.slots:
-            found[row.strategy].append(fmean(idle_share(slot, row) for slot in row.slots))
+            by_strategy[row.strategy].append(fmean(idle_share(slot, row) for slot in row.slots))
     each = [
         f"{percent(fmean(shares))} in {count(len(shares), 'round')} of {short(strategy)}"
-        for strategy, shares in chosen_evenly(sorted(found.items()), _MOST_STRATEGIES)
+        for strategy, shares in chosen_evenly(sorted(by_strategy.items()), _MOST_STRATEGIES)
     ]
     header = ("slot", "kind", "rounds", "idle, mean", "idle, most")
     return OfRun(rows, f"idle in the mean: {', '.join(each)}", header=header) if rows else None
@@ -259,12 +259,12 @@ def climbs(run: RecordedRun) -> dict[int, list[Tried]]:
         for host, num_slots in row.num_slots.items():
             if work[host] and seconds[host] >= _LEAST_SECONDS:
                 used[host].append((row.number + 1, num_slots, work[host] / seconds[host]))
-    found: defaultdict[int, list[Tried]] = defaultdict(list)
+    by_host: defaultdict[int, list[Tried]] = defaultdict(list)
     for host, rounds in sorted(used.items()):
         for num_slots, group in groupby(rounds, key=lambda entry: entry[1]):
             numbers, _, rates = zip(*group, strict=True)
-            found[host].append(Tried(num_slots, [*numbers], [*rates]))
-    return {host: tried for host, tried in found.items() if len(tried) > 1}
+            by_host[host].append(Tried(num_slots, [*numbers], [*rates]))
+    return {host: tried for host, tried in by_host.items() if len(tried) > 1}
 
 
 def numbers_of_slots(subject: Subject) -> OfRun | None:
