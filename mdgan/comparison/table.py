@@ -194,7 +194,7 @@ def _cells(entries: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]]
 
 
 def _notes(of_real: Mapping[str, Sequence[float]], letters: Mapping[str, str]) -> list[str]:
-    """What the scores were measured with, by yardstick."""
+    """Notes on the yardsticks of scores, one for each."""
     notes = []
     for one, scores in of_real.items():
         real = f"; real data: FID {_said(_described(scores), said)}" if scores else ""
