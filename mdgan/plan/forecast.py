@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -81,10 +81,7 @@ def foretell(
         machines = machines or [Machines(settings.num_workers, name)]
     counts = _class_counts(settings, dataset, shard_size)
     planning = builder.planning(settings, models, counts)
-    if planning.in_groups or planning.by_arrival:
-        what = "workers in groups" if planning.in_groups else "a server that waits for no worker"
-        way_out = "plan without, and leave out the flags that ask for it"
-        raise BadInput(flag("algorithm", entry.name), f"mdgan plan cannot foretell {what}", way_out)
+    _check_planning(entry.name, planning)
     layout, hosts = _layout(settings, launch, models, machines=machines, shared=shared)
     more = [_workers(machines, hosts)] if machines and not planning.placing else []
     try:
@@ -115,6 +112,13 @@ def foretell(
         price_per_gb=price_per_gb,
     )
     return _in_words(page)
+
+
+def _check_planning(algorithm: str, planning: contract.Planning[Any]) -> None:
+    if planning.in_groups or planning.by_arrival:
+        what = "workers in groups" if planning.in_groups else "a server that waits for no worker"
+        way_out = "plan without, and leave out the flags that ask for it"
+        raise BadInput(flag("algorithm", algorithm), f"mdgan plan cannot foretell {what}", way_out)
 
 
 def _class_counts(

@@ -50,8 +50,7 @@ class Attestation(msgspec.Struct, frozen=True, kw_only=True):
 
     workers: Annotated[list[_Worker], Meta(min_length=1, max_length=1 << 12)]
     statement: _Text  # the text that the host signs, as the server sent it; see `Statement`
-    # ε that each worker's samples have spent, by the account on the host's machine, rounded up to
-    # three digits.
+    # ε that each worker's samples have spent by the host's account, rounded up to three digits.
     epsilon: dict[_Worker, _Epsilon] = {}
     # The same if a sample may be exchanged for another one, instead of left out.
     replaced: dict[_Worker, _Epsilon] = {}

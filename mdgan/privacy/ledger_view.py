@@ -26,8 +26,7 @@ class Plan(msgspec.Struct, frozen=True):
     rate: float
     planned: int  # steps
     until: int  # the number of steps of the run at which the plan is used up
-    # The Rényi order at which the planned steps cost least; samples without an earlier plan keep
-    # it.
+    # The Rényi order at which the planned steps cost least; samples without earlier plans keep it.
     order: float
     # Earlier histories of clients as their hosts reported them, if the server asked.
     disclosed: tuple[PrivacyHistory, ...] = msgspec.field(name="told", default=())
@@ -62,8 +61,7 @@ class LedgerView(NamedTuple):
     # The numbers of the last runs of all samples, also under other names.
     runs: frozenset[int] = frozenset()
     rows: tuple[int | None, ...] = ()  # the distinct numbers of histories; None: of new samples
-    # Numbers of runs that some samples took part in under other names. All samples are charged for
-    # them.
+    # Numbers of runs of some samples under other names; all samples are charged for them.
     unclear: tuple[int, ...] = ()
     # Whether several samples that were charged separately before are now one unit.
     several: bool = False
