@@ -1,4 +1,4 @@
-"""What single answers of a worker tell of its batches: played with its own state, then attacked.
+"""Replays single answers of a worker from its stored state, and attacks the batches behind them.
 
 Shapes are written [b, C, H, W]: b samples.
 """
@@ -35,7 +35,7 @@ _LEAST_INVERTED = 4
 
 
 class _RememberingShard(Shard):
-    """A shard that remembers the places of the samples that it has drawn."""
+    """A shard that remembers the positions of the samples that it has drawn."""
 
     places = torch.empty(0, dtype=torch.int64)
     ever: set[int]
@@ -58,13 +58,13 @@ class Answer(NamedTuple):
 
 
 class ReplayedWorker:
-    """A worker that goes on from where its run has ended."""
+    """A worker that goes on from the end of its run."""
 
     def __init__(self, target: Target, worker: int) -> None:
         settings = target.settings
         self.target = target
-        # Whose discriminator, samples and random numbers it has; 0 for the discriminator of the
-        # server, with the samples of the first worker.
+        # The worker whose samples it has. It also has that worker's discriminator, or with 0 the
+        # server's and the samples of the first worker.
         self.worker = worker or next(iter(target.holdings))
         random = generator_for(settings.training.seed, "shard", self.worker)
         self._shard = _RememberingShard(*target.holdings[self.worker], random)
@@ -79,7 +79,7 @@ class ReplayedWorker:
         self.learner.discriminator.model.load_state_dict(dict(target.discriminators[worker]))
 
     def num_answers(self, batch_size: int) -> int:
-        """How many answers are looked at: enough samples, of half the shard, as memory allows."""
+        """How many answers to attack: enough samples, at most half the shard, as memory allows."""
         self._shard.ever = set()
         weights = sum(p.numel() for p in self.learner.discriminator.parameters)
         of_shard = len(self._shard) // 2 // batch_size
@@ -88,13 +88,13 @@ class ReplayedWorker:
 
     def strangers(self) -> Samples:
         """Samples of the shard that were in no batch; held-out ones if all were."""
-        left = [place for place in range(len(self._shard)) if place not in self._shard.ever]
-        if left:
-            return self._shard.taken(torch.tensor(chosen_evenly(left, _CANDIDATES)))
+        unseen = [place for place in range(len(self._shard)) if place not in self._shard.ever]
+        if unseen:
+            return self._shard.taken(torch.tensor(chosen_evenly(unseen, _CANDIDATES)))
         return self.target.held_out[list(range(FEWEST_HELD_OUT))]
 
     def attacked(self) -> Attacked:
-        """D as an attacker knows it that was given it before the step."""
+        """D as an attacker knows it that got it before the step."""
         model = self.target.trained.models.discriminator()
         model.load_state_dict(self.learner.discriminator.model.state_dict())
         rules = self.learner.rules
@@ -117,11 +117,11 @@ class ReplayedWorker:
         return Answer(self._shard.drawn, list(seen))
 
     def feedback(self, batch_size: int, judged: Samples, fake: Samples) -> tuple[Answer, Tensor]:
-        """The feedback on X^(g) when D has learnt from a real batch and from generated ones.
+        """The feedback on X^(g) after D has learnt from a real batch and generated samples.
 
         Returns:
-            How it differs from that of D before, which stays as it is; and the feedback itself,
-            [b, C, H, W].
+            How the feedback differs from that of D before the step, which D is set back to; and
+            the feedback itself, [b, C, H, W].
         """
         learner, rules = self.learner, self.learner.rules
         before = learner.discriminator.state()
@@ -141,10 +141,10 @@ class ReplayedWorker:
 def invert_all(
     target: Target, seed: int, steps: int, left_out: dict[str, str], tell: Callable[[str], None]
 ) -> Iterator[tuple[Inversion, Tensor]]:
-    """Attacks single answers of one worker of a run, the first whose discriminator is here.
+    """Attacks single answers of a run's first worker whose discriminator is here.
 
     Yields:
-        An attack in numbers; of n ≤ 8 samples these, then what was made of answers, [2 n, …].
+        The numbers of an attack; and n ≤ 8 real samples, then their reconstructions, [2 n, …].
     """
     worker = next((n for n in target.discriminators if n in target.holdings), None)
     if worker is None and 0 not in target.discriminators:
@@ -182,11 +182,11 @@ def _of_feedback(
     rate = target.settings.training.policy("discriminator").learning_rate
     explain = inversion.of_feedback(played.attacked(), fake, judged, rate=rate)
     answers = [answer for answer, _ in both]
-    found, shown = _attack(FEEDBACK, played, explain, answers=answers, seed=seed, steps=steps)
+    attack, shown = _attack(FEEDBACK, played, explain, answers=answers, seed=seed, steps=steps)
     toward = torch.stack([feedback for _, feedback in both]).mean(0)
-    own = target.samples_of(played.worker)
-    blind = separate(*(_along(toward, judged, each) for each in (own, target.held_out)))
-    return structs.replace(found, blind=blind), shown
+    candidates = target.samples_of(played.worker), target.held_out
+    blind = separate(*(_along(toward, judged, samples) for samples in candidates))
+    return structs.replace(attack, blind=blind), shown
 
 
 def _attack(
@@ -199,7 +199,7 @@ def _attack(
 ) -> tuple[Inversion, Tensor]:
     size, strangers = len(answers[0].real), played.strangers()
     random = generator_for(seed, kind, size)
-    own, other = look_up(explain, answers, strangers)
+    of_batches, of_strangers = look_up(explain, answers, strangers)
     originals, made, psnr, control = [], [], [], []
     for answer in answers[: max(1, _LEAST_INVERTED // size)]:
         images = inversion.reconstruct(
@@ -212,36 +212,36 @@ def _attack(
         made.append(images[places])
     before, after, of_all = torch.cat(originals), torch.cat(made), torch.cat(psnr)
     shown = of_all.argsort(descending=True, stable=True)[:_SHOWN]
-    found = Inversion(
+    inverted = Inversion(
         answer=kind,
         batch_size=size,
-        found=separate(own, other),
+        found=separate(of_batches, of_strangers),
         psnr=float(of_all.mean()),
         ssim=inversion.mean_ssim(before, after),
         best_psnr=float(of_all.max()),
         control_psnr=float(torch.cat(control).mean()),
     )
-    return found, torch.cat([before[shown], after[shown]])
+    return inverted, torch.cat([before[shown], after[shown]])
 
 
 def look_up(
     explain: Explains, answers: Sequence[Answer], strangers: Samples
 ) -> tuple[Tensor, Tensor]:
-    """How each sample aligns with its batch's answer, and those of no batch with all answers."""
-    own = [
+    """Alignments of each sample with its batch's answer, and of strangers with all answers."""
+    of_batches = [
         inversion.alignment(explain(answer.real[place : place + 1]), answer.seen)
         for answer in answers
         for place in range(len(answer.real))
     ]
-    strange = []
+    of_strangers = []
     for place in range(len(strangers)):
         one = explain(strangers[place : place + 1])
-        strange += [inversion.alignment(one, answer.seen) for answer in answers]
-    return torch.stack(own).detach(), torch.stack(strange).detach()
+        of_strangers += [inversion.alignment(one, answer.seen) for answer in answers]
+    return torch.stack(of_batches).detach(), torch.stack(of_strangers).detach()
 
 
 def _along(toward: Tensor, judged: Samples, candidates: Samples) -> Tensor:
-    """How far −F, of feedback F that makes X^(g) look more real, points to each candidate, [n]."""
+    """The mean cosine between −F, for feedback F on X^(g), and the way to each candidate, [n]."""
     away = candidates.images.flatten(1)[:, None] - judged.images.flatten(1)[None]
     return torch.cosine_similarity(away, -toward.flatten(1)[None], dim=2).mean(1)
 

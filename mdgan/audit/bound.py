@@ -1,8 +1,8 @@
 """A lower bound on ε from the canaries of one run.
 
-Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training Run", Theorem 5.2: of m
-canaries that fair coins include, an attacker that sees the output of an (ε, δ)-private mechanism
-guesses r. That at least v guesses are right has at most the probability of `p_value`.
+Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training Run", Theorem 5.2: fair
+coins include each of m canaries or not. An attacker that sees the output of an (ε, δ)-private
+mechanism guesses r coins. At least v guesses are right with at most the probability of `p_value`.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from mdgan.records.audit import Bound
 GRADIENTS, SAMPLES = "gradients", "samples"
 _GUESSED = 4
 _MOST_EPSILON = 64.0
-_NEAR = 1.05  # tabulated ε are as near as this
+_NEAR = 1.05  # the factor within which tabulated ε are exact
 
 
 class Game(NamedTuple):
@@ -37,7 +37,7 @@ class Game(NamedTuple):
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """The probability of as many right guesses, at most, if the mechanism is (ε, δ)-private."""
+    """The most that the probability of this many right guesses, or more, can be under (ε, δ)."""
     from scipy.stats import binom  # takes a second to import
 
     accuracy = 1 / (1 + np.exp(-epsilon))
@@ -52,7 +52,7 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
 def epsilon_at_least(
     canaries: int, guesses: int, right: int, delta: float, doubt: float = 1 - one_run.CONFIDENCE
 ) -> float:
-    """The largest ε that guesses rule out, but for the probability `doubt`; 0 if they do none."""
+    """The largest ε that guesses rule out, up to the probability `doubt`; 0 if there is none."""
     from scipy.optimize import brentq  # takes a second to import
 
     def excess(epsilon: float) -> float:
@@ -64,16 +64,16 @@ def epsilon_at_least(
 def bound(
     games: Sequence[Game], delta: float, stated: float, mechanisms: Sequence[Mechanism] = ()
 ) -> Bound:
-    """The largest bound from some games, by each method that holds for their guesses.
+    """The largest bound over all games and all methods that are valid for their guesses.
 
-    How many guesses there are depends on no score: a quarter, the surest ones, or all. With several
-    games and methods each bound is surer, so that all together hold with `CONFIDENCE`.
+    The number of guesses depends on no score: the surest quarter, or all. With several games and
+    methods, each bound has more confidence, so that all together hold with `CONFIDENCE`.
 
     Args:
-        mechanisms: what workers state that they do; empty if that is not known.
+        mechanisms: the steps that workers state; empty if unknown.
     """
     methods = [(game, method) for game in games for method in _methods(game, mechanisms)]
-    found, surely, ceiling = [], 0.0, 0.0
+    bounds, surely, ceiling = [], 0.0, 0.0
     for game, method in methods:
         canaries = len(game.coins)
         guesses = canaries if method is _independent else -(-canaries // _GUESSED)
@@ -87,7 +87,7 @@ def bound(
 
         surely = max(surely, epsilon(one_run.SURELY, right))
         ceiling = max(ceiling, epsilon(one_run.CONFIDENCE, guesses))
-        found.append(
+        bounds.append(
             Bound(
                 kind=game.kind,
                 canaries=canaries,
@@ -100,7 +100,7 @@ def bound(
                 method=_METHODS[method],
             )
         )
-    best = max(found, key=lambda each: each.epsilon)
+    best = max(bounds, key=lambda each: each.epsilon)
     return replace(best, surely=surely if mechanisms else None, ceiling=ceiling)
 
 
@@ -129,7 +129,7 @@ def _independent(
 def _epsilon(
     mechanisms: Sequence[Mechanism], delta: float, is_out: Callable[[TradeOff], bool]
 ) -> float:
-    """ε of the largest noise, of those that are a share of what is stated, that is ruled out."""
+    """ε at the largest noise that guesses rule out; tries shares of the stated noise."""
     share = one_run.noise_share(mechanisms, is_out)
     return 0.0 if isinf(share) else one_run.trade_off(mechanisms, share).epsilon(delta)
 
@@ -148,25 +148,25 @@ def _methods(game: Game, mechanisms: Sequence[Mechanism]) -> list[Method]:
 
 
 def bound_of_run(run: Path, delta: float, stated: float) -> Bound | None:
-    """What canaries and direct tests say of a run, by all files in its folder; None without any.
+    """The bound of canaries and direct tests, from all files in a run's folder; None without any.
 
-    Each canary belongs to one worker, and what that worker releases is all that tells of it, so the
-    run as a whole is as private towards each.
+    Each canary belongs to one worker, and only that worker's releases depend on it. So the bound
+    holds for the run as a whole.
     """
     gradients, samples = Game(GRADIENTS, [], []), Game(SAMPLES, [], [])
     seen: dict[str, list[Seen]] = {}
     mechanisms, is_whole = set[Mechanism](), True
     for path in sorted((run / CANARIES).glob("*.json")):
-        if (found := read_watched(path)) is not None:
-            first = len(found.coins) - found.planted
-            gradients.coins.extend(found.coins[:first])
-            gradients.scores.extend(found.scores[:first])
-            samples.coins.extend(found.coins[first:])
-            samples.scores.extend(found.scores[first:])
-            seen[path.stem] = found.seen
-            steps = joined(PrivacyCharge(one.noise, one.rate, one.steps) for one in found.seen)
+        if (watched := read_watched(path)) is not None:
+            first = len(watched.coins) - watched.planted
+            gradients.coins.extend(watched.coins[:first])
+            gradients.scores.extend(watched.scores[:first])
+            samples.coins.extend(watched.coins[first:])
+            samples.scores.extend(watched.scores[first:])
+            seen[path.stem] = watched.seen
+            steps = joined(PrivacyCharge(one.noise, one.rate, one.steps) for one in watched.seen)
             mechanisms.add(steps)
-            is_whole &= sum(one.steps for one in found.seen) == found.steps > 0
+            is_whole &= sum(one.steps for one in watched.seen) == watched.steps > 0
     games = [game for game in (gradients, samples) if game.coins]
     if not games:
         return None
@@ -175,7 +175,7 @@ def bound_of_run(run: Path, delta: float, stated: float) -> Bound | None:
     flaws = flaws_of(seen)
     if known and (cost := one_run.trade_off(known).epsilon(delta)) > stated * _NEAR + _NEAR - 1:
         flaws.insert(0, f"its noise and its steps have ε = {cost:.3g}, as they are stated")
-    every = [one for each in seen.values() for one in each]
-    share = min((one.share for one in every), default=None)
-    longest = max((one.longest for one in every), default=None)
+    of_all = [one for processes in seen.values() for one in processes]
+    share = min((one.share for one in of_all), default=None)
+    longest = max((one.longest for one in of_all), default=None)
     return replace(whole, flaws=flaws, noise=share, longest=longest)

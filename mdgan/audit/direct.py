@@ -1,7 +1,7 @@
-"""What contradicts a mechanism in plain sight: verdicts on what hosts saw of their noise and sums.
+"""Direct tests of workers' noise and sums: do a run's measurements contradict what it states?
 
-Each test has a probability with which a mechanism that does as it says fails it. All of them
-together, of all workers, and of all their processes, fail with at most `DOUBT`.
+Each test has a probability with which an honest mechanism fails it. All tests together, of all
+workers and all their processes, wrongly accuse an honest run with a probability of at most `DOUBT`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,36 +15,36 @@ from mdgan.privacy.direct import EDGES, TRACED, Seen
 from mdgan.privacy.noise import SENSITIVITY
 
 DOUBT = 0.001
-_MOST = 1.01  # lengths are told in single precision
+_MOST = 1.01  # tolerance of norms, which are measured in single precision
 _FEW = 1e-9
-_LITTLE = 0.9  # with less noise than that, it is not told how else it is not as it should be
+_LITTLE = 0.9  # if noise is less than this part of the stated noise, its other flaws are left out
 WHOLE, STEP, PART, AGAIN, VALUES = "noise", "noise of a step", "of numbers", "again", "values"
 FOLLOW = (STEP, PART, AGAIN, VALUES)
 
 
 class Test(NamedTuple):
-    """A test: its probability, and what is so if that is too small, `about` one thing."""
+    """One test of one property."""
 
-    about: str
+    about: str  # the property
     p_value: float
-    says: str
+    says: str  # the finding if the probability is too small
 
 
 def flaws_of(seen: Mapping[str, Sequence[Seen]]) -> list[str]:
-    """What contradicts that workers do as they say, the surest first; `seen` is by worker."""
-    of_all = [one for each in seen.values() for one in each if one.steps]
-    lost = sum(one.lost for each in seen.values() for one in each)
+    """Findings that contradict what workers state, the surest first; `seen` is by worker."""
+    of_all = [one for processes in seen.values() for one in processes if one.steps]
+    lost = sum(one.lost for processes in seen.values() for one in processes)
     tests = [test for one in of_all for test in _of_noise(one)]
-    tests += _same_noise([(worker, one) for worker, each in seen.items() for one in each])
+    tests += _same_noise([(worker, one) for worker, ones in seen.items() for one in ones])
     failed = [test for test in tests if test.p_value * len(tests) < DOUBT]
-    if any(one.share < _LITTLE for one in of_all):  # most others follow from it
+    if any(one.share < _LITTLE for one in of_all):  # most other failures follow from it
         failed = [test for test in failed if test.about not in FOLLOW]
     failed.sort(key=lambda test: -test.p_value)
     worst = {test.about: test for test in failed}
-    told = [f"{test.says} ({_said(test.p_value)})" for test in reversed(worst.values())]
+    lines = [f"{test.says} ({_said(test.p_value)})" for test in reversed(worst.values())]
     if lost:
-        told.insert(0, f"{lost:,} steps released what is not finite, and so no noise")
-    return told + _of_lengths(of_all)
+        lines.insert(0, f"{lost:,} steps released what is not finite, and so no noise")
+    return lines + _of_lengths(of_all)
 
 
 def _said(p_value: float) -> str:
@@ -52,13 +52,13 @@ def _said(p_value: float) -> str:
 
 
 def _of_noise(seen: Seen) -> Iterator[Test]:
-    """Of one process of one worker."""
+    """The tests of one process of one worker."""
     from scipy.stats import binom, chi2, norm  # takes a second to import
 
     steps, numbers = seen.steps, seen.numbers
 
     def too_little(about: str, where: str, squares: float, degrees: int, of: int) -> Test:
-        # A part of the noise pays for rounding: what has σ alone is not accused.
+        # A part of the noise pays for rounding, so noise of exactly σ is not accused.
         p_value = min(1.0, of * chi2.cdf(squares * SENSITIVITY**2, degrees))
         share = SENSITIVITY * sqrt(squares / degrees)
         return Test(about, p_value, f"noise{where}: {round(share, 3):.2g} of what is stated")
@@ -95,11 +95,11 @@ def _of_noise(seen: Seen) -> Iterator[Test]:
 
 
 def _same_noise(seen: Sequence[tuple[str, Seen]]) -> Iterator[Test]:
-    """Of each two workers, and of a worker that was resumed; of any of their steps."""
+    """Tests whether two workers, or a worker before and after a resume, share a step's noise."""
     from scipy.stats import norm  # takes a second to import
 
     for (one, first), (other, second) in combinations(seen, 2):
-        steps, others = (_traced(each) for each in (first, second))
+        steps, others = _traced(first), _traced(second)
         if not (len(steps) and len(others) and steps.shape[1] == others.shape[1]):
             continue
         lengths = np.maximum(np.linalg.norm(others, axis=1), 1e-300)
@@ -112,23 +112,23 @@ def _same_noise(seen: Sequence[tuple[str, Seen]]) -> Iterator[Test]:
 
 
 def _traced(seen: Seen) -> "np.typing.NDArray[np.float64]":
-    """What is kept of the noise of some steps, [steps, values]."""
+    """The kept values of the noise of some steps, [steps, values]."""
     width = min(seen.numbers, TRACED)
     number = len(seen.trace) // width if width else 0
     return np.array(seen.trace[: number * width]).reshape(number, max(1, width))
 
 
 def _of_lengths(seen: Sequence[Seen]) -> list[str]:
-    """What adds more than it may, which needs no probability."""
+    """Findings about samples that add more than C; these are certain."""
     longest, cut, summed = (
         max((getattr(one, name) for one in seen), default=0.0)
         for name in ("longest", "cut", "summed")
     )
-    told = []
+    lines = []
     if longest > _MOST:
-        told.append(f"a sample adds {longest:.3g} C")
+        lines.append(f"a sample adds {longest:.3g} C")
     if cut > _MOST:
-        told.append(f"samples are not cut as they should be: one adds {cut:.3g} times its bound")
-    if summed > _MOST and not told:
-        told.append(f"samples of a batch add {summed:.3g} C each, or more")
-    return told
+        lines.append(f"samples are not cut as they should be: one adds {cut:.3g} times its bound")
+    if summed > _MOST and not lines:
+        lines.append(f"samples of a batch add {summed:.3g} C each, or more")
+    return lines

@@ -1,4 +1,4 @@
-"""Attacks on a generator by distances: who was trained on, and what is copied."""
+"""Attacks on a generator by distances: which samples were trained on, and which are copied."""
 
 from collections.abc import Iterable
 from math import inf
@@ -19,7 +19,7 @@ _MOST_RATIO = 0.5
 
 
 class Space(NamedTuple):
-    """Samples as points, float64 [.., d], and the classes of those trained on and held out."""
+    """Samples as points, float64 [.., d], and the classes of trained and held-out samples."""
 
     name: str
     generated: Tensor
@@ -30,19 +30,19 @@ class Space(NamedTuple):
 
 
 def nearest(points: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
-    """For each point its nearest neighbour."""
-    found = [torch.cdist(part, among).min(dim=1) for part in torch.split(points, _AT_ONCE)]
-    return torch.cat([f.values for f in found]), torch.cat([f.indices for f in found])
+    """For each point the distance and the index of its nearest neighbour."""
+    least = [torch.cdist(part, among).min(dim=1) for part in torch.split(points, _AT_ONCE)]
+    return torch.cat([one.values for one in least]), torch.cat([one.indices for one in least])
 
 
 def copying(space: Space, seed: int) -> Copying | None:
-    """What distances to generated samples tell of the samples that were trained on.
+    """Attacks membership by distances to generated samples, and measures copying.
 
-    Membership as Chen et al. 2020 ("GAN-Leaks", section 4.2, the attacker that only draws samples):
-    the nearer a sample is to what is generated, the likelier it was trained on. Copying as the
-    ratio of a generated sample's distances to the nearest sample trained on and to the nearest
-    held-out one, among equally many of both in each class. A generator that makes some classes
-    alone, or better, is accused of nothing.
+    Membership follows Chen et al. 2020 ("GAN-Leaks", section 4.2, the attacker that only draws
+    samples): the nearer a sample is to a generated one, the likelier it was trained on. Copying is
+    the ratio of a generated sample's distances to the nearest trained and the nearest held-out
+    sample, among equally many of both in each class. So a generator that makes only some classes,
+    or makes them better, is not accused. None if the two share no class.
     """
     of_trained, _ = nearest(space.trained, space.generated)
     of_held_out, _ = nearest(space.held_out, space.generated)
@@ -55,29 +55,31 @@ def copying(space: Space, seed: int) -> Copying | None:
     asked = space.generated[:_MOST_ASKED]
     distances = torch.cdist(asked, torch.cat([space.trained[trained], space.held_out[held_out]]))
     classes = space.classes[trained].repeat(2)
-    as_it_is = torch.arange(len(classes)) < len(trained)
-    to_trained, to_held_out = _to_both(distances, as_it_is)
-    some = next(permutations(classes, torch.bincount(classes) // 2))
+    is_trained = torch.arange(len(classes)) < len(trained)
+    to_trained, to_held_out = _to_both(distances, is_trained)
+    random = next(permutations(classes, torch.bincount(classes) // 2))
     return Copying(
         space=space.name,
         membership=membership,
         ratio=float(_ratio(to_trained, to_held_out).median()),
         nearer=_nearer(to_trained, to_held_out),
-        error=float(torch.tensor([_nearer(*_to_both(distances, each)) for each in some]).std()),
+        error=float(
+            torch.tensor([_nearer(*_to_both(distances, chosen)) for chosen in random]).std()
+        ),
     )
 
 
 def copied_share(generated: Tensor, held_out: Tensor, trained: Iterable[Tensor]) -> float:
     """The share of generated samples that are copies, however few samples are copied.
 
-    A copy is far nearer to some sample trained on than to any held-out one. How near happens by
-    chance, held-out samples tell, each compared with the other held-out ones: the hundredth of
-    them that come nearest to a sample trained on are the measure, and what generated samples have
-    beyond their share counts.
+    A copy is far nearer to some trained sample than to any held-out one. Held-out samples, each
+    compared with the other held-out ones, show how near a sample comes by chance: the hundredth of
+    them that comes nearest to a trained sample sets the limit. Generated samples within the limit
+    count, less the share of held-out samples within it.
 
     Args:
         generated, held_out: points, float64 [.., d].
-        trained: all points that were trained on, in pieces.
+        trained: all trained points, in pieces.
     """
     generated, held_out = generated[:_MOST_COMPARED], held_out[:_MOST_COMPARED]
     asked = torch.cat([generated, held_out])
@@ -104,25 +106,25 @@ def _nearer(to_trained: Tensor, to_held_out: Tensor) -> float:
 
 
 def _equally_many(classes: Tensor, other_classes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Places of as many samples of each class, drawn at random, among both."""
+    """Positions in both of equally many random samples of each class."""
     order = torch.randperm(len(classes), generator=generator_for(seed, "copying"))
     other_order = torch.randperm(len(other_classes), generator=generator_for(seed, "copied from"))
     chosen, other_chosen = [], []
-    for each in range(int(classes.max()) + 1):
-        own = order[classes[order] == each]
-        other = other_order[other_classes[other_order] == each]
-        most = min(len(own), len(other))
-        chosen.append(own[:most])
-        other_chosen.append(other[:most])
+    for label in range(int(classes.max()) + 1):
+        of_class = order[classes[order] == label]
+        other_of_class = other_order[other_classes[other_order] == label]
+        most = min(len(of_class), len(other_of_class))
+        chosen.append(of_class[:most])
+        other_chosen.append(other_of_class[:most])
     return torch.cat(chosen), torch.cat(other_chosen)
 
 
 def most_suspicious(space: Space, number: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The generated samples that come nearest to one trained on, beside their nearest held-out one.
+    """The generated samples that come nearest to a trained sample, relative to a held-out one.
 
     Returns:
-        Their places, those of the nearest samples trained on, and of the nearest held-out ones,
-        int64 [at most `number`] each, the most suspicious first.
+        Their positions, those of the nearest trained samples, and those of the nearest held-out
+        ones, int64 [at most `number`] each, the most suspicious first.
     """
     asked = space.generated[:_MOST_ASKED]
     to_trained, trained = nearest(asked, space.trained)

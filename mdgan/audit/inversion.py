@@ -1,4 +1,4 @@
-"""Gradient inversion: what real samples explain a worker's single answer, and how like they are.
+"""Gradient inversion: rebuilds real samples from a worker's single answer, and compares them.
 
 Zhu et al. 2019, "Deep Leakage from Gradients", with the cosine distance, the signs of gradients and
 the prior of Geiping et al. 2020, "Inverting Gradients", sections 4 and 5.
@@ -25,14 +25,14 @@ _EQUAL = 100.0  # the PSNR, in dB, of what is equal
 _USUAL_WIDTH, _NARROW_WIDTH = 1.5, 0.5
 _SMALLEST_USUAL, _SMALLEST = 22, 6
 
-Evidence = list[Tensor]  # what an answer says, in any number of tensors
+Evidence = list[Tensor]  # the tensors of an answer
 
 Explains = Callable[[Samples], Evidence]
-"""The answer that a real batch would have given, with a graph to its images."""
+"""Computes the answer that a real batch would have given, with a graph to its images."""
 
 
 class Attacked(NamedTuple):
-    """D, in evaluation mode: masks of dropout are not known; and the losses of the run."""
+    """D in evaluation mode, since attackers do not know masks of dropout; and the run's losses."""
 
     model: nn.Module
     real: Term
@@ -43,39 +43,39 @@ class Attacked(NamedTuple):
     def loss(
         self, term: Term, samples: Samples, weights: dict[str, Tensor] | None = None
     ) -> Tensor:
-        """One of the losses of a batch, with other weights if some are given."""
+        """One of the losses of a batch, by D's weights or by others."""
         labels = None if num_classes_of(self.model) is None else samples.labels
-        given = (samples.images,) if labels is None else (samples.images, labels)
-        output = functional_call(self.model, weights or {}, given)
+        inputs = (samples.images,) if labels is None else (samples.images, labels)
+        output = functional_call(self.model, weights or {}, inputs)
         verdict: DiscriminatorOutput = as_output(output)
         return with_class_loss(term(verdict.logits), verdict, labels, weight=self.class_weight)
 
     def gradient(self, term: Term, samples: Samples) -> dict[str, Tensor]:
         """∂loss/∂θ by name, with a graph to the images if these have one."""
         named = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-        found = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             self.loss(term, samples),
             list(named.values()),
             create_graph=samples.images.requires_grad,
             materialize_grads=True,
         )
-        return dict(zip(named, found, strict=True))
+        return dict(zip(named, gradients, strict=True))
 
 
 def of_update(attacked: Attacked) -> Explains:
-    """Explains ∂Ã/∂θ of a real batch."""
+    """Makes a function of a real batch that computes ∂Ã/∂θ."""
     return lambda real: list(attacked.gradient(attacked.real, real).values())
 
 
 def of_feedback(attacked: Attacked, fake: Samples, judged: Samples, rate: float) -> Explains:
-    """Explains how feedback has changed by one step of D, if that were a step of plain descent."""
-    own = dict(attacked.model.named_parameters())
+    """Makes a function of a real batch: how one step of plain descent of D changes feedback."""
+    weights = dict(attacked.model.named_parameters())
     before = feedback_of(attacked, judged)
     of_fake = attacked.gradient(attacked.fake, fake.detach())
 
     def explain(real: Samples) -> Evidence:
         of_real = attacked.gradient(attacked.real, real)
-        stepped = {n: own[n] - rate * (of_real[n] + of_fake[n]) for n in of_real}
+        stepped = {n: weights[n] - rate * (of_real[n] + of_fake[n]) for n in of_real}
         return [feedback_of(attacked, judged, stepped, graph=real.images.requires_grad) - before]
 
     return explain
@@ -91,8 +91,8 @@ def feedback_of(
     """∂J_gen/∂X^(g), [b, C, H, W]."""
     images = judged.images.detach().requires_grad_()
     loss = attacked.loss(attacked.judged, judged.of(images), weights)
-    (found,) = torch.autograd.grad(loss, images, create_graph=graph)
-    return found
+    (feedback,) = torch.autograd.grad(loss, images, create_graph=graph)
+    return feedback
 
 
 def alignment(one: Evidence, other: Sequence[Tensor]) -> Tensor:
@@ -105,7 +105,7 @@ def alignment(one: Evidence, other: Sequence[Tensor]) -> Tensor:
 def reconstruct(
     explain: Explains, seen: Evidence, like: Samples, random: torch.Generator, steps: int
 ) -> Tensor:
-    """Looks for images in [−1, 1] that explain an answer best, of the size and labels of `like`."""
+    """Searches for images in [−1, 1], of the size and labels of `like`, that explain an answer."""
     noise = _BEGINNING * torch.randn(like.images.shape, generator=random)
     guess = noise.clamp(-1, 1).requires_grad_()
     adam = torch.optim.Adam([guess], lr=_RATE)
@@ -135,23 +135,23 @@ def _roughness(images: Tensor) -> Tensor:
 
 
 def likeness(samples: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-    """For each of b samples the PSNR, in dB, of the image most like it, and its place, int64."""
+    """For each of b samples the PSNR, in dB, of the image most like it, and its index, int64."""
     from torchmetrics.functional.image import peak_signal_noise_ratio  # takes seconds to import
 
-    found = []
+    best = []
     of_a_sample = tuple(range(1, images.dim()))
     for sample in samples:
-        every = peak_signal_noise_ratio(
+        ratios = peak_signal_noise_ratio(
             images, sample.expand_as(images), _RANGE, dim=of_a_sample, reduction="none"
         )
-        found.append(every.reshape(-1).clamp(max=_EQUAL).max(dim=0))
-    return torch.stack([one.values for one in found]), torch.stack([one.indices for one in found])
+        best.append(ratios.reshape(-1).clamp(max=_EQUAL).max(dim=0))
+    return torch.stack([one.values for one in best]), torch.stack([one.indices for one in best])
 
 
 def mean_ssim(samples: Tensor, images: Tensor) -> float | None:
-    """Mean structural similarity of pairs, [b, C, H, W] each; None if they are too small, or none.
+    """Mean structural similarity of pairs, [b, C, H, W] each; None if no pictures, or too small.
 
-    The window is that of Wang et al. 2004 (σ = 1.5 pixels), of small pictures a third as wide.
+    The window is that of Wang et al. 2004 (σ = 1.5 pixels), for small pictures a third as wide.
     """
     from torchmetrics.functional.image import structural_similarity_index_measure
 
@@ -159,6 +159,6 @@ def mean_ssim(samples: Tensor, images: Tensor) -> float | None:
     if side < _SMALLEST:
         return None
     width = _USUAL_WIDTH if side >= _SMALLEST_USUAL else _NARROW_WIDTH
-    found = structural_similarity_index_measure(images, samples, sigma=width, data_range=_RANGE)
-    assert isinstance(found, Tensor)
-    return float(found)
+    mean = structural_similarity_index_measure(images, samples, sigma=width, data_range=_RANGE)
+    assert isinstance(mean, Tensor)
+    return float(mean)

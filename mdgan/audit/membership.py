@@ -1,8 +1,8 @@
-"""Membership inference against discriminators, by the logit: high where a sample was trained on.
+"""Membership inference against discriminators: samples with high logits were likely trained on.
 
 Hayes et al. 2019, "LOGAN: Membership Inference Attacks Against Generative Models", section 3.2: the
-attacker that has the discriminator. Here that is the worker that gets one in a swap, or
-the host that carries its state.
+attacker has the discriminator. Here it is the worker that gets a discriminator in a swap, or the
+host that stores its state.
 """
 
 from collections import Counter
@@ -26,49 +26,49 @@ _AT_ONCE = 256
 
 @dataclass
 class Visits:
-    """With whom D has been, `last` at the end; a mean of two has the `iterations` of both."""
+    """The workers that trained a discriminator."""
 
     last: int
-    iterations: dict[int, int] = field(default_factory=dict)
+    iterations: dict[int, int] = field(default_factory=dict)  # of each worker
 
     def stay(self, worker: int, iterations: int) -> None:
-        """It was with a worker, for a number of iterations."""
+        """Notes that a worker trained the discriminator for a number of iterations."""
         if iterations > 0:
             self.last = worker
             self.iterations[worker] = self.iterations.get(worker, 0) + iterations
 
     def averaged_with(self, other: "Visits") -> "Visits":
-        """With whom the mean of two discriminators has been."""
+        """The visits of the mean of two discriminators, which both sets of workers trained."""
         both = Counter(self.iterations) + Counter(other.iterations)
         return Visits(self.last, dict(both))
 
 
 def visits(swaps: Iterable[Swap], workers: Sequence[int], iteration: int) -> dict[int, Visits]:
     """The visits of the discriminator that each worker holds after an iteration."""
-    now = {worker: Visits(worker) for worker in workers}
+    by_holder = {worker: Visits(worker) for worker in workers}
     since = 0
     for swap in sorted(swaps, key=lambda swap: swap.iteration):
         if swap.iteration > iteration:
             break
-        for worker, held in now.items():
+        for worker, held in by_holder.items():
             held.stay(worker, swap.iteration - since)
         since = swap.iteration
         moved = {
-            taker: now[taker].averaged_with(now[giver])
+            taker: by_holder[taker].averaged_with(by_holder[giver])
             if swap.means and taker in swap.moves
-            else Visits(now[giver].last, dict(now[giver].iterations))
+            else Visits(by_holder[giver].last, dict(by_holder[giver].iterations))
             for giver, taker in swap.moves.items()
-            if taker in swap.arrived and giver in now and taker in now
+            if taker in swap.arrived and giver in by_holder and taker in by_holder
         }
-        now.update(moved)
-    for worker, held in now.items():
+        by_holder.update(moved)
+    for worker, held in by_holder.items():
         held.stay(worker, iteration - since)
-    return now
+    return by_holder
 
 
 @torch.no_grad()
 def logits(discriminator: nn.Module, samples: Samples) -> Tensor:
-    """D(x) in evaluation mode, float32 [n]; mixed, so that batches are alike."""
+    """D(x) in evaluation mode, float32 [n]; in shuffled batches, so that all batches are alike."""
     discriminator.eval()
     labelled = num_classes_of(discriminator) is not None
     order = torch.randperm(len(samples), generator=generator_for(0, "logits"))
@@ -87,17 +87,17 @@ def judge(
     visited: Visits,
     worker: int,
 ) -> Judged | str:
-    """Attacks one discriminator, which all these shards trained; or says why it cannot."""
+    """Attacks a discriminator that was trained on all these shards; or returns why it cannot."""
     everything = together((*shards.values(), held_out))
-    found = logits(discriminator, everything)
-    if not bool(found.isfinite().all()):
+    verdicts = logits(discriminator, everything)
+    if not bool(verdicts.isfinite().all()):
         return "its logits are not finite"
     labels = everything.labels
     assert labels is not None
-    scores, classes = found[: -len(held_out)], labels[: -len(held_out)]
-    by_last = [torch.full((len(own),), visited.last in (0, n)) for n, own in shards.items()]
+    scores, classes = verdicts[: -len(held_out)], labels[: -len(held_out)]
+    by_last = [torch.full((len(shard),), visited.last in (0, n)) for n, shard in shards.items()]
     of_last = torch.cat(by_last)
-    not_members = found[-len(held_out) :], labels[-len(held_out) :]
+    not_members = verdicts[-len(held_out) :], labels[-len(held_out) :]
     last, every = (
         separate_alike(scores[chosen], classes[chosen], *not_members)
         for chosen in (of_last, torch.ones_like(of_last))
@@ -110,17 +110,17 @@ def judge(
 
 
 def together(parts: Iterable[Samples]) -> Samples:
-    """The samples of all parts, in their order; at least one."""
+    """Joins the samples of all parts, at least one part, in order."""
     return reduce(Samples.and_then, parts)
 
 
 def judge_all(target: Target, left_out: dict[str, str]) -> list[Judged]:
-    """Attacks all discriminators of a run that are here."""
+    """Attacks all discriminators of a run whose states are here; explains others in `left_out`."""
     model = target.trained.models.discriminator()
     shards = {worker: target.samples_of(worker) for worker in target.holdings}
     everyone = range(1, target.settings.world_size)
     stays = visits(target.recorded.of(Swap), everyone, target.checkpoint or 0)
-    found = []
+    attacks = []
     for worker, weights in target.discriminators.items():
         name = f"discriminator of worker {worker}" if worker else "discriminator of the server"
         visited = stays.get(worker) if worker else Visits(0)
@@ -128,12 +128,12 @@ def judge_all(target: Target, left_out: dict[str, str]) -> list[Judged]:
             left_out[name] = "what it was trained on is not here"
             continue
         model.load_state_dict(dict(weights))
-        # Where the server has one, those of workers descend from it, and so from all shards.
+        # If the server has a discriminator, workers' ones descend from it, and so from all shards.
         from_all = 0 in target.discriminators
-        known = {n: own for n, own in shards.items() if from_all or n in visited.iterations}
+        known = {n: shard for n, shard in shards.items() if from_all or n in visited.iterations}
         judged = judge(model, known or shards, target.held_out, visited=visited, worker=worker)
         if isinstance(judged, str):
             left_out[name] = judged
         else:
-            found.append(judged)
-    return found
+            attacks.append(judged)
+    return attacks

@@ -1,4 +1,4 @@
-"""Attacks a run, and writes what was found into its folder."""
+"""Attacks a finished run, and writes the results into its folder (`mdgan audit`)."""
 
 import json
 import logging
@@ -41,7 +41,7 @@ def audit_run(
 ) -> Audit:
     """Attacks a finished run; writes `audit.json` and pictures into its folder.
 
-    Images that explain a single answer are looked for in so many steps; 0 leaves that out.
+    `steps` of gradient descent rebuild images from each single answer; 0 leaves that out.
     """
     _tell("reading the run and its data")
     target = load_target(path, changes)
@@ -72,7 +72,7 @@ def audit_run(
                 pictures[inversion.picture] = target.trained.dataset.kind.png(
                     shown, len(shown) // 2
                 )
-    found = Audit(
+    audit = Audit(
         iteration=target.trained.iteration,
         checkpoint=target.checkpoint,
         seed=seed,
@@ -87,14 +87,14 @@ def audit_run(
         compared=True,
     )
     with writing(path):
-        _write(path, found, pictures)
-    return found
+        _write(path, audit, pictures)
+    return audit
 
 
 def _extractor(
     target: Target, changes: Mapping[str, str], left_out: dict[str, str]
 ) -> Extractor | None:
-    """The network of the run; None, with the reason, if there is none that may be used."""
+    """The run's feature extractor; None, with the reason in `left_out`, if it cannot be used."""
     if target.trained.dataset.kind.judges:
         return None
     try:
@@ -114,27 +114,27 @@ def _bound(path: Path, target: Target, left_out: dict[str, str]) -> Bound | None
     if stated is None:
         left_out[_LOWER_BOUND] = "the run has told no ε that could be compared"
         return None
-    found = bound_of_run(path, settings.privacy.dp_delta, stated)
-    if found is None:
+    bound = bound_of_run(path, settings.privacy.dp_delta, stated)
+    if bound is None:
         left_out[_LOWER_BOUND] = (
             f"no canaries lie in {path / CANARIES}; train with --audit-canaries, or copy the files "
             "of its hosts there"
         )
-    elif found.contradicts:
-        _log.warning("warning: %s: the stated ε is wrong: %s", path, found)
-    return found
+    elif bound.contradicts:
+        _log.warning("warning: %s: the stated ε is wrong: %s", path, bound)
+    return bound
 
 
 def _tell(what: str) -> None:
     _log.info("%s …", what, extra={"shown": "doing"})
 
 
-def _write(path: Path, found: Audit, pictures: Mapping[str, bytes]) -> None:
-    """The file comes last: it speaks of pictures that are there."""
+def _write(path: Path, audit: Audit, pictures: Mapping[str, bytes]) -> None:
+    """Writes `audit.json` last, since it names the pictures."""
     make_private_folder(path / PICTURES)
     for name, png in pictures.items():
         write_whole(path / PICTURES / name, png, OWNER_ALONE)
-    write_whole(path / AUDIT_FILE, (json.dumps(to_builtins(found), indent=2) + "\n").encode())
+    write_whole(path / AUDIT_FILE, (json.dumps(to_builtins(audit), indent=2) + "\n").encode())
 
 
 def _attack_generator(
@@ -151,10 +151,10 @@ def _attack_generator(
         trained.generator, num_samples, trained.models.z_dim, seed=seed, labels=labels
     )
     generated = torch.cat(list(pieces))
-    own = together([target.samples_of(worker) for worker in target.holdings])
+    real = together([target.samples_of(worker) for worker in target.holdings])
     kind = trained.dataset.kind
-    images = kind.as_written(generated), own.images, target.held_out.images
-    classes, other_classes = own.labels, target.held_out.labels
+    images = kind.as_written(generated), real.images, target.held_out.images
+    classes, other_classes = real.labels, target.held_out.labels
     assert classes is not None
     assert other_classes is not None
 
@@ -164,20 +164,20 @@ def _attack_generator(
             name, made, trained_on, held_out=held_out, classes=classes, other_classes=other_classes
         )
 
-    spaces = [space(PIXELS if kind.is_seen else VALUES, lambda each: each.flatten(1).double())]
+    spaces = [space(PIXELS if kind.is_seen else VALUES, lambda x: x.flatten(1).double())]
     if extractor is not None:
-        spaces.insert(0, space(FEATURES, lambda each: extractor(each).values))
+        spaces.insert(0, space(FEATURES, lambda x: extractor(x).values))
     _tell("looking for copies")
-    found = [copied for space in spaces if (copied := copying(space, seed)) is not None]
-    if found:
+    attacks = [attack for space in spaces if (attack := copying(space, seed)) is not None]
+    if attacks:
         by_value = spaces[-1]
         pieces = (piece.flatten(1).double() for piece in target.pieces())
         share = copied_share(by_value.generated, by_value.held_out, pieces)
-        found[-1] = replace(found[-1], copied=share)
+        attacks[-1] = replace(attacks[-1], copied=share)
     else:
         left_out["generator"] = "no held-out sample is of the classes that it was trained on"
     chosen = most_suspicious(spaces[0], _SHOWN)
     if not kind.is_seen:
-        return found, {}
-    rows: list[Tensor] = [each[places] for each, places in zip(images, chosen, strict=True)]
-    return found, {NEIGHBOURS: kind.png(torch.cat(rows), len(chosen[0]))}
+        return attacks, {}
+    rows: list[Tensor] = [part[places] for part, places in zip(images, chosen, strict=True)]
+    return attacks, {NEIGHBOURS: kind.png(torch.cat(rows), len(chosen[0]))}

@@ -1,4 +1,4 @@
-"""How well scores tell members, which were trained on, from others: ROC curves of scikit-learn."""
+"""Measures how well scores separate members (samples trained on) from others, by ROC curves."""
 
 from collections.abc import Iterator
 
@@ -16,22 +16,22 @@ _PERMUTATIONS, _AT_ONCE = 200, 20
 
 def separate(members: Tensor, non_members: Tensor) -> Separation:
     """The ROC curve of an attack that takes samples with high scores for members."""
-    one_class = (torch.zeros(len(each), dtype=torch.int64) for each in (members, non_members))
-    own, other = one_class
-    found = separate_alike(members, own, non_members, their_classes=other)
-    assert found is not None
-    return found
+    classes = torch.zeros(len(members), dtype=torch.int64)
+    their_classes = torch.zeros(len(non_members), dtype=torch.int64)
+    separation = separate_alike(members, classes, non_members, their_classes=their_classes)
+    assert separation is not None
+    return separation
 
 
 def separate_alike(
     members: Tensor, classes: Tensor, non_members: Tensor, their_classes: Tensor
 ) -> Separation | None:
-    """`separate`, with non-members weighted by class; None if no class is in common.
+    """`separate` with non-members weighted by class; None if both share no class.
 
-    A worker may hold few classes. An attack that knows nothing but which classes these are would
-    otherwise seem to know its samples. Members of classes that no non-member has are left out. What
-    the AUC would be if the attacked model had seen none of the samples is found by permuting both
-    at random within their classes.
+    A worker may hold few classes. Without weights, an attack that knows only these classes would
+    seem to know the worker's samples. Members of classes that no non-member has are left out.
+    Random permutations of both within their classes show the AUC that an attack would have if the
+    attacked model had seen none of the samples.
     """
     from sklearn.metrics import auc, roc_curve  # takes a second to import
 
@@ -84,7 +84,7 @@ def _found(members: Tensor, non_members: Tensor, weights: Tensor) -> list[Member
     for alarms in FALSE_ALARMS:
         if of_one / (1 + of_one) > alarms:
             continue
-        # The next other one counts as well: with k of n above, it is above in (k + 1) / (n + 1).
+        # A new non-member is above with probability (k + 1) / (n + 1) if k of n are.
         threshold = scores[int(((above + of_one) / (1 + of_one) <= alarms).sum())]
         share = float((members > threshold).double().mean())
         taken = weights[judging][non_members[judging] > threshold].sum() / weights[judging].sum()
@@ -100,7 +100,7 @@ def _found(members: Tensor, non_members: Tensor, weights: Tensor) -> list[Member
 
 
 def _interval(successes: float, trials: float) -> tuple[float, float]:
-    """Clopper and Pearson 1934."""
+    """The confidence interval of Clopper and Pearson 1934."""
     from scipy.stats import beta  # takes a second to import
 
     outside = (1 - _CONFIDENCE) / 2
@@ -113,25 +113,25 @@ def _interval(successes: float, trials: float) -> tuple[float, float]:
 def _permuted_areas(scores: Tensor, classes: Tensor, members: Tensor, weights: Tensor) -> Tensor:
     """AUCs when members and non-members change places at random within their classes."""
     levels, level = torch.unique(scores, return_inverse=True)
-    found = []
+    areas = []
     for is_member in permutations(classes, members):
         of_members, of_others = torch.zeros(2, len(is_member), len(levels), dtype=torch.float64)
         of_all = level.expand_as(is_member)
         of_members.scatter_add_(1, of_all, is_member.double())
         of_others.scatter_add_(1, of_all, torch.where(is_member, 0.0, weights[classes]))
         below = of_others.cumsum(1) - of_others / 2
-        found.append((of_members * below).sum(1) / (of_members.sum(1) * of_others.sum(1)))
-    return torch.cat(found)
+        areas.append((of_members * below).sum(1) / (of_members.sum(1) * of_others.sum(1)))
+    return torch.cat(areas)
 
 
 def permutations(classes: Tensor, members: Tensor) -> Iterator[Tensor]:
-    """Always the same draws of which samples are members, within their classes: bool [some, n]."""
+    """Draws which samples are members, within their classes and always equally: bool [some, n]."""
     random = generator_for(0, "exchanges")
     ends = torch.bincount(classes, minlength=len(members)).cumsum(0)
     begins = torch.cat([ends.new_zeros(1), ends[:-1]])
     for _ in range(0, _PERMUTATIONS, _AT_ONCE):
         mixed = torch.rand(_AT_ONCE, len(classes), generator=random, dtype=torch.float64)
         order = (mixed + classes).argsort(dim=1)  # by class, and at random in each
-        own = classes[order]
-        is_member = torch.arange(len(classes)) - begins[own] < members[own]
+        labels = classes[order]
+        is_member = torch.arange(len(classes)) - begins[labels] < members[labels]
         yield torch.empty_like(is_member).scatter_(1, order, is_member)

@@ -1,4 +1,4 @@
-"""What an audit works on: a finished run's generator, its discriminators, and its samples."""
+"""Loads what an audit attacks: a finished run's generator, its discriminators and its samples."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ FEWEST_HELD_OUT = 20
 
 
 class NotHeldOut(BadInput):
-    """Held-out samples were trained on, so nothing can be judged by them."""
+    """Workers trained on the held-out samples, so that these cannot judge an attack."""
 
 
 CHANGES = ("data_dir", "held_out")  # settings of a run that its audit may replace
@@ -39,33 +39,33 @@ CHANGES = ("data_dir", "held_out")  # settings of a run that its audit may repla
 
 @dataclass(frozen=True)
 class Target:
-    """A run that is attacked."""
+    """A finished run and what an audit needs to attack it."""
 
     trained: TrainedRun
     recorded: RecordedRun
     settings: RunSettings  # with the folders of this machine
     holdings: Holdings
     held_out: Samples
-    # Of the newest checkpoint, by the worker that holds them; 0 the server's.
+    # Of the newest checkpoint, by the worker that holds them; 0 is the server.
     discriminators: Mapping[int, State]
     states: Mapping[int, State]
     checkpoint: int | None  # the iteration of that checkpoint; None if there is none
 
     def samples_of(self, worker: int) -> Samples:
-        """At most so many samples of a worker, evenly chosen; of each person only one."""
+        """Evenly chosen samples of a worker, up to a limit; only one of each person."""
         source, indices = self.holdings[worker]
         a_worker = max(_FEWEST, _MOST_IN_ALL // len(self.holdings))
         return _some(source, _one_of_each(source, indices), min(_MOST_OF_A_SHARD, a_worker))
 
     def pieces(self) -> Iterator[Tensor]:
-        """All samples that any worker trained on, a piece at a time."""
+        """All samples that any worker trained on, piece by piece."""
         for source, indices in self.holdings.values():
             for part in torch.split(indices, _MOST_OF_A_SHARD):
                 yield Readable(source, part).images(torch.arange(len(part)))
 
 
 def load_target(path: Path, changes: Mapping[str, str]) -> Target:
-    """Loads a run with all that an insider could have, and with the samples to judge attacks by."""
+    """Loads a run, everything that an insider could have, and samples to judge attacks by."""
     trained = load_trained(path)
     recorded = RecordedRun.read(path)
     if recorded.under_way:
@@ -80,8 +80,8 @@ def load_target(path: Path, changes: Mapping[str, str]) -> Target:
     held_out = _held_out(path, trained, settings, holdings=holdings)
     states = {} if manifest is None else dict(store.states_of(manifest))
     model = trained.models.discriminator()
-    found = {owner: discriminator_in(state, model) for owner, state in states.items()}
-    discriminators = {owner: weights for owner, weights in found.items() if weights is not None}
+    by_owner = {owner: discriminator_in(state, model) for owner, state in states.items()}
+    discriminators = {owner: weights for owner, weights in by_owner.items() if weights is not None}
     return Target(
         trained,
         recorded,
@@ -109,7 +109,7 @@ def _held_out(
         why = f"{count(len(source), 'held-out sample')} cannot judge an attack"
         raise BadInput(path, why, f"give at least {FEWEST_HELD_OUT} with {flag('held_out', 'DIR')}")
     everything = torch.arange(len(source))
-    trained_on = {group for own in holdings.values() for group in _groups(*own)}
+    trained_on = {group for shard in holdings.values() for group in _groups(*shard)}
     if shared := len(trained_on & {*_groups(source, everything)}):
         why = (
             f"{count(shared, 'person')} of the held-out samples were trained on, too, "
@@ -123,12 +123,12 @@ def _held_out(
 
 
 def _groups(source: Partitioner, indices: Tensor) -> list[int]:
-    """Whose samples some are, one number a person; empty if each stands for itself."""
+    """The person of each sample, as a number; empty if the data set knows no persons."""
     return [] if source.groups is None else source.groups[indices].tolist()
 
 
 def _one_of_each(source: Partitioner, indices: Tensor) -> Tensor:
-    """The first sample of each person among some, int64 [m]; all where each stands for itself."""
+    """The first sample of each person, int64 [m]; all if the data set knows no persons."""
     if source.groups is None:
         return indices
     first: dict[int, int] = {}
@@ -138,27 +138,27 @@ def _one_of_each(source: Partitioner, indices: Tensor) -> Tensor:
 
 
 def _holdings(trained: TrainedRun, settings: RunSettings) -> Holdings:
-    """What each worker trained on; of data that are divided nowhere, all as one worker's, 1."""
+    """The samples of each worker; if the run divided no data, all samples as those of worker 1."""
     if settings.num_placed is not None or not registry.algorithm(settings.algorithm).has_hosts:
         source = trained.dataset.open(settings.data.data_folder(trained.dataset.name, 1))
         return {1: (source, torch.arange(len(source)))}
     workers = [n for n in range(1, settings.world_size) if settings.holds_data(n)]
     groups = [workers] if settings.data.partition.divides else [[worker] for worker in workers]
-    found: dict[int, tuple[Partitioner, Tensor]] = {}
+    holdings: dict[int, tuple[Partitioner, Tensor]] = {}
     refused: list[BadInput] = []
     for group in groups:
         try:
             _, held = read_data(settings, trained.dataset, group)
-            found.update(held)
+            holdings.update(held)
         except BadInput as error:
             refused.append(error)
-    if not found and refused[0].for_others.endswith(NO_SUCH_FOLDER):
+    if not holdings and refused[0].for_others.endswith(NO_SUCH_FOLDER):
         why = "samples that workers trained on are needed, and are not on this machine"
         where = f"where they are, do `{command('audit', 'RUN')}` with a copy of the run's folder"
         raise BadInput(
             refused[0].what, why, f"{where}, or name them with {flag('data_dir', 'DIR')}"
         )
-    if not found:
+    if not holdings:
         raise refused[0]
     if refused:
         _log.warning(
@@ -166,11 +166,11 @@ def _holdings(trained: TrainedRun, settings: RunSettings) -> Holdings:
             count(len(refused), "worker"),
             refused[0],
         )
-    return found
+    return holdings
 
 
 def _without_copies(discriminators: Mapping[int, State]) -> dict[int, State]:
-    """Without those of workers that are the server's own, bit for bit."""
+    """Drops discriminators of workers that equal the server's, bit for bit."""
     common = discriminators.get(0)
     return {
         worker: state

@@ -1,4 +1,4 @@
-"""Processes that chaos starts, and what they print."""
+"""Starts and ends the processes of `mdgan chaos`, and reads their output."""
 
 import contextlib
 import logging
@@ -18,11 +18,11 @@ _LOOK_SECONDS = 0.02
 
 
 class Actor:
-    """One `mdgan` command with all its processes, in a session of its own."""
+    """One `mdgan` command with all its processes, in a separate session."""
 
     def __init__(self, name: str, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
-        self.name = name  # shown before every line that it prints
-        # What it printed: seconds since 1970, and the line.
+        self.name = name  # stands before every line of output
+        # Lines of output, with seconds since 1970.
         self.lines: list[tuple[float, str]] = []
         self.began = time.time()
         self._process = subprocess.Popen(
@@ -44,25 +44,25 @@ class Actor:
         return self._process.poll()
 
     def said(self, text: str) -> bool:
-        """Whether it printed a line that contains a text."""
+        """Whether the command printed a line that contains a text."""
         return any(text in line for _, line in list(self.lines))
 
     def ask_to_stop(self) -> None:
-        """Asks as Ctrl-C would; processes that are halted wake up for it."""
+        """Asks the command to stop, as Ctrl-C would, and wakes up halted processes."""
         self._signal_all(signal.SIGCONT)
         if self._process.poll() is None:
             self._process.terminate()
 
     def end(self, timeout_seconds: float) -> list[int]:
-        """Waits until all its processes are gone, and kills those that are left by then."""
+        """Waits until all processes have ended; after the timeout kills and returns the others."""
         deadline = time.monotonic() + timeout_seconds
-        while (left := self._alive()) and time.monotonic() < deadline:
+        while (alive := self._alive()) and time.monotonic() < deadline:
             self._process.poll()
             time.sleep(_LOOK_SECONDS)
         self._signal_all(signal.SIGKILL)
         self._process.wait()
         self._reader.join()
-        return [process.pid for process in left]
+        return [process.pid for process in alive]
 
     def _alive(self) -> list[psutil.Process]:
         alive = []
@@ -86,7 +86,7 @@ class Actor:
 
 
 def is_alive(process: int) -> bool:
-    """Whether a process lives; it may be halted, but is not dead and waiting for its parent."""
+    """Whether a process lives, perhaps halted; a zombie does not."""
     try:
         return bool(psutil.Process(process).status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:

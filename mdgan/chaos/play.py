@@ -39,35 +39,35 @@ _TAKES_OVER = "taking over at"
 
 @dataclass(frozen=True)
 class ChaosCommands:
-    """The arguments of the `mdgan` commands that are started."""
+    """The arguments of the `mdgan` commands that chaos starts."""
 
     train: Sequence[str]  # starts all ranks of this machine, or only rank 0 if there is a standby
     join: Sequence[str]
-    # Starts a process that can take the server's place; None if none is needed.
+    # Starts a standby that can replace the server; None if no standby is needed.
     standby: Sequence[str] | None = None
-    # Starts the other ranks of this machine, once the standby is there.
+    # Starts the other ranks of this machine, once the standby runs.
     workers: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
 class ChaosLimits:
-    """How far to go."""
+    """Limits that keep a run alive."""
 
     spare: int  # how many hosts here must be alive at any time
     gap_seconds: float  # the least time between two faults
-    rejoin_seconds: float  # between a worker's end and the start of another in its place
-    stall_seconds: float  # the run is given up after so long without a recorded iteration
+    rejoin_seconds: float  # between a worker's end and the start of its replacement
+    stall_seconds: float  # chaos gives up a run after this time without a recorded iteration
 
 
 class Noticed(NamedTuple):
-    """What happened to workers, and when, in seconds since 1970."""
+    """An event of a worker, with its time in seconds since 1970."""
 
     time: float
     row: Happening
 
 
 class History:
-    """All that was ever recorded, in this order, also what a server that took over cut off."""
+    """All records of a run in order, also those that a server that took over has cut off."""
 
     def __init__(self, folder: Path) -> None:
         self.events: list[Noticed] = []
@@ -79,18 +79,18 @@ class History:
 
     @property
     def iteration(self) -> int:
-        """The last recorded one."""
+        """The last recorded iteration."""
         return self._state.iteration
 
     def read(self) -> None:
-        """Takes in what is new."""
+        """Reads new records."""
         for news in self._tail.read():
             for record in news.records if news.name == METRICS else ():
                 with contextlib.suppress(ValueError):
                     self._take(record)
 
     def after(self, moment: float, *kinds: str) -> Iterator[Noticed]:
-        """The events of some kinds from a moment on, in order."""
+        """The events of these kinds from a moment on, in order."""
         return (e for e in self.events if e.row.kind in kinds and e.time >= moment)
 
     def state(self) -> str:
@@ -113,23 +113,23 @@ class History:
 
 @dataclass
 class ChaosRun:
-    """What happened."""
+    """The result of playing a schedule."""
 
     events: Sequence[ChaosEvent]
     strikes: Mapping[int, Strike]  # the faults that struck, by their place among the events
-    # The newcomers, by their place among the events, each with its rank if it got one.
+    # Workers that joined, by their place among the events, each with its rank if it got one.
     comers: Mapping[int, tuple[Actor, int | None]]
     hosts: Collection[int]  # the numbers of all hosts that were ever started here
     history: History
     actors: Sequence[Actor]
-    killed: Sequence[int]  # the processes that did not end by themselves
+    killed: Sequence[int]  # processes that had to be killed at the end
     stalled: bool
 
 
 def play(
     commands: ChaosCommands, events: Sequence[ChaosEvent], limits: ChaosLimits, run: Path
 ) -> ChaosRun:
-    """Starts a run, lets it be struck, and waits for its end; leaves no process behind."""
+    """Starts a run, lets faults strike it, and waits for its end; leaves no process behind."""
     with tempfile.TemporaryDirectory(prefix="mdgan-chaos-") as made:
         folder = FaultFolder(Path(made))
         director = _Director(commands, events, limits, history=History(run), folder=folder)
@@ -141,7 +141,7 @@ def play(
 
 @dataclass
 class _Director:
-    """Looks at the run and its processes twenty times a second, and does what is due."""
+    """Looks at the run and its processes twenty times a second, and strikes or restarts them."""
 
     commands: ChaosCommands
     events: Sequence[ChaosEvent]
@@ -159,7 +159,7 @@ class _Director:
         self._workers_began = False
         self._halted: list[tuple[float, int]] = []
         self._vacant: list[float] = []
-        # Processes know faults by their number; newcomers have none, as they are started from here.
+        # Processes know faults by number; joining workers have none, since they start from here.
         self._numbers = [n for n, event in enumerate(self.events) if event.fault is not None]
         self._progress = (0, time.monotonic())
 
@@ -194,7 +194,7 @@ class _Director:
         )
 
     def end_all(self, patience_seconds: float) -> list[int]:
-        """Ends every process, after giving it the time to end by itself."""
+        """Ends every process, after it had time to end by itself."""
         for names, seconds in (
             (("train", "workers", "standby"), patience_seconds),
             (("join",), min(patience_seconds, _JOINING_SECONDS)),
@@ -205,7 +205,7 @@ class _Director:
                 time.sleep(_LOOK_SECONDS)
                 self._wake_who_is_due()
         for actor in self._actors:
-            actor.ask_to_stop()  # for example a worker that is about to join a run that is over
+            actor.ask_to_stop()  # for example a worker that is about to join a finished run
         return [process for actor in self._actors for process in actor.end(_STOPPING_SECONDS)]
 
     def _start(self, name: str, arguments: Sequence[str]) -> Actor:
@@ -217,7 +217,7 @@ class _Director:
     def _is_over(self) -> bool:
         if self.history.state() in ENDED:
             return True
-        # A newcomer that finds its run over goes on looking for the server for a long time.
+        # A joining worker whose run is over would search for the server for a long time.
         joined = {process.session for process in self.folder.processes()}
         left = [actor for actor in self._actors if actor.status is None]
         return all(
@@ -247,11 +247,11 @@ class _Director:
         self._halted = [(moment, process) for moment, process in self._halted if moment > now]
 
     def _let_workers_come(self) -> None:
-        """Starts the newcomers that were planned, and one for every worker that died."""
+        """Starts the workers that should join, and one for every worker that died."""
         now = time.monotonic()
         for actor in self._actors:
             if actor.name == "join" and actor.status == _REFUSED and actor not in self._refused:
-                self._refused.append(actor)  # another worker got its rank, or the server was away
+                self._refused.append(actor)  # another worker got its rank, or no server ran
                 self._vacant.append(now + _RETRY_SECONDS)
         for _ in filter(lambda moment: moment <= now, self._vacant):
             self._start("join", self.commands.join)
@@ -263,7 +263,7 @@ class _Director:
                 self._comers[place] = self._start("join", self.commands.join)
 
     def _keep_a_standby(self) -> None:
-        """Keeps one standby running as long as one may be needed; workers start after the first."""
+        """Keeps a standby running while one may be needed; workers start after the first."""
         places = [place for place, event in enumerate(self.events) if event.kind == "server"]
         needed = any(place not in self._strikes for place in places)
         standby, workers = self.commands.standby, self.commands.workers
@@ -278,14 +278,14 @@ class _Director:
         return [a for a in actors if a.status is None and not a.said(_TAKES_OVER)]
 
     def _has_standby(self) -> bool:
-        """Whether a standby watches the server that serves now."""
+        """Whether a standby watches the present server."""
         return any(actor.said(_STANDS_BY) for actor in self._standbys())
 
     def _hosts(self) -> list[RoleProcess]:
         return [process for process in self.folder.processes() if process.role != SERVER]
 
     def _allow_faults(self) -> None:
-        """Lets a fault strike as soon as the run can spare the process that it takes."""
+        """Lets a fault strike as soon as the run can spare its process."""
         gap = self.limits.gap_seconds
         last = max((strike.moment for strike in self._strikes.values()), default=-inf)
         rests = time.monotonic() - last

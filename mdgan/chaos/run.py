@@ -1,4 +1,4 @@
-"""`mdgan chaos`: draws faults, plays them on a run, and shows what followed from each."""
+"""`mdgan chaos`: draws faults, plays them on a run, and shows the consequences of each."""
 
 import logging
 import secrets
@@ -28,7 +28,7 @@ from mdgan.storage.checkpoints import Checkpoints
 
 _say = partial(logging.getLogger(__name__).info, extra={"shown": "result"})
 
-_CLOCK_SECONDS = 0.02  # by which the record of a fault may seem to be earlier than the fault
+_CLOCK_SECONDS = 0.02  # how much earlier than a fault its record may seem to be
 _GONE = (LOST, LEFT)
 _SERVER_IS_GONE = ("lost the server", "the server is gone")
 
@@ -64,8 +64,8 @@ def run_chaos(
     return 1 if problems else 0
 
 
-def _setting(given: Mapping[str, Any], kinds: Sequence[str]) -> tuple[LocalRanks, ChaosSetting]:
-    settled = settle(load(Given([given]).named()))
+def _setting(values: Mapping[str, Any], kinds: Sequence[str]) -> tuple[LocalRanks, ChaosSetting]:
+    settled = settle(load(Given([values]).named()))
     launch, settings = settled.launch, settled.settings
     ranks = local_ranks(settings, launch, None)
     if not ranks.serves and not {"server", "join"}.isdisjoint(kinds):
@@ -89,18 +89,18 @@ def _setting(given: Mapping[str, Any], kinds: Sequence[str]) -> tuple[LocalRanks
 
 @dataclass(frozen=True)
 class Consequence:
-    """What followed from one event."""
+    """The consequences of one event."""
 
     event: ChaosEvent
-    iteration: int | None = None  # in which it struck; None if it did not
+    iteration: int | None = None  # in which the fault struck; None if it did not
     noticed_seconds: float | None = None  # until another process noticed; None if none did
-    # Until the process or one in its place took part again; None if none did.
+    # Until the process, or its replacement, took part again; None if neither did.
     over_seconds: float | None = None
     lost: int = 0  # iterations that had to be done again
     happened: str = "did not strike: its target was not there"
 
     def cells(self) -> list[str]:
-        """For a table."""
+        """The cells of a table's row."""
         times = (self.noticed_seconds, self.over_seconds)
         at = "–" if self.iteration is None else str(self.iteration)
         seconds = ["–" if moment is None else f"{moment:.2f}" for moment in times]
@@ -108,11 +108,11 @@ class Consequence:
 
 
 HEADINGS = ("fault", "at iteration", "noticed after s", "over after s", "lost", "what happened")
-"""Of the columns of `Consequence.cells`."""
+"""Headings of the columns of `Consequence.cells`."""
 
 
 def consequences(run: ChaosRun) -> list[Consequence]:
-    """What followed from every event, in order."""
+    """The consequences of every event, in order."""
     return [_consequence(run, place) for place in range(len(run.events))]
 
 
@@ -132,7 +132,7 @@ def _consequence(run: ChaosRun, place: int) -> Consequence:
 
 def _of_host(run: ChaosRun, event: ChaosEvent, strike: Strike, role: str) -> Consequence:
     host = int(role[5:])
-    # Records after the next fault of the same host may be about that one.
+    # Records after the host's next fault may be about that fault.
     faults = [(run.events[place].fault, other.time) for place, other in run.strikes.items()]
     later = [time for fault, time in faults if fault and fault.role == role and time > strike.time]
     about = [
@@ -145,30 +145,30 @@ def _of_host(run: ChaosRun, event: ChaosEvent, strike: Strike, role: str) -> Con
         slow = "unnoticed; the iteration took longer"
         alone = "no server was there to notice"
         return Consequence(event, strike.iteration, happened=slow if event.halt_seconds else alone)
-    gone = next((each for each in about if each.row.kind in _GONE), noticed)
-    ends = BACK if gone.row.kind == LATE else JOINED
-    over = next((each for each in about if each.row.kind == ends and each.time >= gone.time), None)
-    reason = f" ({gone.row.reason})" if gone.row.reason else ""
+    onset = next((each for each in about if each.row.kind in _GONE), noticed)
+    ends = BACK if onset.row.kind == LATE else JOINED
+    over = next((each for each in about if each.row.kind == ends and each.time >= onset.time), None)
+    reason = f" ({onset.row.reason})" if onset.row.reason else ""
     then = "the others went on"
     if over is not None:
-        then = f"back {over.row.iteration - gone.row.iteration} iteration(s) later"
+        then = f"back {over.row.iteration - onset.row.iteration} iteration(s) later"
     return Consequence(
         event,
         strike.iteration,
         max(0.0, noticed.time - strike.time),
         over_seconds=None if over is None else over.time - strike.time,
-        happened=f"rank {host} {gone.row.kind}{reason}; {then}",
+        happened=f"rank {host} {onset.row.kind}{reason}; {then}",
     )
 
 
 def _of_server(run: ChaosRun, event: ChaosEvent, strike: Strike) -> Consequence:
-    gone = [
+    reports = [
         moment
         for actor in run.actors
         for moment, line in actor.lines
         if moment >= strike.time and any(text in line for text in _SERVER_IS_GONE)
     ]
-    noticed = min(gone) - strike.time if gone else None
+    noticed = min(reports) - strike.time if reports else None
     resumed = next(run.history.after(strike.time, RESUMED), None)
     if resumed is None:
         happened = "it went on as before" if event.halt_seconds else "no standby took its place"
@@ -197,7 +197,7 @@ def _of_comer(run: ChaosRun, place: int) -> Consequence:
 
 
 def troubles(run: ChaosRun, folder: Path, iterations: int, *, serves: bool) -> list[str]:
-    """What is wrong after the last fault; survived if nothing is. `serves`: rank 0 began here."""
+    """Lines about what went wrong, none if training survived; `serves`: rank 0 began here."""
     lines = [f"process {process} did not end by itself" for process in run.killed]
     if run.stalled:
         lines.append(f"no iteration was done for too long after {run.history.iteration}")
@@ -215,7 +215,7 @@ def troubles(run: ChaosRun, folder: Path, iterations: int, *, serves: bool) -> l
         f"honest rank {worker}: {row.kind} at iteration {row.iteration} ({row.reason})"
         for _, row in run.history.after(0.0, SHUT_OUT, REFUSED)
         for worker in row.workers
-        # What a swap has just brought may make an answer unusable; that is no strike.
+        # A discriminator that a swap has just brought may make an answer unusable.
         if worker in run.hosts and row.strikes
     ]
     lines += [  # bit for bit

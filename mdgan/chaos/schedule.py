@@ -9,11 +9,11 @@ from mdgan.launch.faults import SERVER, Fault
 from mdgan.spelling import flag
 
 KINDS = ("kill", "stop", "leave", "join", "server")
-"""What can happen.
+"""Kinds of faults.
 
 `kill`: a worker's process dies. `stop`: it halts for a while, as on a machine out of memory or
-behind a pulled cable. `leave`: a worker is asked to leave. `join`: one more worker joins. `server`:
-the server dies, or halts for so long that a standby replaces it.
+behind a pulled cable. `leave`: a worker leaves when asked to. `join`: one more worker joins.
+`server`: the server dies, or halts for so long that a standby replaces it.
 """
 
 _FIRST_PART, _LAST_PART = 0.05, 0.9
@@ -25,15 +25,15 @@ _TAKE_OVER_SECONDS = 4.0
 
 @dataclass(frozen=True)
 class ChaosEvent:
-    """One thing that will happen."""
+    """One planned fault, or a worker that joins."""
 
     kind: str
-    iteration: int  # the first in which it may happen
+    iteration: int  # the first iteration in which it may happen
     fault: Fault | None = None  # how a process strikes itself; None for a worker that joins
-    halt_seconds: float = 0.0  # for how long a process halts; 0 if it does not
+    halt_seconds: float = 0.0  # how long a process halts; 0 if it does not
 
     def __str__(self) -> str:
-        """For people: what happens to which process, in which phase."""
+        """The event in words: what happens to which process, in which phase."""
         if self.fault is None:
             return "one more worker comes"
         role = self.fault.role.replace("host-", "host ").replace(SERVER, "the server")
@@ -55,14 +55,14 @@ class ChaosSetting:
 def draw_schedule(
     seed: int, num_faults: int, kinds: Sequence[str], setting: ChaosSetting
 ) -> list[ChaosEvent]:
-    """Draws what happens; a pure function of its arguments.
+    """Draws the events of a run; a pure function of its arguments.
 
     Args:
-        kinds: some of `KINDS`; all happen about equally often.
+        kinds: some of `KINDS`; all occur about equally often.
 
     Returns:
-        The events by iteration, no two in the same. None is in the first or the last iterations, so
-        that the consequences of every fault can be seen.
+        The events by iteration, no two in the same. The first and last iterations have none, so
+        that the run shows the consequences of every fault.
     """
     first, last = (round(part * setting.iterations) for part in (_FIRST_PART, _LAST_PART))
     room = range(max(2, first), last)

@@ -1,4 +1,4 @@
-"""Lists what a comparison trains, and checks every configuration before any training starts."""
+"""Lists the trainings of a comparison, and checks every configuration before one starts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,18 +18,18 @@ from mdgan.spelling import flag
 from mdgan.storage.checkpoints import Checkpoints
 
 NEW, GOES_ON, AGAIN, DONE = "starts", "goes on", "starts again", "finished before"
-"""What has to be done for a training. AGAIN: it stopped before its first checkpoint."""
+"""The standing of a training. AGAIN: it stopped before its first checkpoint."""
 
 _RUN = "{run}"  # in a `dp_ledger`: the name of each training's folder
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """A configuration of a comparison: settings as `--config` takes them, and all as resolved."""
+    """A configuration of a comparison."""
 
     name: str
-    settings: Mapping[str, Any]
-    resolved: Mapping[str, Any]
+    settings: Mapping[str, Any]  # as `--config` takes them
+    resolved: Mapping[str, Any]  # all settings, with defaults
     cores: int
     warnings: tuple[str, ...]
     faults: str = ""
@@ -46,19 +46,19 @@ class Training:
 
     @property
     def label(self) -> str:
-        """Its name for people."""
+        """The training's name for people."""
         return f"{self.configuration.name}, seed {self.seed}"
 
     @property
     def own_settings(self) -> dict[str, Any]:
-        """What it does not share with the other seeds of its configuration."""
-        ledger = self.configuration.settings.get("dp_ledger")
-        own = {} if ledger is None else {"dp_ledger": ledger.replace(_RUN, self.folder.name)}
-        return {"seed": self.seed, **own}
+        """The settings that differ from those of the configuration's other seeds."""
+        path = self.configuration.settings.get("dp_ledger")
+        ledger = {} if path is None else {"dp_ledger": path.replace(_RUN, self.folder.name)}
+        return {"seed": self.seed, **ledger}
 
     @property
     def log(self) -> Path:
-        """The file for all that it prints, beside its folder, which must be empty at the start."""
+        """The file of the training's output, beside its folder, which must be empty at first."""
         return self.folder.with_name(f"{self.folder.name}.log")
 
 
@@ -81,30 +81,30 @@ def read_files(paths: Sequence[Path], *, paper_scale: bool = False) -> dict[Path
 def check_configurations(
     files: Mapping[Path, ConfigFile], flags: Mapping[str, Any], seed: int
 ) -> list[Configuration]:
-    """Checks configurations; nothing is written.
+    """Checks configurations without writing anything.
 
     Args:
-        flags: settings that override every file's; None for a flag that was not given.
+        flags: settings that override every file's; None for a flag that the user left out.
 
     Raises:
         BadInput: a setting cannot be used, or data differ.
     """
-    found: list[Configuration] = []
-    for path, (own, faults) in files.items():
+    configurations: list[Configuration] = []
+    for path, (of_file, faults) in files.items():
         read_planned({FAULTS: faults})
-        settings = combined([flags, own])
+        settings = combined([flags, of_file])
         settings = {name: x for name, x in settings.items() if name not in ("seed", "out")}
         try:
-            found.append(_configuration(path.stem, settings, seed, faults=faults))
+            configurations.append(_configuration(path.stem, settings, seed, faults=faults))
         except BadInput as error:
             raise BadInput(path, error.marked) from error
         for name in ("dataset", "data_dir"):
-            first, this = found[0].resolved[name], found[-1].resolved[name]
+            first, this = configurations[0].resolved[name], configurations[-1].resolved[name]
             if first != this:
                 why = f"{flag(name)} differs ({first}, {this})"
                 way_out = "only runs on the same data can be compared"
                 raise BadInput(f"{next(iter(files))} and {path}", why, way_out)
-    return found
+    return configurations
 
 
 def list_trainings(
@@ -113,7 +113,7 @@ def list_trainings(
     """Every configuration with every seed, all configurations with the first seed first.
 
     Raises:
-        BadInput: the folder holds something else, or runs that cannot go on.
+        BadInput: the folder holds other files, or runs that cannot go on.
     """
     if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
         way_out = f"add {flag('resume', True)} to go on with a comparison, or name a new folder"
@@ -129,21 +129,21 @@ def list_trainings(
 
 
 def in_words(trainings: Sequence[Training], out: Path, at_once: int) -> Iterator[str]:
-    """What `mdgan compare --dry-run` says: a line for each training, and where results go."""
-    for each in trainings:
-        settings = each.configuration.resolved
-        who = f"{settings['algorithm']} on {settings['dataset']}, b = {settings['batch_size']}"
-        yield f"{each.label}: {who}, {settings['iterations']:,} iterations, {each.standing}"
+    """The lines of `mdgan compare --dry-run`: one for each training, and where results go."""
+    for one in trainings:
+        settings = one.configuration.resolved
+        what = f"{settings['algorithm']} on {settings['dataset']}, b = {settings['batch_size']}"
+        yield f"{one.label}: {what}, {settings['iterations']:,} iterations, {one.standing}"
     yield f"{len(trainings)} training(s), {at_once} at once, into {out}; mdgan plan says how long"
 
 
 def jobs_at_once(configurations: Sequence[Configuration]) -> int:
     """How many trainings the cores of this machine can run side by side; at least 1."""
-    return max(1, num_cores() // max(each.cores for each in configurations))
+    return max(1, num_cores() // max(one.cores for one in configurations))
 
 
 def _files_in(path: Path) -> list[Path]:
-    """The file itself, or the configurations in a folder in the order of their names."""
+    """The file itself, or the configurations in a folder, by name."""
     if not path.is_dir():
         return [path]
     files = sorted(path.glob("*.json"))
@@ -163,7 +163,7 @@ def _configuration(name: str, settings: dict[str, Any], seed: int, faults: str) 
         raise BadInput(flag("master_port", resolved["master_port"]), why, "leave it out")
     num_computing = 1 if alone else len(prepared.ranks.hosts)
     threads = resolved["threads"]
-    # Trainings with --cores would share these, and no others, if they ran side by side.
+    # Trainings with --cores that ran side by side would share these cores, and use no others.
     takes_all = threads == "auto" or bool(prepared.launch.core_sets)
     cores = num_cores() if takes_all else int(threads) * num_computing
     warnings = [f"{name}: {line}" for line in prepared.warnings]
@@ -184,7 +184,7 @@ def _configuration(name: str, settings: dict[str, Any], seed: int, faults: str) 
 
 
 def _standing(folder: Path, resolved: Mapping[str, Any]) -> str:
-    """What has to be done for the training whose run lies in a folder."""
+    """The standing of the training whose run lies in a folder."""
     if not folder.exists():
         return NEW
     run = RunDirectory.open(folder)
@@ -203,5 +203,5 @@ def _standing(folder: Path, resolved: Mapping[str, Any]) -> str:
 
 
 def iterations_saved(folder: Path) -> int:
-    """The iterations that a run's newest checkpoint holds; 0 if it has none to go on from."""
+    """The iteration of a run's newest checkpoint; 0 if the run has none to go on from."""
     return max(Checkpoints(RunDirectory.open(folder).checkpoints, keep=1).committed(), default=0)

@@ -86,12 +86,12 @@ def run_comparison(
         return _STOPPED
     ordered = [t for each in configurations for t in trainings if t.configuration is each]
     runs = [t.folder for t in ordered if (t.folder / "run.json").is_file()]
-    found = measure(trainings)
+    entries = measure(trainings)
     table = {"version": __version__, "paper_scale": paper_scale, "seeds": list(seeds)}
-    table["configurations"] = found
+    table["configurations"] = entries
     _write_json(out / TABLE_NAME, table)
-    write_output(path := out / LATEX_NAME, as_latex(found).encode(), flag("out", path))
-    _say("\n%s\n", as_table(found))
+    write_output(path := out / LATEX_NAME, as_latex(entries).encode(), flag("out", path))
+    _say("\n%s\n", as_table(entries))
     if runs:
         written = write_report(runs, out / PAGE_NAME)
         for line in written.damage:
@@ -132,7 +132,7 @@ class TrainingQueue:
         """Runs all trainings, failed ones too; False if a user or a signal asked to stop."""
         with self._stop_signals():
             try:
-                content_to_pass_on()  # it is the begin of the input, whose end is waited for now
+                content_to_pass_on()  # the input's beginning; from now on its end is awaited
                 end_with_input()
                 while (self._waiting or self._running) and not self._stopped:
                     self._start_what_fits()
@@ -149,7 +149,7 @@ class TrainingQueue:
             if training.standing == DONE:
                 continue
             if training.standing == AGAIN:
-                try:  # the same run, which has no checkpoint to go on from
+                try:  # the run has no checkpoint to go on from, so it starts again
                     shutil.rmtree(training.folder)
                 except OSError as error:
                     why = f"cannot remove it ({error.strerror})"
@@ -170,7 +170,7 @@ class TrainingQueue:
         environment = {**os.environ}
         if training.configuration.faults:
             environment[FAULTS] = ";".join(map(str, self._faults[training.label]))
-        environment.pop(ENDS_WITH_INPUT, None)  # it holds for this process alone
+        environment.pop(ENDS_WITH_INPUT, None)  # only this process ends with its input
         objects = content_to_pass_on()
         with writing(str(training.log)), training.log.open("ab") as output:
             popen = subprocess.Popen(
@@ -204,7 +204,7 @@ class TrainingQueue:
                     _say("    %s", line)
 
     def _goes_on_after_fault(self, training: Training) -> bool:
-        """Goes on with a run whose server met its next planned fault; whether it does."""
+        """Resumes a run whose server met its next planned fault; returns whether it did."""
         faults = self._faults[training.label]
         strikes = [fault for fault in faults if fault.role == SERVER]
         if not (strikes and plan.iterations_saved(training.folder)):
@@ -253,7 +253,7 @@ class _Process(NamedTuple):
     began: float
 
     def end(self, timeout_seconds: float) -> None:
-        """Waits for it, and kills the processes of its session that are left."""
+        """Waits for the training, and kills the processes that are left of its session."""
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.popen.wait(timeout_seconds)

@@ -48,7 +48,7 @@ _OTHERS: tuple[tuple[str, str, Said], ...] = (
     ("generator_loss_deviation", "J_gen varies by", said),
     ("discriminator_loss_deviation", "J_disc varies by", said),
 )
-"""The number's name in `comparison.json`, its heading, and how it is said."""
+"""The number's name in `comparison.json`, its heading, and the function that formats it."""
 _MEANINGS = {
     "runs": "finished, of all; the numbers are means over their seeds, ± standard deviation",
     "FID": "how far features of generated samples are from real ones; less is better",
@@ -68,7 +68,7 @@ _MEANINGS = {
     "J_gen varies by": "standard deviation of the generator's loss in the last quarter",
     "J_disc varies by": "the same of the discriminators' losses",
 }
-"""What the headings say; others say all themselves."""
+"""Explanations of headings that do not explain themselves."""
 
 _NOTHING = "–"
 _LAST = 0.25
@@ -81,21 +81,21 @@ def measure(trainings: Sequence[Training]) -> dict[str, Any]:
     Only finished runs count in means; a number that a run lacks is null, and so is a mean of scores
     of different yardsticks.
     """
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for training in trainings:
         configuration = training.configuration
-        entry = found.setdefault(
+        entry = entries.setdefault(
             configuration.name,
             {"algorithm": configuration.resolved["algorithm"], "runs": {}, "summary": {}},
         )
         entry["runs"][str(training.seed)] = {"folder": training.folder.name, **_run(training)}
-    for entry in found.values():
+    for entry in entries.values():
         finished = [run for run in entry["runs"].values() if run["state"] == "finished"]
         entry["summary"] = {name: _summary(name, finished) for name, _, _ in _OTHERS}
         mixed = len({run["yardstick"] for run in finished if run["yardstick"]}) > 1
         for name, _, _ in _SCORES:
             entry["summary"][name] = None if mixed else _summary(name, finished)
-    return found
+    return entries
 
 
 def numbers_of(subject: Subject) -> dict[str, float | None]:
@@ -136,9 +136,9 @@ def _deviation(losses: list[float | None]) -> float | None:
     return stdev(finite) if _LEAST_LOGGED <= len(finite) == len(losses) else None
 
 
-def as_table(found: Mapping[str, Any]) -> str:
+def as_table(entries: Mapping[str, Any]) -> str:
     """The means as a table, without empty columns; below it yardsticks and meanings of headings."""
-    headings, rows, notes = _cells(found)
+    headings, rows, notes = _cells(entries)
     meanings = [(heading, _MEANINGS[heading]) for heading in headings if heading in _MEANINGS]
     numbers = text_table(rows, headings, right=range(1, len(headings)))
     return "\n".join([numbers, *notes, text_table(meanings, indent=2)])
@@ -153,9 +153,9 @@ _LATEX = str.maketrans(
 )
 
 
-def as_latex(found: Mapping[str, Any]) -> str:
+def as_latex(entries: Mapping[str, Any]) -> str:
     """The same table as a `tabular` that needs no package; the yardsticks are comments."""
-    headings, rows, notes = _cells(found)
+    headings, rows, notes = _cells(entries)
     lines = [" & ".join(cell.translate(_LATEX) for cell in row) for row in (headings, *rows)]
     head, *body = (f"{line} \\\\" for line in lines)
     return "\n".join(
@@ -167,10 +167,10 @@ def as_latex(found: Mapping[str, Any]) -> str:
     )
 
 
-def _cells(found: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
+def _cells(entries: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
     finished = {
         name: [run for run in entry["runs"].values() if run["state"] == "finished"]
-        for name, entry in found.items()
+        for name, entry in entries.items()
     }
     of_real: dict[str, list[float]] = {}
     for run in chain.from_iterable(finished.values()):
@@ -179,7 +179,7 @@ def _cells(found: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]], 
     letters = dict(zip(of_real, ascii_lowercase, strict=False)) if len(of_real) > 1 else {}
     columns = {}
     for name, heading, say in (*_SCORES, *_OTHERS):
-        cells = [_said(entry["summary"][name], say) for entry in found.values()]
+        cells = [_said(entry["summary"][name], say) for entry in entries.values()]
         if letters and (name, heading, say) in _SCORES:
             of = [{letters.get(run["yardstick"], "") for run in runs} for runs in finished.values()]
             cells = [
@@ -188,16 +188,16 @@ def _cells(found: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]], 
             ]
         if set(cells) != {_NOTHING}:
             columns[heading] = cells
-    counts = [f"{len(finished[name])}/{len(entry['runs'])}" for name, entry in found.items()]
-    rows = list(zip(found, counts, *columns.values(), strict=True))
+    counts = [f"{len(finished[name])}/{len(entry['runs'])}" for name, entry in entries.items()]
+    rows = list(zip(entries, counts, *columns.values(), strict=True))
     return ["", "runs", *columns], rows, _notes(of_real, letters)
 
 
 def _notes(of_real: Mapping[str, Sequence[float]], letters: Mapping[str, str]) -> list[str]:
-    """What the scores were measured with, by yardstick."""
+    """Notes on the yardsticks of scores, one for each."""
     notes = []
-    for one, found in of_real.items():
-        real = f"; real data: FID {_said(_described(found), said)}" if found else ""
+    for one, scores in of_real.items():
+        real = f"; real data: FID {_said(_described(scores), said)}" if scores else ""
         notes.append(f"{letters.get(one, 'scores')}: {one}{real}")
     return [*notes, *(["scores of different letters do not compare"] if letters else [])]
 

@@ -1,5 +1,5 @@
-"""How good a generator is: distances and scores in the features of an extractor.
+"""Scores of a generator: distances to real data in the features of an extractor.
 
-The server never needs the workers' samples: workers send sums over theirs (`real_statistics`), and
-scores that compare sample with sample use held-out samples.
+The server needs no sample of a worker: workers send sums over their samples (`real_statistics`),
+and scores that compare sample with sample use held-out samples.
 """

@@ -1,9 +1,9 @@
-"""Which network gives the features that are scored, and how it is kept and reaches the workers.
+"""Chooses the extractor of a run, caches a trained one, and packs it for the workers.
 
-The classifier is trained once on a machine and then read from the user's cache folder. The server
-sends it, since its architecture is part of mdgan. Code is not sent: for Inception and for a user's
-own file only the SHA-256 is, and every machine must have the file. A machine whose user has named
-such a file uses no other network, whatever the server sends.
+A machine trains the classifier once and then reads it from the user's cache folder. The server
+sends it to workers, since its architecture is part of mdgan. The server sends no code: for
+Inception and for a user's own file it sends only the SHA-256, and every machine must have the file.
+A machine whose user has named such a file uses no other network, whatever the server sends.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ INCEPTION = "inception"
 _PIECE = 256
 _NUM_SAMPLES_IN_KEY = 8
 _LEAST_HELD_OUT = 2 * (classifier.NUM_FEATURES + 1)
-"""From a half with no more samples than features there is no FID."""
+"""A half with no more samples than features would give no FID."""
 WHY_RANDOM = (
     "scores: by a network of random weights, as a classifier has no samples with classes to learn "
     f"from; give it {_LEAST_HELD_OUT} or more by {flag('held_out', 'DIR')}, one subfolder a class, "
@@ -52,7 +52,7 @@ def own_file(settings: ScoreSettings) -> Path | None:
 
 
 def extractor_identity(settings: ScoreSettings, dataset: DatasetFile) -> str:
-    """Tries the user's extractor; tells what must be equal on every rank to add up features."""
+    """Tries the user's extractor; returns a text that must be equal on all ranks."""
     file = own_file(settings)
     if file is not None and dataset.kind.judges:
         why = f"{dataset.kind.name} are scored column by column"
@@ -108,14 +108,14 @@ def open_held_out(settings: Scored, dataset: DatasetFile, data_dir: Path) -> Par
     if settings.scores.held_out is not None:
         folder = path_of(settings.scores.held_out)
         if dataset.held_out is None and settings.privacy.has_dp:
-            here, private = folder.resolve(), data_dir.resolve()
-            if here.is_relative_to(private) or private.is_relative_to(here):
+            public, private = folder.resolve(), data_dir.resolve()
+            if public.is_relative_to(private) or private.is_relative_to(public):
                 why = f"workers train on samples that lie there ({private})"
                 way_out = "name a folder beside it, of samples that no worker has"
                 raise BadInput(flag("held_out", settings.scores.held_out), why, way_out)
         try:
             return (dataset.open if dataset.held_out is None else dataset.open_held_out)(folder)
-        except BadInput as error:  # its reader names the one folder that it knows
+        except BadInput as error:  # the reader's message names --data-dir
             is_folder = error.setting == "data_dir"
             what = flag("held_out", settings.scores.held_out) if is_folder else error.what
             way_out = error.way_out.replace(f"{flag('data_dir')}", f"{flag('held_out')}")
@@ -127,9 +127,9 @@ def open_held_out(settings: Scored, dataset: DatasetFile, data_dir: Path) -> Par
 
 
 def trains_on_held_out(settings: Scored, dataset: DatasetFile) -> bool:
-    """Whether the network is a classifier that must not be trained on workers' samples.
+    """Whether the extractor is a classifier that must be trained without workers' samples.
 
-    Under differential privacy it must not, nor where every worker has data of its own.
+    That is so under differential privacy, and if every worker has its own data.
     """
     learns = own_file(settings.scores) is None and not dataset.kind.judges
     return learns and (settings.privacy.has_dp or not settings.data.partition.divides)
@@ -154,7 +154,7 @@ def _has_classes(source: Partitioner) -> bool:
 
 
 def _halves(held_out: Partitioner) -> tuple[Partitioner, Partitioner]:
-    """Two halves of each class, drawn at random, but in all runs the same: to train, to judge."""
+    """Random halves of each class, equal in all runs: one to train on, one to judge by."""
     order = torch.randperm(len(held_out), generator=generator_for(0, "halves"))
     labels, by_class = held_out.labels[order].sort(stable=True)
     is_second = (torch.arange(len(order)) - torch.searchsorted(labels, labels)) % 2 == 1
@@ -177,9 +177,9 @@ def all_of(source: Partitioner) -> HeldOut:
 def cached_classifier(
     dataset: DatasetFile, source: Partitioner, held_out: Partitioner | None
 ) -> Extractor:
-    """The classifier of a data set, from the cache or, if it is not there, newly trained.
+    """The classifier of a data set, read from the cache or else trained and cached.
 
-    A damaged file is overwritten. A cache that cannot be read or written is ignored.
+    It overwrites a damaged file, and ignores a cache that it cannot read or write.
     """
     base = cache_folder()
     if base is None:
@@ -199,7 +199,7 @@ def cached_classifier(
 
 
 def _cache_key(dataset: DatasetFile, source: Partitioner, held_out: Partitioner | None) -> str:
-    """SHA-256 of what decides the weights and the accuracy: code, labels, and some images."""
+    """SHA-256 of what determines weights and accuracy: architecture, labels, and some images."""
     digest = hashlib.sha256(f"{classifier.ARCHITECTURE} {dataset.sha256} {dataset.shape}".encode())
     for part in (source, held_out):
         if part is None:
@@ -229,7 +229,7 @@ def pack(extractor: Extractor) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def unpack(
     fields: Mapping[str, Any], tensors: Mapping[str, Tensor], own_file: Path | None
 ) -> Extractor:
-    """The extractor that was packed, on the CPU.
+    """Rebuilds an extractor that `pack` has packed, on the CPU.
 
     Args:
         own_file: this machine's `--inception-weights` or `--extractor`, for an extractor that is

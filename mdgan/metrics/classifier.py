@@ -34,7 +34,7 @@ _LEARNING_RATE = 4e-3
 
 
 class Classifier(nn.Module):
-    """From samples to d = 64 features, then the logits.
+    """Computes d = 64 features of samples, and from these the logits of classes.
 
     Pictures pass convolutions that halve them until 4×4, other samples two linear layers. The
     features are taken before the ReLU, and normalised to unit variance. After a ReLU units are dead
@@ -42,7 +42,7 @@ class Classifier(nn.Module):
     scale depends on how long the training was. Here the condition number is about 10³ on digits.
 
     Args:
-        shape: any; sides of pictures above 64, and other samples of more than 4,096 values, are
+        shape: any; pictures with sides above 64, and other samples of more than 4,096 values, are
             first averaged down, which bounds the cost.
     """
 
@@ -131,7 +131,7 @@ def assemble(
 
 
 def random_network(shape: Shape) -> Extractor:
-    """Features of a network that has learnt nothing, where no classes are known.
+    """An extractor with random weights, for data without known classes.
 
     Its weights follow from the shape alone, so every machine makes the same ones, and scores of
     different runs compare. Random features tell two sets of samples apart, if less finely than
@@ -140,7 +140,7 @@ def random_network(shape: Shape) -> Extractor:
     with RandomState(derive_seed(0, "random network"), CPU).in_place():
         model = Classifier(shape, 1)
         for weight in model.features.parameters():
-            if weight.dim() > 1:  # with torch's own start each layer shrinks what it is given
+            if weight.dim() > 1:  # torch's default weights would shrink values layer by layer
                 nn.init.kaiming_uniform_(weight, nonlinearity="relu")
     return _as_extractor(RANDOM, "network of random weights", shape, model=model, accuracy=None)
 

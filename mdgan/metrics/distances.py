@@ -1,4 +1,4 @@
-"""How far generated samples are from real ones: FID and KID, by torchmetrics, and neighbours.
+"""Distances between generated and real samples: FID and KID by torchmetrics, and neighbours.
 
 FID: Heusel et al. 2017, equation 6; computed from sums over the samples alone. KID: Bińkowski et
 al. 2018, "Demystifying MMD GANs". Precision and recall: Kynkäänniemi et al. 2019, "Improved
@@ -92,15 +92,15 @@ def frechet_distance(a: Moments, b: Moments) -> float:
 
 
 def distance_of_real_data(real: Moments, num_others: int) -> float:
-    """The FID that as many further real samples, or a perfect generator, get in the mean.
+    """The mean FID of as many further real samples, or of a perfect generator.
 
     Samples of one distribution differ by chance. For normal features whose covariance has the
     eigenvalues λ that makes, to first order in 1/N and 1/n,
     (1/N + 1/n) (Σᵢ λᵢ + ½ Σᵢⱼ (1 + δᵢⱼ) λᵢ λⱼ / (λᵢ + λⱼ)): a line in 1/N, as Chong and Forsyth
-    2020 ("Effectively Unbiased FID") found it to be. All real samples decide it, and no seed.
+    2020 ("Effectively Unbiased FID") found it to be. It depends on all real samples and no seed.
 
     Returns:
-        NaN where `frechet_distance` does.
+        NaN if the covariance is not finite.
     """
     n = real.num_samples
     covariance = (real.outer - torch.outer(real.total, real.total) / n) / (n - 1)
@@ -109,8 +109,8 @@ def distance_of_real_data(real: Moments, num_others: int) -> float:
     values = torch.linalg.eigvalsh(covariance).clamp(min=0)
     sums = (values[:, None] + values).clamp(min=torch.finfo(values.dtype).tiny)
     pairs = values[:, None] * values / sums
-    each = values.sum() + (pairs.sum() + pairs.diagonal().sum()) / 2
-    return float((1 / num_others + 1 / n) * each)
+    slope = values.sum() + (pairs.sum() + pairs.diagonal().sum()) / 2
+    return float((1 / num_others + 1 / n) * slope)
 
 
 def kernel_distance(real: Tensor, generated: Tensor, seed: int) -> tuple[float, float]:
@@ -136,7 +136,7 @@ def kernel_distance(real: Tensor, generated: Tensor, seed: int) -> tuple[float, 
 
 
 class Precomputed(nn.Module):
-    """Given to a metric instead of a network; returns the features that it is called with."""
+    """Stands in for a metric's network; returns the features that it is called with."""
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
@@ -149,9 +149,9 @@ class Precomputed(nn.Module):
 
 @contextmanager
 def quietly(seed: int) -> Iterator[None]:
-    """In this block torchmetrics draws from a given seed, and its UserWarnings are hidden.
+    """In this block torchmetrics draws from `seed`, and its UserWarnings are hidden.
 
-    It warns of the memory that it will use and of the spread over a single split.
+    They are about the memory that it will use, and about the spread over a single split.
     """
     with RandomState(seed, CPU).in_place(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -159,12 +159,12 @@ def quietly(seed: int) -> Iterator[None]:
 
 
 class PrecisionRecall(NamedTuple):
-    """All four are 1 for a perfect generator, up to chance; density may exceed 1."""
+    """Four scores, each 1 for a perfect generator, up to chance; density may exceed 1."""
 
-    precision: float  # share of generated samples that lie in some real sample's ball
-    recall: float  # share of real samples that lie in some generated sample's ball
-    density: float  # number of real balls that a generated sample lies in, divided by k, on average
-    coverage: float  # share of real samples with a generated one in their ball
+    precision: float  # share of generated samples in at least one real sample's ball
+    recall: float  # share of real samples in at least one generated sample's ball
+    density: float  # mean number of real samples' balls that a generated sample lies in, by k
+    coverage: float  # share of real samples whose ball has a generated sample
 
 
 def precision_recall(
@@ -259,7 +259,7 @@ def inception_score(probabilities: Tensor) -> float:
 def score_from_sums(
     num_samples: int, probability_sum: Tensor, negative_entropy_sum: float
 ) -> float:
-    """The same score if only sums over the samples are known.
+    """The Inception score from sums over the samples.
 
     log IS = (1/n) Σ_x Σ_y p(y|x) log p(y|x) − Σ_y p(y) log p(y), p(y) = (1/n) Σ_x p(y|x).
     """

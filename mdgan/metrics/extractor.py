@@ -1,4 +1,4 @@
-"""Extractors turn images into features, in which generated and real samples are compared."""
+"""Extractors: networks that turn images into features, by which scores compare samples."""
 
 import copy
 import math
@@ -23,10 +23,8 @@ class Features:
     """What an extractor returns for n samples."""
 
     values: Tensor  # float64 [n, d], all finite
-    # float64 [n, K], p(y | x) of the classes; None if the extractor has none.
-    probabilities: Tensor | None
-    # y, int64 [n], the classes that the samples are of; None if that is not known.
-    labels: Tensor | None = None
+    probabilities: Tensor | None  # float64 [n, K], p(y | x); None if the extractor has no classes
+    labels: Tensor | None = None  # y, int64 [n], the samples' classes; None if unknown
 
     def __len__(self) -> int:
         return len(self.values)
@@ -52,8 +50,7 @@ class Extractor:
     shape: Shape | None  # of the samples it takes; None if it takes pictures of more than one shape
     num_features: int
     num_classes: int  # K; 0 if it has no classes
-    # Share of test samples whose class it predicts; None if it was not measured.
-    accuracy: float | None
+    accuracy: float | None  # share of test samples whose class it predicts; None if not measured
     # In evaluation mode; from float32 [n, *shape] in [−1, 1] to features [n, d], or to features and
     # logits [n, K].
     network: nn.Module
@@ -98,7 +95,7 @@ class Extractor:
         return replace(self, network=copy.deepcopy(self.network).to(device), device=device)
 
     def describe(self) -> dict[str, Any]:
-        """What to write beside scores: two scores can be compared only if these agree."""
+        """The facts to write beside scores, which compare only if these are equal."""
         return {
             "name": self.name,
             "sha256": self.sha256,
@@ -127,8 +124,8 @@ def run_network(name: str, network: nn.Module, images: Tensor) -> tuple[Tensor, 
         for part in parts
     )
     if not usable or len(parts) not in (1, 2):
-        given = ", ".join(_described(part) for part in parts) or "nothing"
-        raise BadInput(name, f"gives {given} for {len(images)} images, must give {WANTED}")
+        outputs = ", ".join(_described(part) for part in parts) or "nothing"
+        raise BadInput(name, f"gives {outputs} for {len(images)} images, must give {WANTED}")
     return parts[0], parts[1] if len(parts) == 2 else None
 
 

@@ -1,13 +1,13 @@
-"""Networks from files: Inception's weights, and a user's own extractor.
+"""Loads networks from files: Inception's weights, and a user's own extractor.
 
 Inception (of FID, Heusel et al. 2017, and of the Inception score) is torch-fidelity's InceptionV3,
-with the weights of TensorFlow's 2015-12-05 release: the network of the published figures. Nothing
-is downloaded here.
+with the weights of TensorFlow's 2015-12-05 release: the network of the published figures. mdgan
+downloads nothing.
 
-A user's own extractor, a TorchScript file or a class in a Python file, is a program. TorchScript,
-too, runs what is in the file as soon as it is loaded, and its operators can read and write files.
-So no file comes from another machine: a user names it, or the settings of a run that a user opens
-do.
+A user's own extractor, a TorchScript file or a class in a Python file, is a program. TorchScript
+also runs the content of a file as soon as it is loaded, and its operators can read and write files.
+So no file comes from another machine: the user names it, or the settings of a run that the user
+opens.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ _KINDS = "a TorchScript file ending in .pt, or FILE.py:NAME with the name of an 
 
 
 def _read(path: Path, asked: Mention, way_out: str = "") -> tuple[bytes, str]:
-    """A file's content and its SHA-256, so that what was checked is what is used."""
+    """A file's content and its SHA-256, read once, so that the checked bytes are the used ones."""
     try:
         with open_regular(path) as file:
             content = file.read()
@@ -51,7 +51,7 @@ def _read(path: Path, asked: Mention, way_out: str = "") -> tuple[bytes, str]:
 
 
 def shortened(sha256: str) -> str:
-    """12 digits of a SHA-256, enough to tell two files apart by eye, and what stands after it."""
+    """12 digits of a SHA-256, enough to tell files apart by eye, and the name after its colon."""
     digits, colon, name = sha256.partition(":")
     return f"{digits[:12]}…{colon}{name}"
 
@@ -71,11 +71,9 @@ class _Inception(nn.Module):
 
 
 def inception(weights: Path, sha256: str = SHA256) -> Extractor:
-    """The Inception network with weights from a file; grey images are given as RGB.
+    """The Inception network with weights from a file; it converts grey images to RGB.
 
-    Args:
-        weights: the file, compared with `sha256` before anything in it is interpreted, and then
-            read as tensors only.
+    Its SHA-256 is checked before anything in the file is interpreted; torch reads only tensors.
     """
     content = read_weights(weights, sha256)
     fidelity = importlib.import_module("torch_fidelity.feature_extractor_inceptionv3")
@@ -99,9 +97,9 @@ def read_weights(weights: Path, sha256: str = SHA256) -> bytes:
     if importlib.util.find_spec("torch_fidelity") is None:
         why = "the Inception network needs torch-fidelity"
         raise BadInput(asked, why, "install it with pip install 'mdgan[inception]'")
-    content, found = _read(weights, asked, f"download it from {INCEPTION_URL}")
-    if found != sha256:
-        why = f"SHA-256 is {shortened(found)}, must be {shortened(sha256)}"
+    content, actual = _read(weights, asked, f"download it from {INCEPTION_URL}")
+    if actual != sha256:
+        why = f"SHA-256 is {shortened(actual)}, must be {shortened(sha256)}"
         raise BadInput(asked, why, f"download it again from {INCEPTION_URL}")
     return content
 
@@ -109,8 +107,8 @@ def read_weights(weights: Path, sha256: str = SHA256) -> bytes:
 def _build(kind: Any, weights: Path, content: bytes) -> nn.Module:
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        # The constructor reads a file with torch.load, which is not safe, or else it downloads
-        # one. So it is given a file in memory that holds only the tensors that were just read.
+        # The constructor would download a file, or read one with torch.load, which is not safe.
+        # So it gets a file in memory with only the tensors that were just read.
         tensors_only = io.BytesIO()
         torch.save(state, tensors_only)
         tensors_only.seek(0)
@@ -126,16 +124,16 @@ def _build(kind: Any, weights: Path, content: bytes) -> nn.Module:
 
 
 def from_file(path: Path, shape: Shape, setting: Mention = _EXTRACTOR) -> Extractor:
-    """The user's network, tried on some images; it must judge each of them by itself.
+    """Loads the user's network and tries it on images; it must judge each image by itself.
 
-    It takes float32 [n, *shape] in [−1, 1] and gives features [n, d], or features and logits
-    [n, K]. It runs in evaluation mode. Either kind of file is run like any of the user's programs.
+    It takes float32 [n, *shape] in [−1, 1] and returns features [n, d], or features and logits
+    [n, K], in evaluation mode. Either kind of file runs like any of the user's programs.
 
     Args:
         path: `FILE.pt`, read by `torch.jit.load`, or `FILE.py:NAME`, a class that is called without
             arguments and loads its own weights. Exported programs (.pt2) are refused: torch
             unpickles parts of them.
-        setting: that names the file, for messages.
+        setting: the setting that names the file, for messages.
     """
     asked = _given(setting, path)
     file, name = _split(path, asked)
@@ -143,7 +141,7 @@ def from_file(path: Path, shape: Shape, setting: Mention = _EXTRACTOR) -> Extrac
     with RandomState(0, CPU).in_place():
         network = _from_python(file, name, asked) if name else _from_torchscript(content, asked)
         network.eval()
-        for parameter in network.parameters():  # TorchScript has no requires_grad_ of the whole
+        for parameter in network.parameters():  # TorchScript modules lack requires_grad_
             parameter.requires_grad_(False)
         with torch.no_grad():
             values, logits = run_network(asked, network, torch.zeros(2, *shape))
@@ -162,7 +160,7 @@ def from_file(path: Path, shape: Shape, setting: Mention = _EXTRACTOR) -> Extrac
 
 
 def _check_independence(asked: Mention, network: nn.Module, shape: Shape) -> None:
-    """Checks that the features of a sample are its own: sums of them tell of each sample alone."""
+    """Refuses a network if the features of a sample depend on other samples of the batch."""
 
     def judge(samples: Tensor) -> list[Tensor]:
         features, logits = run_network(asked, network, samples)
@@ -181,7 +179,7 @@ def _check_independence(asked: Mention, network: nn.Module, shape: Shape) -> Non
 
 
 def _given(setting: Mention, path: Path) -> Mention:
-    """The setting with its file, in a sentence."""
+    """The setting with its file, for messages."""
     return Mention(f"{setting!s} {path}", f"{setting.in_python}={path}", setting.setting, str(path))
 
 

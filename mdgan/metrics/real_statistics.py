@@ -1,4 +1,4 @@
-"""What a worker tells the server about its real samples: sums, never a sample."""
+"""Statistics of real samples that workers send to the server: sums, never a sample."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class RealStatistics:
 
     @property
     def moments(self) -> Moments:
-        """Those of all samples."""
+        """The moments of all samples."""
         return Moments(self.num_samples, self._sums["total"], self._sums["outer"])
 
     @property
@@ -107,14 +107,15 @@ class RealStatistics:
                     raise ValueError(f"{name} is not finite")
                 if dtype == torch.int64 and (tensor < 0).any():
                     raise ValueError(f"{name} is below 0")
-            found = cls({name: tensors[name].clone() for name in kinds})
-            if found.num_classes and int(found.class_histogram.sum()) != found.num_samples:
-                raise ValueError(f"class_histogram is not of {found.num_samples} samples")
+            statistics = cls({name: tensors[name].clone() for name in kinds})
+            num_samples = statistics.num_samples
+            if statistics.num_classes and int(statistics.class_histogram.sum()) != num_samples:
+                raise ValueError(f"class_histogram is not of {num_samples} samples")
         except (KeyError, TypeError, ValueError) as error:
             raise BadInput(
                 f"damaged statistics of real samples ({error})", way_out="compute them again"
             ) from error
-        return found
+        return statistics
 
 
 def _expected(num_classes: int, d: int) -> dict[str, tuple[torch.dtype, list[int]]]:
@@ -158,19 +159,15 @@ def describe_held_out(held_out: Features | None, extractor: Extractor) -> RealSt
 
 @dataclass(frozen=True)
 class RealSamples:
-    """What generators are compared with, as far as it is here."""
+    """The real samples that this machine can compare generated ones with."""
 
-    # Finds or trains the network; raises BadInput if it cannot.
-    make_extractor: Callable[[], Extractor]
-    # The features of samples that the server may hold, if there are any.
-    held_out: Callable[[Extractor], Features | None]
-    # Reads held-out samples by their places, float32 [n, *shape].
-    held_out_images: Callable[[Tensor], Tensor]
-    # Reads all of them, for a kind of sample that judges by itself.
-    held_out_samples: Callable[[], HeldOut | None]
-    kind: SampleKind  # of the samples; the server says what all sites have learnt of it
+    make_extractor: Callable[[], Extractor]  # raises BadInput if it finds and trains no network
+    held_out: Callable[[Extractor], Features | None]  # features of held-out samples, if any
+    held_out_images: Callable[[Tensor], Tensor]  # from positions to float32 [n, *shape]
+    held_out_samples: Callable[[], HeldOut | None]  # all, for a kind that judges by itself
+    kind: SampleKind  # of the samples, with what all sites have learnt about it
     real_is_held_out: bool = False  # whether held-out samples stand for all real ones
-    shards: Sequence[Shard] = ()  # described here rather than by hosts, where there are none
+    shards: Sequence[Shard] = ()  # of a run without hosts, whose shards are described here
 
     def describe(self, extractor: Extractor, held_out: Features | None) -> RealStatistics | None:
         """The statistics of all real samples; None if hosts describe them."""

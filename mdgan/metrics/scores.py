@@ -1,6 +1,6 @@
-"""All scores of a generator at one moment, and the reason for each that is left out.
+"""Computes all scores of a generator, and the reason for each score that is left out.
 
-They are made by the features of a network, or as the kind of sample judges.
+Scores come from the features of a network, or from the kind of sample, as with tables.
 """
 
 import math
@@ -47,7 +47,7 @@ _NOT_FINITE = "the result is not finite"
 
 @dataclass
 class Scores:
-    """What was measured, ready for JSON: every number is finite."""
+    """The scores of a generator, ready for JSON: every number is finite."""
 
     n: int
     n_real: int
@@ -56,21 +56,19 @@ class Scores:
     # recall, density and coverage compare; 0 without held-out samples.
     n_pairs: int
     extractor: dict[str, Any]
-    # Those that were computed of fid, kid, kid_std, inception_score, precision, recall, density,
-    # coverage, classes_covered, class_kl (nats); and, of a conditional generator, label_accuracy,
-    # the share of samples that are predicted to be of their class, and intra_fid, the mean of the
-    # FIDs of all classes that were generated.
+    # Those that could be computed of fid, kid, kid_std, inception_score, precision, recall,
+    # density, coverage, classes_covered, class_kl (nats). For a conditional generator also
+    # label_accuracy, the share of samples that the extractor assigns to their class, and intra_fid,
+    # the mean FID of all generated classes.
     scores: dict[str, float | int] = field(default_factory=dict)
-    # For each of the others the reason in one line.
-    left_out: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)  # other scores, and why, in a line each
     warnings: list[str] = field(default_factory=list)
-    # What real data get: `fid`, see `distance_of_real_data`; `inception_score` of all real samples,
-    # and `classes`, how many are predicted in them, if the extractor has classes.
+    # The scores of real data: `fid`, see `distance_of_real_data`; `inception_score` of all real
+    # samples, and `classes`, how many are predicted in them, if the extractor has classes.
     real: dict[str, float | int] = field(default_factory=dict)
     class_histogram: list[int] = field(default_factory=list)
     real_class_histogram: list[int] = field(default_factory=list)
-    # Of a conditional generator, what samples of each class are worth; else None.
-    by_class: ClassScores | None = None
+    by_class: ClassScores | None = None  # scores of each class of a conditional generator
 
     def as_record(self) -> dict[str, Any]:
         """All fields as JSON values; `by_class` only if there is one."""
@@ -208,14 +206,13 @@ def _add_by_class(
     held_out: Features | None,
     extractor: Extractor,
 ) -> ClassScores:
-    """Compares the samples of each class with the real ones of that class.
+    """Compares the samples of each class with held-out samples of that class.
 
-    Only held-out samples are compared with: workers tell sums over all classes together, and tell
-    nothing more for this.
+    Workers send only sums over all classes together, so their samples cannot be used.
     """
     labels = generated.labels
     assert labels is not None, "samples of a conditional generator have labels"
-    found = ClassScores(torch.bincount(labels, minlength=num_classes).tolist())
+    by_class = ClassScores(torch.bincount(labels, minlength=num_classes).tolist())
     knows_classes = extractor.kind == "classifier" or (
         extractor.kind == "file" and extractor.num_classes == num_classes
     )
@@ -224,23 +221,23 @@ def _add_by_class(
         scores.left_out["label_accuracy"] = reason
     else:
         is_right = (generated.probabilities.argmax(1) == labels).double()
-        for c, number in enumerate(found.asked):
-            found.right.append(float(is_right[labels == c].mean()) if number else None)
+        for c, number in enumerate(by_class.asked):
+            by_class.right.append(float(is_right[labels == c].mean()) if number else None)
         _add(scores, "label_accuracy", float(is_right.mean()))
     if held_out is None or held_out.labels is None:
         scores.left_out["intra_fid"] = NO_HELD_OUT
-        return found
-    for c, number in enumerate(found.asked):
+        return by_class
+    for c, number in enumerate(by_class.asked):
         kept = Moments.of(held_out.values[held_out.labels == c])
         made = Moments.of(generated.values[labels == c])
         distance, reason = _distance(kept, made, "held-out", b_is="generated")
-        found.fid.append(distance)
+        by_class.fid.append(distance)
         if distance is None and number:
             scores.left_out.setdefault("intra_fid", f"class {c}: {reason}")
-    distances = [distance for distance in found.fid if distance is not None]
+    distances = [distance for distance in by_class.fid if distance is not None]
     if distances and "intra_fid" not in scores.left_out:
         _add(scores, "intra_fid", fmean(distances))
-    return found
+    return by_class
 
 
 def score_generator(
@@ -257,8 +254,8 @@ def score_generator(
     """Generates samples and scores them.
 
     Args:
-        held: by worker, the samples of each class that it holds, if a conditional generator is to
-            make classes as often; else it makes all equally often.
+        held: for each worker its number of samples by class, if a conditional generator should make
+            classes as often; empty to make all equally often.
     """
     labels = _labels(generator, num_samples, held)
     pieces = sample_pieces(generator, num_samples, z_dim, seed=seed, labels=labels)
@@ -281,17 +278,17 @@ def judge_generator(
     return judge(torch.cat([*pieces]), labels)
 
 
-def judged_record(found: Verdict, num_samples: int) -> dict[str, Any]:
-    """A judgement as JSON values, as `Scores.as_record`."""
+def judged_record(verdict: Verdict, num_samples: int) -> dict[str, Any]:
+    """A verdict as JSON values, like `Scores.as_record`."""
     return {
         "n": num_samples,
-        "n_held_out": found.num_held_out,
-        "scores": found.scores,
-        "left_out": found.left_out,
+        "n_held_out": verdict.num_held_out,
+        "scores": verdict.scores,
+        "left_out": verdict.left_out,
         "warnings": [],
-        "real": found.real,
-        "rare": found.rare,
-        **{name: found.figures[name] for name in ("rules",) if name in found.figures},
+        "real": verdict.real,
+        "rare": verdict.rare,
+        **{name: verdict.figures[name] for name in ("rules",) if name in verdict.figures},
     }
 
 

@@ -1,4 +1,4 @@
-"""The settings of scores."""
+"""The settings of scores: how often, of how many samples, and in which features."""
 
 from typing import Protocol
 
@@ -61,7 +61,7 @@ class ScoreSettings(Settings, group="output"):
 
 
 class Scored(Protocol):
-    """Settings of scores, of the samples that scores may use, and of what these are promised."""
+    """Settings of a run that scores depend on."""
 
     data: DataSettings
     scores: ScoreSettings

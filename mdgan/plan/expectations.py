@@ -1,11 +1,11 @@
-"""What `mdgan plan` tells without a measurement here: what FL-GAN would cost, and some quality.
+"""Sections of `mdgan plan` that need no measurement: quality under privacy, and FL-GAN's costs.
 
-Costs follow from the formulas of Hardy et al. (2019). Quality under differential privacy was
-measured on digits by `python -m benchmarks.private_quality`; its figures are in docs/quality.md.
-That of tables was measured by `python -m benchmarks.private_tables`.
-What a worker tells once has noise that follows from ε, δ and the number of samples: with as much
-noise in a mean, quality is as measured, whatever these are. Noise in every step was measured with
-some hundreds of samples a worker.
+The costs follow from the formulas of Hardy et al. (2019). The quality of pictures was measured on
+digits by `python -m benchmarks.private_quality` (figures in docs/quality.md), the quality of tables
+by `python -m benchmarks.private_tables`.
+Where workers answer once, ε, δ and the number of samples matter to quality only through the noise
+in a mean, so the plan looks quality up by that noise. Where every step is noisy, the plan looks it
+up by ε, which was measured with some hundreds of samples a worker.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ Line = tuple[str, str, str]
 def expectations(
     settings: RunSettings, shard_size: int | None, num_columns: int = 0
 ) -> list[tuple[str, Sequence[Line]]]:
-    """A section of the page of `mdgan plan`; of tables with columns. None without a bound on ε."""
+    """What quality to expect, in a section; none if no ε is set. Pictures have `num_columns` 0."""
     privacy, heading = settings.privacy, "quality under differential privacy"
     if privacy.dp_epsilon is None or not privacy.hides_samples:
         return []
@@ -49,43 +49,44 @@ def expectations(
     for name in (n for n in registry.names() if registry.algorithm(n).settings.tells_once):
         if num_columns:
             table, by_epsilon = measured_tables.nearest(shard_size * number, num_columns)
-            for each, said in by_epsilon.items():
-                lines.append((f"--algorithm {name}, ε = {each:g}", said, table))
+            for measured_epsilon, quality in by_epsilon.items():
+                lines.append((f"--algorithm {name}, ε = {measured_epsilon:g}", quality, table))
             lines.append(("", "", measured_tables.MEANING))
             continue
-        own, together = (noise / shard_size / part for part in (sqrt(number), number))
+        separate, shared = (noise / shard_size / part for part in (sqrt(number), number))
         lines += [
-            (f"--algorithm {name}", f"FID {_between(_OF_MEANS, own)}", "on digits"),
+            (f"--algorithm {name}", f"FID {_between(_OF_MEANS, separate)}", "on digits"),
             (
                 "  with --secure-aggregation",
-                f"FID {_between(_OF_MEANS, together)}",
+                f"FID {_between(_OF_MEANS, shared)}",
                 "on digits; all workers share the noise of one",
             ),
         ]
     return [(heading, lines)]
 
 
-def _between(measured: Sequence[tuple[float, float]], where: float) -> str:
-    """FID at a place between those that were measured, on a line of logarithms."""
-    (first, best), (last, worst) = measured[0], measured[-1]
-    if where < first or where > last:
-        said = best if where < first else worst
-        better = (where < first) == (best < worst)
-        return f"{'below' if better else 'above'} {said:g}"
-    places, found = np.log(measured).T
-    return f"about {exp(np.interp(log(where), places, found)):.2g}"
+def _between(measured: Sequence[tuple[float, float]], x: float) -> str:
+    """FID at `x`, in words: interpolated between measured (x, FID), both as logarithms."""
+    (first, first_fid), (last, last_fid) = measured[0], measured[-1]
+    if x < first or x > last:
+        nearest = first_fid if x < first else last_fid
+        is_better = (x < first) == (first_fid < last_fid)
+        return f"{'below' if is_better else 'above'} {nearest:g}"
+    log_x, log_fid = np.log(measured).T
+    return f"about {exp(np.interp(log(x), log_x, log_fid)):.2g}"
 
 
 def beside_fl_gan(
     settings: RunSettings, models: Models, kappa: int, shard_size: float | None
 ) -> list[tuple[str, Sequence[Line]]]:
-    """Sections of the page of `mdgan plan`: tables II and IV, and where the lines of figure 2 meet.
+    """MD-GAN's costs beside FL-GAN's: tables II and IV, and where the lines of figure 2 meet.
 
-    FL-GAN has the same b, and both act after an epoch (E = 1). Table II counts numbers, of an
-    iteration; table IV bytes of float32. Figure 2 compares what a node receives at once.
+    Both use the same b; MD-GAN swaps and FL-GAN averages after each epoch (E = 1). Table II counts
+    numbers in an iteration; table IV bytes of float32. Figure 2 compares what the server or a
+    worker receives at once.
 
     Args:
-        shard_size: m, samples of a worker; None if nobody knows.
+        shard_size: m, samples of a worker; None if unknown.
     """
     b, n, d = settings.training.batch_size, settings.num_workers, prod(models.shape)
     w, theta = num_parameters(models.generator()), num_parameters(models.discriminator())

@@ -1,11 +1,11 @@
-"""From settings to the page of `mdgan plan`."""
+"""Makes the page of `mdgan plan` from settings: `foretell` measures, predicts and writes it."""
 
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -36,12 +36,12 @@ _log = logging.getLogger(__name__)
 _MOST_RANGES = 8
 _HOST_HERE = {True: "host here", False: "like here"}  # whether all hosts share this machine
 
-Lines = tuple[str, str, str]  # a name, a value, and what stands beside it
-Section = tuple[str, Sequence[Lines]]  # a heading and what stands below it
+Lines = tuple[str, str, str]  # one row of the page: a name, a value and a note
+Section = tuple[str, Sequence[Lines]]  # a heading and the rows below it
 
 
 class _Page(NamedTuple):
-    """Everything that is known before the run."""
+    """Everything that the page is written from."""
 
     unit: str
     title: str
@@ -64,43 +64,42 @@ def foretell(
     shard_size: int | None,
     price_per_gb: float | None = None,
 ) -> str:
-    """Measures, predicts, and puts it into words.
+    """Measures a short run here, predicts the planned run from it, and returns the page.
 
     Args:
-        machines: those of the run besides the server's, if the user has named them.
-        shard_size, price_per_gb: samples of a worker, the price of 10⁹ bytes, if the user said.
+        machines: machines besides the server's, if the user has named them.
+        shard_size: samples of a worker; None if the user has not given it.
+        price_per_gb: what the user pays for 10⁹ bytes; None if the user has not given it.
     """
-    torch.set_num_threads(1)  # what is forked later must not have a pool of threads
+    torch.set_num_threads(1)  # processes forked from this one must not inherit a pool of threads
     models = tried_models(settings, dataset)
     entry = registry.algorithm(settings.algorithm)
     builder = entry.build()
-    if settings.num_placed is not None:  # ranks are hosts of clients
+    if settings.num_placed is not None:  # each rank is a host that trains placed clients
         if machines:
             settings = settings.but(world_size=1 + sum(each.count for each in machines))
         machines = machines or [Machines(settings.num_workers, _HOST_HERE[shared])]
     counts = _class_counts(settings, dataset, shard_size)
     planning = builder.planning(settings, models, counts)
-    if planning.in_groups or planning.by_arrival:
-        what = "workers in groups" if planning.in_groups else "a server that waits for no worker"
-        way_out = "plan without, and leave out the flags that ask for it"
-        raise BadInput(flag("algorithm", entry.name), f"mdgan plan cannot foretell {what}", way_out)
-    layout, carried = _layout(settings, launch, models, machines=machines, shared=shared)
-    more = [_workers(machines, carried)] if machines and not planning.placing else []
+    _check_planning(entry.name, planning)
+    layout, hosts = _layout(settings, launch, models, machines=machines, shared=shared)
+    more = [_workers(machines, hosts)] if machines and not planning.placing else []
     try:
-        hosts = len(carried) if shared else 1
-        measured = Measurement(entry, dataset, layout, planning=planning, hosts_here=hosts).take()
+        hosts_here = len(hosts) if shared else 1
+        rehearsal = Measurement(entry, dataset, layout, planning=planning, hosts_here=hosts_here)
+        measured = rehearsal.take()
     except ForkFailed as error:
         what = flag("batch_size", settings.training.batch_size)
         why = f"{entry.unit}s cannot be measured here ({error})"
         raise BadInput(what, why, "try a smaller one") from error
-    asked = layout.asked(planning.settings.participation)
-    question = Question(asked, link, measured.costs, traffic=measured.traffic, planning=planning)
+    asking = layout.asked(planning.settings.participation)
+    question = Question(asking, link, measured.costs, traffic=measured.traffic, planning=planning)
     if planning.placing is not None:
         question, more = _placed(planning.placing, measured, question, machines=machines)
     shard_size = None if counts is None else round(contract.mean_size(counts))
     more += expectations(settings, shard_size, len(dataset.kind.columns()))
     described = dict(builder.describe(contract.PlannedRun(settings, models, [[1]])))
-    if "a discriminator" in planning.notes:  # of table III, and so are the other tables' formulas
+    if "a discriminator" in planning.notes:  # the paper's table III has this algorithm
         more += beside_fl_gan(settings, models, int(described["κ"]), shard_size=shard_size)
     page = _Page(
         entry.unit,
@@ -115,10 +114,17 @@ def foretell(
     return _in_words(page)
 
 
+def _check_planning(algorithm: str, planning: contract.Planning[Any]) -> None:
+    if planning.in_groups or planning.by_arrival:
+        what = "workers in groups" if planning.in_groups else "a server that waits for no worker"
+        way_out = "plan without, and leave out the flags that ask for it"
+        raise BadInput(flag("algorithm", algorithm), f"mdgan plan cannot foretell {what}", way_out)
+
+
 def _class_counts(
     settings: RunSettings, dataset: DatasetFile, shard_size: int | None
 ) -> contract.ClassCounts | None:
-    """What each worker holds, or each placed client; None if the data are not here."""
+    """Samples by class of each worker or placed client; None if this machine has no data."""
     placed = settings.num_placed is not None
     if shard_size is not None:
         return [[shard_size]] * (settings.num_placed or settings.num_workers)
@@ -127,12 +133,12 @@ def _class_counts(
         clients, held = read_data(settings, dataset, workers)
     except BadInput as error:
         if placed:
-            _log.warning("what clients hold is not known (%s)", error)
+            _log.warning("the sizes of the clients' shards are not known (%s)", error)
         return None
     if clients is not None:
         return list(clients.class_counts().values())
-    counts = [source.class_counts(own) for source, own in held.values() if len(own)]
-    return [[sum(own)] for own in counts] if settings.privacy.keeps_classes else counts
+    counts = [source.class_counts(shard) for source, shard in held.values() if len(shard)]
+    return [[sum(shard)] for shard in counts] if settings.privacy.keeps_classes else counts
 
 
 def _layout(
@@ -143,23 +149,23 @@ def _layout(
     *,
     shared: bool,
 ) -> tuple[Layout, Sequence[Workers]]:
-    """Who computes where, and the workers of each machine that the user has named, maybe none."""
+    """The layout of the run, and the workers of every host; a slow named machine may have none."""
     size = default_host_size(settings, launch, models) if shared else 1
-    carried = local_ranks(settings, launch, None, default_size=size).hosts
-    speeds = [each.speed for each in machines for _ in range(each.count)]
+    hosts = local_ranks(settings, launch, None, default_size=size).hosts
+    speeds = [group.speed for group in machines for _ in range(group.count)]
     placed = settings.num_placed is not None
     if speeds:
         sizes = [1] * len(speeds) if placed else shared_out(settings.num_workers, speeds)
-        carried = consecutive(sizes)
+        hosts = consecutive(sizes)
     layout = Layout(
-        tuple(filter(None, carried)),
+        tuple(filter(None, hosts)),
         cores=num_cores(),
-        host_threads=machine.num_threads(launch, 1 + len(carried) if shared else 1),
+        host_threads=machine.num_threads(launch, 1 + len(hosts) if shared else 1),
         server_threads=machine.num_threads(launch),
-        shared=shared and not placed,  # slots are measured as they share cores
-        speeds=tuple(speed for speed, own in zip(speeds, carried, strict=False) if own),
+        shared=shared and not placed,  # slots already share cores while they are measured
+        speeds=tuple(speed for speed, workers in zip(speeds, hosts, strict=False) if workers),
     )
-    return layout, carried
+    return layout, hosts
 
 
 def _title(
@@ -172,42 +178,42 @@ def _title(
 ) -> str:
     where = "one machine" if shared else "machines of their own"
     generated = "" if kappa is None else f", κ = {kappa}"
-    who, about = f"{layout.num_workers} worker(s)", ""
+    learners, about = f"{layout.num_workers} worker(s)", ""
     if placing is not None:
-        who, about = f"{placing.a_step:,} of {placing.clients:,} clients", f"; {placing.about}"
+        learners, about = f"{placing.a_step:,} of {placing.clients:,} clients", f"; {placing.about}"
     return (
-        f"{settings.data.dataset}: {who} in {len(layout.hosts)} host(s) and the server, on {where} "
-        f"of {layout.cores} core(s); b = {settings.training.batch_size}{generated}{about}"
+        f"{settings.data.dataset}: {learners} in {len(layout.hosts)} host(s) and the server, on "
+        f"{where} of {layout.cores} core(s); b = {settings.training.batch_size}{generated}{about}"
     )
 
 
 def _workers(machines: Sequence[Machines], hosts: Sequence[Workers]) -> Section:
-    """How many workers each machine should carry, and by which `--ranks`."""
-    rows, left = [], iter(hosts)
-    for each in machines:
-        own = list(islice(left, each.count))
-        ranges = [f"{carried[0]}..{carried[-1]}" for carried in own if carried]
+    """How many workers each machine should carry, and the `--ranks` to start them with."""
+    rows, remaining = [], iter(hosts)
+    for group in machines:
+        its_hosts = list(islice(remaining, group.count))
+        ranges = [f"{workers[0]}..{workers[-1]}" for workers in its_hosts if workers]
         more = ", …" if len(ranges) > _MOST_RANGES else ""
         ranks = ", ".join(ranges[:_MOST_RANGES]) + more
-        fewest, most = min(map(len, own)), max(map(len, own))
+        fewest, most = min(map(len, its_hosts)), max(map(len, its_hosts))
         count = f"{most}" if fewest == most else f"{fewest} to {most}"
-        rows.append((str(each), count, f"worker(s); --ranks {ranks}" if ranks else "workers"))
+        rows.append((str(group), count, f"worker(s); --ranks {ranks}" if ranks else "workers"))
     return "machines, each with one host", rows
 
 
 def _placed(
     placing: contract.Placing, measured: Measured, messages: Question, machines: Sequence[Machines]
 ) -> tuple[Question, list[Section]]:
-    """Rounds of placed clients, and what they add to the page; `messages` lacks these clients."""
+    """Adds the placed clients to a round of messages alone; also returns sections about them."""
     hosts = [
-        contract.PlannedHost(each.slots or placing.slots, each.speed)
-        for each in machines
-        for _ in range(each.count)
+        contract.PlannedHost(group.slots or placing.slots, group.speed)
+        for group in machines
+        for _ in range(group.count)
     ]
     shares = placing.shares(measured.placed, hosts)
     answers = zip(messages.costs.answers, shares, strict=True)
     costs = replace(messages.costs, answers=tuple(m + share.seconds for m, share in answers))
-    out, back = tuple(each.out for each in shares), tuple(each.back for each in shares)
+    out, back = tuple(share.out for share in shares), tuple(share.back for share in shares)
     traffic = replace(messages.traffic, out=out, back=back)
     clients = [
         (f"of {num_batches} iteration(s)", brief_seconds(seconds), "")
@@ -226,22 +232,22 @@ def _slots(
     machines: Sequence[Machines],
     shares: Sequence[contract.PlannedShare],
 ) -> Iterator[Lines]:
-    """What the slots of each kind of machine do in a round."""
-    longest = max(each.seconds for each in shares)
-    left = iter(shares)
-    for each in machines:
-        own = list(islice(left, each.count))
-        slots = each.slots or placing.slots
+    """Seconds, clients, idle time and memory of each kind of machine in a round."""
+    longest = max(share.seconds for share in shares)
+    remaining = iter(shares)
+    for group in machines:
+        its_shares = list(islice(remaining, group.count))
+        slots = group.slots or placing.slots
         memory = measured.shared_bytes + measured.host_bytes + slots * measured.worker_bytes
-        idle = 1 - fmean(share.busy for share in own) / longest
-        clients = fmean(share.clients for share in own)
+        idle = 1 - fmean(share.busy for share in its_shares) / longest
+        clients = fmean(share.clients for share in its_shares)
         note = f"{slots} slot(s), {clients:.3g} client(s), {idle:.0%} idle"
-        seconds = brief_seconds(max(share.seconds for share in own))
-        yield str(each), seconds, f"{note}, {brief_size(memory)} of memory"
+        seconds = brief_seconds(max(share.seconds for share in its_shares))
+        yield str(group), seconds, f"{note}, {brief_size(memory)} of memory"
 
 
 def _in_words(page: _Page) -> str:
-    """The page as lines, without a last line break."""
+    """The text of the page, without a line break at its end."""
     forecast, planning = page.question.answer(), page.question.planning
     sections: list[Section] = [
         (a(page.unit), list(_step(page, forecast))),
@@ -254,14 +260,14 @@ def _in_words(page: _Page) -> str:
     lines = [page.title, _in_short(page, forecast), _bottleneck(page, forecast)]
     for title, rows in sections:
         lines.append(title)
-        for name, value, own_note in rows:
-            note, num_bytes = planning.notes.get(name, (own_note, 0.0))
+        for name, value, default_note in rows:
+            note, num_bytes = planning.notes.get(name, (default_note, 0.0))
             lines.append(f"  {name:28} {value:>12}   {note.format(brief_size(num_bytes))}".rstrip())
     return "\n".join(lines)
 
 
 def _in_short(page: _Page, forecast: Forecast) -> str:
-    """What a user wants to know first, in a line."""
+    """The line that a user reads first: time, bytes and memory of the whole run."""
     steps = page.iterations / page.question.planning.iterations
     traffic, exchange = page.question.traffic, page.question.planning.exchange
     served = steps * (sum(traffic.out) + sum(traffic.back))
@@ -274,10 +280,10 @@ def _in_short(page: _Page, forecast: Forecast) -> str:
         price = page.price_per_gb * (served + exchanged) / 1e9
         moved += f" ({price:,.2f} at {page.price_per_gb:g} a GB)"
     memory = list(_memory(page))[-1 if page.layout.shared else 0][1]
-    whose = "all processes" if page.layout.shared else "the server"
+    owner = "all processes" if page.layout.shared else "the server"
     return (
         f"{page.iterations:,} iterations take {duration(steps * forecast.step)} and move {moved}; "
-        f"memory of {whose}: {memory}"
+        f"memory of {owner}: {memory}"
     )
 
 
@@ -286,7 +292,7 @@ def _step(page: _Page, forecast: Forecast) -> Iterator[Lines]:
     times = [
         ("all of it", forecast.step, f"{1 / forecast.step:.3g} {page.unit}s/s"),
         ("the server", forecast.server, "its arithmetic and messages"),
-        ("the workers", forecast.workers, "theirs, the last to be ready"),
+        ("the workers", forecast.workers, "their arithmetic and messages, until the last is done"),
         ("the cores", forecast.work, f"the work of all processes over {cores} core(s)"),
         ("the server's link, out", forecast.out, ""),
         ("the server's link, back", forecast.back, "partly at the same time"),
@@ -307,10 +313,10 @@ def _stages(page: _Page) -> Iterator[Lines]:
     yield "host: messages", _messages(measured.worker.asked), ""
 
 
-def _phases(who: str, stages: Seconds, note: str) -> Iterator[Lines]:
+def _phases(role: str, stages: Seconds, note: str) -> Iterator[Lines]:
     for phase, seconds in stages.items():
         if phase not in MESSAGES:
-            yield f"{who}: {phase.replace('-', ' ')}", brief_seconds(seconds), note
+            yield f"{role}: {phase.replace('-', ' ')}", brief_seconds(seconds), note
 
 
 def _messages(stages: Seconds) -> str:
@@ -337,23 +343,23 @@ def _exchange(page: _Page, forecast: Forecast) -> Iterator[Section]:
     elif exchange.every:
         every = ("every", f"{exchange.every:,}", f"{page.unit}s, part of the time above")
     thing = f"a {exchange.thing}", brief_size(exchange.num_bytes), ""
-    time = "time", brief_seconds(forecast.exchange), "but for what it computes"
+    time = "time", brief_seconds(forecast.exchange), "without its arithmetic"
     yield f"a {exchange.name}", [thing, time, every]
 
 
 def _memory(page: _Page) -> Iterator[Lines]:
     layout, measured = page.layout, page.measured
-    shared, each = measured.shared_bytes, measured.worker_bytes
+    shared, worker_bytes = measured.shared_bytes, measured.worker_bytes
     yield "the server's process", brief_size(shared + measured.server_bytes), ""
     if page.question.planning.placing is not None:
         yield "a host's process", brief_size(shared + measured.host_bytes), ""
-        yield "each of its slots", brief_size(each), ""
+        yield "each of its slots", brief_size(worker_bytes), ""
         return
-    own = [measured.host_bytes + (n - 1) * each for n in layout.sizes]
-    yield "a host's process", brief_size(shared + max(own)), f"{max(layout.sizes)} worker(s)"
-    yield "a further worker in it", brief_size(each), ""
+    host_bytes = [measured.host_bytes + (n - 1) * worker_bytes for n in layout.sizes]
+    yield "a host's process", brief_size(shared + max(host_bytes)), f"{max(layout.sizes)} worker(s)"
+    yield "a further worker in it", brief_size(worker_bytes), ""
     if layout.shared:
-        everything = shared + measured.server_bytes + sum(own)
+        everything = shared + measured.server_bytes + sum(host_bytes)
         yield "all together", brief_size(everything), "shared libraries counted once"
 
 

@@ -1,10 +1,10 @@
-"""How many workers a host should carry here: tried out before a run; no result depends on it."""
+"""Finds by short trials how many workers a host should carry here; only speed depends on it."""
 
 import logging
 import time
 
 import torch
-import torch._dynamo  # as the launcher: else every fork does in its first step
+import torch._dynamo  # once, before forks: otherwise every fork imports it in its first step
 
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.engine.settings import RunSettings
@@ -23,21 +23,21 @@ from mdgan.settings.machine import num_cores
 _log = logging.getLogger(__name__)
 
 _LEAST_STEPS, _LEAST_SECONDS = 3, 0.7  # of each trial
-_FASTER = 1.03  # a trial with more processes counts as faster from here on
-_HOPELESS = 1 / 1.5  # at such a part of the best rate, yet more processes are not tried
-_SAMPLES = 10  # batches of a shard; only rounds by epochs read it, and trials shorten them
+_FASTER = 1.03  # more processes must be this many times faster to be preferred
+_HOPELESS = 1 / 1.5  # below this part of the best rate, even more processes are not tried
+_SAMPLES = 10  # batches of a shard; only rounds counted in epochs depend on it
 
 
 def best_host_size(settings: RunSettings, launch: LaunchSettings, dataset: DatasetFile) -> int:
-    """How many workers a host here should carry, with a line for the user about it."""
-    torch.set_num_threads(1)  # what is forked later must not have a pool of threads
+    """Measures how many workers a host here should carry, or reads what was measured before."""
+    torch.set_num_threads(1)  # processes forked from this one must not inherit a pool of threads
     models = tried_models(settings, dataset)
     entry = registry.algorithm(settings.algorithm)
     count = settings.num_workers
     held = [[_SAMPLES * settings.training.batch_size]] * count
     planning = entry.build().planning(settings, models, held)
-    known = kept_size(settings, launch, models.source)
-    size = known.read()
+    kept = kept_size(settings, launch, models.source)
+    size = kept.read()
     if size is not None:
         _log.info("%d worker(s) a host, as measured here before", size)
         return size
@@ -62,7 +62,7 @@ def best_host_size(settings: RunSettings, launch: LaunchSettings, dataset: Datas
             climber.note(1 / seconds(climber.candidate))
         except ForkFailed:  # too many processes for this machine
             climber.note(0.0)
-    known.write(climber.candidate)
+    kept.write(climber.candidate)
     rates = ", ".join(f"{size}: {rate:.3g}" for size, rate in climber.tried if rate)
     took = f"{time.monotonic() - began:.0f} s ({entry.unit}s/s by workers of a host: {rates})"
     _log.info("%d worker(s) a host, measured in %s", climber.candidate, took)
@@ -70,7 +70,7 @@ def best_host_size(settings: RunSettings, launch: LaunchSettings, dataset: Datas
 
 
 def candidates(num_workers: int, cores: int) -> list[int]:
-    """Sizes of hosts to try, the largest first: all workers, a host a core, one, halves between."""
+    """Workers per host to try, most first: all, one host per core, halves of that, and one."""
     size = -(-num_workers // cores)
     sizes = {num_workers, size, 1}
     while size > 1:

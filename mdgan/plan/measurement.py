@@ -1,4 +1,4 @@
-"""What a run takes and sends, by a short run here: all compute at a time, or each alone."""
+"""Measures seconds, bytes and memory of a planned run by playing a short run on this machine."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,22 +19,22 @@ from mdgan.records.rows import Placed
 _log = logging.getLogger(__name__)
 
 _LEAST = (6, 3.0)  # the least steps and seconds of a short run
-_HOSTS_A_CORE = 2  # that play, where there are so many
+_HOSTS_A_CORE = 2  # hosts of the short run, if the planned run has as many
 _CARRIED = 3
-"""Workers of a host, if there are so many: too many for all weights to stay in the caches."""
+"""Workers of a host of the short run: so many that the caches cannot keep all weights."""
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Seconds of a step by phase, each time that it comes."""
+    """Seconds of a step by phase; those of messages are for one message."""
 
-    server: Seconds  # of the server by the clock, but for messages
-    server_busy: Seconds  # of all its cores together, while hosts compute
+    server: Seconds  # by the clock; of messages, only what the server computes
+    server_busy: Seconds  # summed over the server's cores, while hosts compute
     worker: HostStages
     questions: int = 1
 
     def costs(self, sizes: Sequence[int]) -> Costs:
-        """What hosts take that carry so many workers, and a server that asks them."""
+        """Seconds of hosts with `sizes` workers each, and of the server that asks them."""
         ahead, computed = sum(self.worker.ahead.values()), sum(self.worker.asked.values())
         message = sum(self.worker.asked.get(phase, 0.0) for phase in MESSAGES)
         return Costs(
@@ -45,35 +45,35 @@ class Stages:
 
 
 def of_server(seconds: Seconds, num_hosts: float) -> Seconds:
-    """By phase, how long the server is in it in a step: it has messages for each host."""
+    """Seconds of the server in a step by phase: its messages count once for each host."""
     return {phase: s * (num_hosts if phase in MESSAGES else 1) for phase, s in seconds.items()}
 
 
 class Measured(NamedTuple):
-    """What the short run has shown."""
+    """What the short run says about the planned run."""
 
     costs: Costs
-    server: Seconds  # by phase, seconds of the server by the clock in a step of the planned run
+    server: Seconds  # of the server by phase and by the clock, in a step of the planned run
     worker: HostStages
     traffic: StepTraffic
-    shared_bytes: int  # memory of every process: Python, torch, mdgan
-    server_bytes: int  # what the server has besides
-    host_bytes: int  # what a host with one worker has besides
-    worker_bytes: int  # what each further worker takes, or each slot of placed clients
-    placed: Sequence[Placed] = ()  # where such clients were trained
+    shared_bytes: int  # memory that all processes share: Python, torch, mdgan
+    server_bytes: int  # further memory of the server
+    host_bytes: int  # further memory of a host with one worker
+    worker_bytes: int  # memory of each further worker, or of each slot of placed clients
+    placed: Sequence[Placed] = ()  # where placed clients were trained
 
 
 class ShortRun(NamedTuple):
-    """What was played, with how many workers of each host."""
+    """The roles of a finished short run."""
 
-    sizes: Sequence[int]
+    sizes: Sequence[int]  # workers of each host
     server: PlayedRole
     hosts: Sequence[PlayedRole]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Measures an algorithm on this machine; raises ForkFailed if it cannot run here."""
+    """Measures an algorithm on this machine; raises ForkFailed if its processes fail."""
 
     entry: Algorithm[Any]
     dataset: DatasetFile
@@ -82,8 +82,8 @@ class Measurement:
     hosts_here: int = 1  # how many hosts of placed clients share this machine
 
     def take(self) -> Measured:
-        """Measures everything."""
-        import torch._dynamo  # noqa: F401 - as the launcher: else every fork does in its first step
+        """Plays a short run and derives everything that the forecast needs from it."""
+        import torch._dynamo  # noqa: F401 - otherwise every fork imports it in its first step
 
         shared_bytes = psutil.Process().memory_info().rss
         planning, asked = self.planning, self._asked
@@ -93,7 +93,7 @@ class Measurement:
         answer = {phase: longer * s for phase, s in measured.worker.asked.items()}
         worker = HostStages(answer, measured.worker.ahead)
         worker_bytes = planning.worker_bytes
-        if planning.placing is not None:  # what clients take is told by `Placing.shares`
+        if planning.placing is not None:  # `Placing.shares` computes the clients' seconds
             messages = {phase: s for phase, s in answer.items() if phase in MESSAGES}
             worker = HostStages(messages, {})
             worker_bytes = max(role.forked_bytes for role in played.hosts)
@@ -116,14 +116,14 @@ class Measurement:
         )
 
     def play(self, least: tuple[int, float]) -> ShortRun:
-        """Plays for the least steps and seconds; each process alone if the run's are apart."""
+        """Plays for the least steps and seconds, in turns if each process has a machine planned."""
         sizes, apart = [1] * self.hosts_here, False
         if self.planning.placing is None:
             asked, apart = self._asked.sizes, not self.layout.shared
             carried = max(_CARRIED, self.planning.enough_in_a_host + 1)
             most = _HOSTS_A_CORE * self.layout.slots
             sizes = hosts_to_play(asked, carried, self.planning.enough_workers, most=most)
-            if max(asked) > carried:  # a host of the size below shows what one worker adds
+            if max(asked) > carried:  # a host with one worker less shows what one worker adds
                 sizes.append(carried - 1)
         how = "in turns" if apart else "at the same time"
         _log.info("measuring the server and hosts %s …", how, extra={"shown": "doing"})
@@ -138,14 +138,14 @@ class Measurement:
 
         def moved(phase: str) -> tuple[float, ...]:
             sizes = (role.moved_bytes(phase) for role in played.hosts)
-            known = dict(zip(played.sizes, sizes, strict=True))
-            return bytes_of_hosts(known, self._asked.sizes)
+            bytes_by_size = dict(zip(played.sizes, sizes, strict=True))
+            return bytes_of_hosts(bytes_by_size, self._asked.sizes)
 
         exchanged = 0.0 if exchange is None else exchange.moved(self.layout.hosts)
         return StepTraffic(moved("receive"), moved("send"), exchanged)
 
     def _friction(self, played: ShortRun, measured: Stages) -> float:
-        """How many times longer a step took than formulas say: for turns and waking up."""
+        """How many times longer a step took than formulas say, as processes wait and wake up."""
         if not self.layout.shared:
             return 1.0
         few = replace(self.layout, hosts=consecutive(played.sizes))
@@ -161,7 +161,7 @@ class Measurement:
         return self.layout.asked(self.planning.settings.participation)
 
     def _stages(self, played: ShortRun) -> Stages:
-        """What the server and a worker do, where they share cores if they will."""
+        """Seconds of the server and of a worker; computed seconds if the run shares cores."""
         shared, first = self.layout.shared, self.entry.server_phases[0]
         clock, busy = (
             of_server(
@@ -179,21 +179,25 @@ class Measurement:
 
 
 def hosts_to_play(asked: Sequence[int], carried: int, enough: int, most: int) -> list[int]:
-    """The workers of each host of a short run, by how many are `asked` in the planned one."""
+    """Workers of each host of the short run, for workers `asked` of each host of the planned run.
+
+    A host has up to `carried` workers, and all hosts together have `enough` if there are as many.
+    There are up to `most` hosts, or more for `enough` workers or for a host of every size.
+    """
     enough = min(enough, sum(asked))
     while sum(min(size, carried) for size in asked) < enough:
         carried += 1
-    others = [min(size, carried) for size in asked]
-    sizes = list(dict.fromkeys(others))
+    unused = [min(size, carried) for size in asked]
+    sizes = list(dict.fromkeys(unused))
     for size in sizes:
-        others.remove(size)
-    while others and (len(sizes) < most or sum(sizes) < enough):
-        sizes.append(others.pop(0))
+        unused.remove(size)
+    while unused and (len(sizes) < most or sum(sizes) < enough):
+        sizes.append(unused.pop(0))
     return sizes
 
 
-def bytes_of_hosts(known: Mapping[int, float], asked: Iterable[int]) -> tuple[float, ...]:
-    """The bytes of hosts of any size; above the largest that was counted they grow evenly."""
-    largest = max(known)
-    growth = known[largest] - known.get(largest - 1, 0.0)
-    return tuple(known.get(n, known[largest] + growth * (n - largest)) for n in asked)
+def bytes_of_hosts(counted: Mapping[int, float], asked: Iterable[int]) -> tuple[float, ...]:
+    """Bytes of hosts with `asked` workers; beyond the largest counted size they grow evenly."""
+    largest = max(counted)
+    growth = counted[largest] - counted.get(largest - 1, 0.0)
+    return tuple(counted.get(n, counted[largest] + growth * (n - largest)) for n in asked)

@@ -1,7 +1,7 @@
-"""How long a role is in each phase of a step, by when its tracer's spans begin.
+"""Times the phases of a step of the server or a host; a phase begins with a span of the tracer.
 
-Seconds are charged by the clock, and as computed on all cores. Where processes share cores, only
-the latter say what a phase costs; what a phase gains by threads, only the former.
+Each phase has seconds by the clock and busy seconds, summed over all cores. Where processes share
+cores, only busy seconds say what a phase costs. Only the clock says what a phase gains by threads.
 """
 
 import contextlib
@@ -16,16 +16,15 @@ from typing import NamedTuple
 import psutil
 
 MESSAGES = ("wait", "receive", "send")
-"""Where the server reads answers, a host reads questions, and both write; and where they wait."""
-_IDLE = ("wait", "receive", "checkpoint")
-"""Where a role needs no turn, since it may wait for another one."""
+"""Phases in which the server or a host waits for messages, reads or writes them."""
+_IDLE = ("wait", "receive", "checkpoint")  # a role needs no turn, since it may wait for another
 _WARM_UP = 2
 
 Seconds = dict[str, float]  # in a usual step, by phase
 
 
 class PhaseCharge(NamedTuple):
-    """One stay in a phase: seconds by the clock, and those computed on all cores together."""
+    """One stay in a phase: seconds by the clock, and busy seconds of all cores together."""
 
     phase: str
     seconds: float
@@ -33,16 +32,17 @@ class PhaseCharge(NamedTuple):
 
 
 class PhaseClock:
-    """What a tracer calls when a span begins; charges the phase before.
+    """Charges time to phases; a tracer calls it when a span begins.
 
     Args:
-        turn: held while a role computes, so that it has all cores; None if all may compute at once.
-        stop_after: the least steps and seconds after which the server asks itself to stop; None
-            for a host.
+        turn: the role holds it while it computes, so that it has all cores; None if all roles may
+            compute at once.
+        stop_after: the least steps and seconds before the server stops the run; None for a host.
 
     Attributes:
-        forked_bytes: the most memory that one process of those has of its own which a host had
-            forked when it first answered.
+        charges: the finished phases.
+        forked_bytes: unshared memory of the largest process that a host had forked when it first
+            answered.
     """
 
     def __init__(self, turn: Semaphore | None, stop_after: tuple[int, float] | None) -> None:
@@ -85,14 +85,14 @@ class PhaseClock:
 
 def _bytes_of_forks() -> int:
     sizes = [0]
-    for each in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):  # it ends at this moment
-            sizes.append(int(each.memory_full_info().uss))
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # the child has just ended
+            sizes.append(int(child.memory_full_info().uss))
     return max(sizes)
 
 
 def per_worker(charges: Iterable[PhaseCharge], num_workers: int) -> list[PhaseCharge]:
-    """A host's charges shared out to its workers; messages are the host's."""
+    """A host's charges divided by its workers, except messages: one serves all its workers."""
     return [
         c if c.phase in MESSAGES else PhaseCharge(c.phase, *(s / num_workers for s in c[1:]))
         for c in charges
@@ -100,14 +100,14 @@ def per_worker(charges: Iterable[PhaseCharge], num_workers: int) -> list[PhaseCh
 
 
 class HostStages(NamedTuple):
-    """What a host does in a usual step: until its answer, and ahead of a question."""
+    """Seconds of a host in a usual step: from a question to its answer, and ahead of the next."""
 
     asked: Seconds
     ahead: Seconds
 
 
 def host_stages(hosts: Iterable[Iterable[PhaseCharge]], *, busy: bool) -> HostStages:
-    """What hosts do that do the same, from the charges of each; see `stages`."""
+    """Seconds of a usual step of equal hosts, from the charges of each; see `stages`."""
     marked: list[list[PhaseCharge]] = []
     for charges in hosts:
         marked.append([])
@@ -127,23 +127,23 @@ def host_stages(hosts: Iterable[Iterable[PhaseCharge]], *, busy: bool) -> HostSt
 
 
 def stages(roles: Iterable[Iterable[PhaseCharge]], first: str, *, busy: bool) -> Seconds:
-    """What roles do in a usual step, from their charges: busy seconds, or by the clock."""
+    """Median seconds of each phase over all steps, which `first` begins; of messages busy ones."""
     sums: dict[str, list[float]] = {}
     for step in (step for charges in roles for step in _steps(charges, first)):
         for phase in dict.fromkeys(charge.phase for charge in step):
             computed = busy or phase.split()[-1] in MESSAGES
-            those = (c.busy_seconds if computed else c.seconds for c in step if c.phase == phase)
-            sums.setdefault(phase, []).append(sum(those))
+            times = (c.busy_seconds if computed else c.seconds for c in step if c.phase == phase)
+            sums.setdefault(phase, []).append(sum(times))
     return {phase: median(seconds) for phase, seconds in sums.items()}
 
 
 def step_seconds(charges: Iterable[PhaseCharge], first: str, times: int = 1) -> float:
-    """What a step takes on average by the clock, hiccups too; it comes so many `times`."""
+    """Mean seconds of a step by the clock, hiccups included; `first` begins `times` in a step."""
     return fmean(sum(charge.seconds for charge in step) for step in _steps(charges, first, times))
 
 
 def _steps(charges: Iterable[PhaseCharge], first: str, times: int = 1) -> list[list[PhaseCharge]]:
-    """Charges by step, without those of warming up and the last, which may be cut off."""
+    """Charges by step, without warm-up steps and the last step, which may be cut off."""
     parts: list[list[PhaseCharge]] = [[]]
     before = ""
     for charge in charges:

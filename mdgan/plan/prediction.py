@@ -1,9 +1,9 @@
-"""From what was measured to the seconds of a step. Formulas alone: nothing is computed here.
+"""Formulas that predict the seconds of a step from measured costs.
 
-A step, an iteration or a round, is a chain: the server makes questions, they go out, workers
-compute answers, these come back, the server goes on from them. What a worker can do ahead of the
-next question it does while it would wait for the server and the network. Where all processes share
-a machine, no schedule is faster than all the work divided by its cores.
+A step (an iteration or a round) is a chain: the server makes questions, the link carries them,
+workers compute answers, the link carries the answers, the server works on them. Workers do what
+does not need the next question while they wait for it. Where all processes share a machine, no
+schedule is faster than all the work divided by its cores.
 """
 
 import heapq
@@ -16,55 +16,52 @@ from mdgan.plan.layout import Layout, Link
 
 @dataclass(frozen=True)
 class StepTraffic:
-    """Bytes on the wire, headers and names included."""
+    """Bytes on the wire in a step, headers and names included."""
 
-    out: tuple[float, ...]  # of a step, from the server to each host
+    out: tuple[float, ...]  # from the server to each host
     back: tuple[float, ...]  # from each host to the server
-    # Of all that hosts hand to each other in an exchange, such as a swap, on average.
-    exchanged: float = 0.0
+    exchanged: float = 0.0  # between hosts in one exchange, such as a swap: the sum, on average
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of a step, with messages. Of hosts, where cores are shared: of all cores together."""
+    """Seconds of a step, with messages; of hosts that share cores, busy seconds of all cores."""
 
     answers: tuple[float, ...]  # of each host, from a question to its answer
-    ahead: tuple[float, ...]  # of each host, with what does not wait for the next question
+    ahead: tuple[float, ...]  # of each host, for what does not need the next question
     server: float
-    server_busy: float  # likewise of all its cores together, while hosts compute
+    server_busy: float  # busy seconds of the server, while hosts compute
 
     def times(self, factor: float, speeds: tuple[float, ...] = ()) -> "Costs":
-        """All seconds so many times longer, with hosts of such speeds; none: as this machine."""
+        """All seconds multiplied by `factor`; a host's divided by its speed (none given: 1)."""
         factors = [factor / speed for speed in speeds or (1.0,) * len(self.answers)]
         return Costs(
-            tuple(each * s for each, s in zip(factors, self.answers, strict=True)),
-            tuple(each * s for each, s in zip(factors, self.ahead, strict=True)),
+            tuple(f * s for f, s in zip(factors, self.answers, strict=True)),
+            tuple(f * s for f, s in zip(factors, self.ahead, strict=True)),
             *(factor * s for s in (self.server, self.server_busy)),
         )
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Seconds of a step, and what they are made of."""
+    """Seconds of a step, and of its parts."""
 
-    step: float  # all of it, exchanges spread over the steps between them
+    step: float  # the whole step, with its part of the next exchange
     exchange: float
     server: float  # the server's arithmetic and messages, on all its threads
-    workers: float  # the longest that hosts take, each after the other where they share cores
-    out: float  # bytes over the server's link, on their way to hosts
-    back: float  # bytes on their way back; partly at the same time
+    workers: float  # until the slowest host is done; hosts that share cores take turns on them
+    out: float  # the server's link carries questions to hosts
+    back: float  # the server's link carries answers; partly at the same time
     latency: float
-    # The arithmetic of all processes over the cores of the one machine; 0 where each has a machine
-    # of its own.
-    work: float
+    work: float  # arithmetic of all processes that share a machine, divided by its cores; else 0
     bottleneck: str  # `cores`, `server`, `workers`, `link` or `latency`
 
 
 @dataclass(frozen=True)
 class Question:
-    """Everything that a forecast is made of; the layout has the workers asked in a step."""
+    """Everything that a forecast is computed from."""
 
-    layout: Layout
+    layout: Layout  # with only the workers that are asked in a step
     link: Link
     costs: Costs
     traffic: StepTraffic
@@ -111,31 +108,33 @@ class Question:
 
 
 def _chain(layout: Layout, link: Link, costs: Costs, traffic: StepTraffic, server: float) -> float:
-    """From the first question of a step to the server's last stage, work ahead beside it."""
+    """Seconds from the first question of a step until the server is done and can ask again."""
     answered = _last_answer(layout, link, costs.answers, traffic=traffic)
     if not layout.shared:
         return answered + server
     # A host that has answered computes ahead while others still wait for a core.
     idle = layout.cores * answered - sum(costs.answers)
-    part = max(0.0, 1 - layout.slots / len(layout.hosts))  # that answer before the last begin
-    left = sum(costs.ahead) - min(idle, part * sum(costs.ahead))
-    # What is left runs beside the server. The system shares cores out by threads that want them.
+    early = max(
+        0.0, 1 - layout.slots / len(layout.hosts)
+    )  # hosts that answer before the last slots
+    remaining = sum(costs.ahead) - min(idle, early * sum(costs.ahead))
+    # The remaining work runs beside the server. The system shares cores out by waiting threads.
     threads = len(layout.hosts) * layout.host_threads
     share = layout.server_threads / (layout.server_threads + threads)
-    together = left / ((1 - share) * layout.cores)
+    together = remaining / ((1 - share) * layout.cores)
     served = share * layout.cores * together / costs.server_busy
     if served >= 1:
-        return answered + (left + costs.server_busy) / layout.cores
+        return answered + (remaining + costs.server_busy) / layout.cores
     return answered + together + (1 - served) * server
 
 
 def _last_answer(
     layout: Layout, link: Link, answers: tuple[float, ...], traffic: StepTraffic
 ) -> float:
-    """When the last answer is in, counted from when the server sends the first question."""
+    """Seconds from the server's first question until it has read the last answer."""
     hosts = len(layout.hosts)
     slots, threads = (layout.slots, layout.host_threads) if layout.shared else (hosts, 1)
-    free = [0.0] * min(slots, hosts)  # a heap: when each place to compute is free
+    free = [0.0] * min(slots, hosts)  # a heap: when each slot becomes free
     arrived, answered = link.latency_seconds, []
     for seconds, num_bytes in zip(answers, traffic.out, strict=True):
         arrived += link.seconds(num_bytes)
@@ -148,7 +147,7 @@ def _last_answer(
 
 
 def _exchange(layout: Layout, link: Link, costs: Costs, traffic: StepTraffic) -> float:
-    """What an exchange adds: the journey, and what could be done ahead but for it."""
+    """Seconds that an exchange adds: for its bytes, and for work ahead that must wait for them."""
     if not traffic.exchanged:
         return 0.0
     journey = link.seconds(traffic.exchanged / len(layout.hosts)) + 3 * link.latency_seconds

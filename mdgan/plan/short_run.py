@@ -1,4 +1,4 @@
-"""The real server and real hosts in a short run on noise, in a folder that is thrown away."""
+"""Plays a short run on noise with the real server and hosts, in a folder deleted afterwards."""
 
 import contextlib
 import multiprocessing
@@ -45,11 +45,11 @@ _QUIET = {
     **dict.fromkeys(("eval_interval", "sample_interval", "checkpoint_interval"), 0),
     "tracker": None,
 }
-"""Every worker takes part, and nothing is written that need not be."""
+"""Settings of the short run: every worker takes part, and it writes as little as possible."""
 
 
 class _Noise(InMemoryPartitioner):
-    """A few batches of noise with labels, which are not read from a disk."""
+    """A few batches of noise with labels, made in memory."""
 
     def __init__(self, shape: Shape, batch_size: int, num_classes: int) -> None:
         self._num_classes = num_classes
@@ -57,7 +57,7 @@ class _Noise(InMemoryPartitioner):
         super().__init__(Path())
 
     def read(self, _data_dir: Path) -> tuple[Tensor, Tensor]:
-        """Draws pixels, uint8 [n, C, H, W], and labels, int64 [n]; all classes are there."""
+        """Draws pixels, uint8 [n, C, H, W], and labels, int64 [n], of all classes."""
         random = torch.Generator().manual_seed(0)
         pixels = torch.randint(0, 256, self._shape, generator=random, dtype=torch.uint8)
         return pixels, torch.randperm(len(pixels), generator=random) % self._num_classes
@@ -67,13 +67,13 @@ class PlayedRole(NamedTuple):
     """What the server or a host did in a short run."""
 
     charges: list[PhaseCharge]
-    own_bytes: int  # memory that it shares with no other process
-    forked_bytes: int
+    own_bytes: int  # memory that the role's process shares with no other process
+    forked_bytes: int  # see `PhaseClock`
     spans: Mapping[int, Sequence[RecordedSpan]]
-    placed: Sequence[Placed] = ()  # where placed clients were trained; the server knows
+    placed: Sequence[Placed] = ()  # where placed clients were trained; only of the server
 
     def moved_bytes(self, phase: str) -> float:
-        """What it sends or receives in a phase, in a usual step in which it does."""
+        """Bytes that the role moves in a phase: the median over steps in which it moves some."""
         sums = (
             sum(span.num_bytes for span in spans if span.name == phase)
             for spans in self.spans.values()
@@ -84,7 +84,7 @@ class PlayedRole(NamedTuple):
 
 @dataclass(frozen=True)
 class _Clocked(Planned):
-    """Gives a process a clock, at the place where planned faults strike."""
+    """Gives a process a clock through the hook by which planned faults strike."""
 
     clock: PhaseClock | None = None
 
@@ -100,7 +100,10 @@ def play(
     *,
     in_turns: bool = False,
 ) -> list[PlayedRole]:
-    """Plays with a process for the server and for each host."""
+    """Runs the server and each host in its own process; returns what each did, the server first.
+
+    The run stops after the `least` steps and seconds. In turns, only one process computes at once.
+    """
     turn = multiprocessing.get_context("fork").Semaphore() if in_turns else None
     with _prepared(dataset, settings, layout) as prepared:
         run = Path(str(prepared.launch.out))
@@ -127,16 +130,16 @@ def play(
 
 @contextlib.contextmanager
 def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> Iterator[Checked]:
-    """A run like that of `launch.checked`, with noise for data; its folder goes with the block."""
+    """A run as `launch.checked` makes it, with noise as data; deletes its folder afterwards."""
     ranks = LocalRanks(serves=True, hosts=layout.hosts, complete=True)
     noise = _Noise(dataset.shape, settings.training.batch_size, dataset.num_classes or _NUM_CLASSES)
     changes: dict[str, Any] = {"world_size": 1 + layout.num_workers, **_QUIET}
-    # Some clients hold more than others, so that what more samples cost can be seen.
+    # Some clients hold more samples than others, which shows what more samples cost.
     parts = [
         torch.arange(len(noise) // 4 * (1, 2, 4)[n % 3]) for n in range(settings.num_placed or 0)
     ]
     with tempfile.TemporaryDirectory(prefix="mdgan-plan-") as folder:
-        if settings.privacy.has_dp:  # a short run on noise spends nothing of what counts
+        if settings.privacy.has_dp:  # noise needs no privacy, so the user's ledger stays untouched
             changes |= {"dp_ledger": str(Path(folder) / "ledger"), "audit_canaries": 0}
         yield Checked(
             launch=LaunchSettings(out=str(Path(folder) / "run"), threads=layout.server_threads),
@@ -147,7 +150,7 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
             ranks=ranks,
             holdings=dict.fromkeys(ranks.workers(), (noise, torch.arange(len(noise)))),
             clients=ClientShards(noise, parts, settings.training.seed) if parts else None,
-            # The noise is the same, and an account refuses two workers with the same samples.
+            # A ledger refuses two workers with the same samples; here all hold the same noise.
             contents={n: Contents.of_name(f"noise of {n}") for n in ranks.workers()},
             is_rehearsed=True,
         )
@@ -156,8 +159,8 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
 def _carry_out(
     parent: ForkParent, prepared: Checked, clock: PhaseClock, play_role: Callable[[Checked], None]
 ) -> None:
-    """Plays a role until the run is stopped; tells its charges and the memory of its processes."""
-    with Path(os.devnull).open("w") as nowhere:  # what it says as a run is not meant for the user
+    """Plays a role until the run stops; sends the parent its charges and its memory."""
+    with Path(os.devnull).open("w") as nowhere:  # the user need not see the output of a short run
         for stream in (1, 2):
             os.dup2(nowhere.fileno(), stream)
     with contextlib.suppress(Interrupted):

@@ -1,7 +1,7 @@
-"""What steps of DP-SGD cost, by Opacus's accountants (Yousefpour et al. 2021).
+"""Computes ε of steps of DP-SGD by Opacus's accountants (Yousefpour et al. 2021).
 
-Mironov, Talwar and Zhang 2019 for Rényi differential privacy, Gopi, Lee and Wutschitz 2021 for
-privacy loss random variables; samples are added or removed.
+`rdp` is Rényi differential privacy (Mironov, Talwar and Zhang 2019); `prv` is privacy loss random
+variables (Gopi, Lee and Wutschitz 2021). Neighbouring data differ by one added or removed sample.
 """
 
 import logging
@@ -19,14 +19,14 @@ from mdgan.spelling import flag, key
 
 _ORDER_OF_REPLACEMENT = 4.0
 MOST_NOISE = 1e5
-"""More hides nothing more, and its multiples of a lattice's step would have too many digits."""
+"""More noise hides nothing more, and would need too many digits on the lattice."""
 _CLOSE = 0.001  # relative width of the interval in which a search for noise ends
 _NO_ANSWER = (ArithmeticError, RuntimeError, ValueError, MemoryError)
-"""What Opacus raises where it cannot say."""
+"""What Opacus raises if it finds no answer."""
 
 
 class PrivacyCharge(NamedTuple):
-    """Steps that are alike: noise σ in units of C, and q, the probability of each sample."""
+    """A number of equal steps: noise σ in units of C, and q, the probability of each sample."""
 
     noise: float
     rate: float
@@ -34,7 +34,7 @@ class PrivacyCharge(NamedTuple):
 
 
 class PrivacyHistory(NamedTuple):
-    """What samples have been through in earlier plans; the first fixed Rényi's `order`."""
+    """The steps of samples in earlier plans, the first of which fixed the Rényi `order`."""
 
     order: float
     charges: tuple[PrivacyCharge, ...]
@@ -45,7 +45,7 @@ def _accountants() -> Any:
     handlers, level = list(root.handlers), root.level
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what it imports
+            warnings.simplefilter("ignore")  # from the packages that Opacus imports
             import opacus.accountants
             import opacus.accountants.analysis.gdp
             import opacus.accountants.analysis.rdp
@@ -55,13 +55,13 @@ def _accountants() -> Any:
             "Opacus, which says what privacy is lost, is not installed on this machine",
             way_out="pip install 'mdgan[privacy]'",
         ) from error
-    finally:  # it sets up logging for the whole program
+    finally:  # Opacus sets up logging for the whole program
         root.handlers[:], root.level = handlers, level
     return opacus.accountants
 
 
 def check_installed(asked: str) -> None:
-    """Checks that Opacus is there."""
+    """Raises BadInput about `asked` if Opacus is not installed."""
     try:
         _accountants()
     except BadInput as error:
@@ -71,7 +71,7 @@ def check_installed(asked: str) -> None:
 @contextmanager
 def _asking_opacus(kind: str, what: str) -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that another order of Rényi may give a lower bound
+        warnings.simplefilter("ignore")  # that another Rényi order may give a lower bound
         try:
             yield
         except _NO_ANSWER as error:
@@ -84,7 +84,7 @@ def _asking_opacus(kind: str, what: str) -> Iterator[None]:
 
 @lru_cache(maxsize=1024)
 def _renyi_of_a_step(noise: float, rate: float, orders: tuple[float, ...]) -> Any:
-    """Rényi divergences of one step, by order: what takes time of `RDPAccountant.get_epsilon`."""
+    """Rényi divergences of a step by order: the slow part of `RDPAccountant.get_epsilon`."""
     compute = _accountants().analysis.rdp.compute_rdp
     return compute(q=rate, noise_multiplier=noise, steps=1, orders=orders)
 
@@ -96,11 +96,11 @@ def _divergence(order: float, charges: Iterable[PrivacyCharge]) -> float:
 @lru_cache(maxsize=16)
 def _worst(earlier: tuple[PrivacyHistory, ...]) -> Mapping[float, float]:
     """For each Rényi order, the divergence of the history that costs most."""
-    return {each.order: _divergence(*each) for each in worst_of(earlier)}
+    return {history.order: _divergence(*history) for history in worst_of(earlier)}
 
 
 def worst_of(earlier: Iterable[PrivacyHistory]) -> tuple[PrivacyHistory, ...]:
-    """Of each order that some histories have, the one that costs most: `epsilon_of` is the same."""
+    """For each Rényi order, the history that costs most; the others do not change `epsilon_of`."""
     worst = {history.order: history for history in sorted(earlier, key=lambda e: _divergence(*e))}
     return tuple(worst.values())
 
@@ -108,11 +108,11 @@ def worst_of(earlier: Iterable[PrivacyHistory]) -> tuple[PrivacyHistory, ...]:
 def _epsilon_at(divergences: Mapping[float, float], delta: float) -> float:
     """The largest ε of some divergences at their Rényi orders."""
     convert = _accountants().analysis.rdp.get_privacy_spent
-    found = (
+    epsilons = (
         float(convert(orders=[order], rdp=[spent], delta=delta)[0])
         for order, spent in divergences.items()
     )
-    return max(0.0, *found)
+    return max(0.0, *epsilons)
 
 
 def _best(charge: PrivacyCharge, delta: float) -> tuple[float, float]:
@@ -127,13 +127,13 @@ def _best(charge: PrivacyCharge, delta: float) -> tuple[float, float]:
 def _of_first(charge: PrivacyCharge, delta: float) -> float:
     """ε of the steps of a first plan.
 
-    Steps that take every sample are together one Gaussian mechanism, of which ε is known exactly
+    Steps that take every sample are together one Gaussian mechanism, whose ε is known exactly
     (Balle and Wang 2018, theorem 8; Dong, Roth and Su 2022, corollary 3.3).
     """
     least = _best(charge, delta)[0]
     if charge.rate == 1.0:
         exact = _accountants().analysis.gdp.eps_from_mu
-        with suppress(*_NO_ANSWER):  # ε is 0, or beyond what numbers can say
+        with suppress(*_NO_ANSWER):  # ε is 0, or too large for a float
             least = min(least, float(exact(mu=sqrt(charge.steps) / charge.noise, delta=delta)))
     return max(0.0, least)
 
@@ -149,20 +149,19 @@ def best_order(charge: PrivacyCharge, delta: float) -> float:
 def epsilon_of(
     charge: PrivacyCharge, delta: float, kind: str, earlier: tuple[PrivacyHistory, ...] = ()
 ) -> float:
-    """ε of the steps of a plan, and of all that came before it, for δ.
+    """ε of the steps of a plan and of all earlier plans, for δ.
 
-    Of a plan that is the first, all steps were chosen before any was taken, so each accountant may
-    look for its least bound. The noise and the number of steps of a later plan may be chosen by one
-    who has seen what the earlier ones gave. Divergences still add up then at a Rényi order that was
-    fixed before the first step (Feldman and Zrnic 2021, "Individual Privacy Accounting via a Rényi
-    Filter"; Lécuyer 2021, "Practical Privacy Filters and Odometers with Rényi
-    Differential Privacy"), but not at the order that turns out to be the best one in the
-    end, and privacy loss random variables do not add up at all. So after earlier plans ε is that at
-    their order, the best one for the first of them. Of several histories the worst counts.
+    All steps of a first plan are chosen before any is taken, so each accountant may look for its
+    least bound. A later plan's noise and number of steps may depend on the results of earlier ones.
+    Divergences then still add up at a Rényi order that was fixed before the first step (Feldman and
+    Zrnic 2021, "Individual Privacy Accounting via a Rényi Filter"; Lécuyer 2021, "Practical Privacy
+    Filters and Odometers with Rényi Differential Privacy"), but not at an order chosen in the end.
+    Privacy loss random variables do not add up at all. So after earlier plans this is ε at their
+    Rényi order, which was the best for the first plan. The worst of several histories counts.
 
     Args:
-        earlier: what different samples have been through before; empty for a first plan. A history
-            without charges has the order of `charge` fixed.
+        earlier: histories of different samples; empty for a first plan. A history without charges
+            only fixes the Rényi order.
     """
     if not charge.steps:
         return epsilon_of_histories(earlier, delta)
@@ -183,7 +182,7 @@ def epsilon_of(
 
 
 def epsilon_of_histories(histories: tuple[PrivacyHistory, ...], delta: float) -> float:
-    """ε of all that some samples have been through, the most of any of them; see `epsilon_of`."""
+    """The largest ε of any of these histories; see `epsilon_of`."""
     if not any(history.charges for history in histories):
         return 0.0
     with _asking_opacus("rdp", "earlier runs"):
@@ -193,10 +192,10 @@ def epsilon_of_histories(histories: tuple[PrivacyHistory, ...], delta: float) ->
 def replaced(
     charge: PrivacyCharge, earlier: tuple[PrivacyHistory, ...]
 ) -> tuple[PrivacyCharge, tuple[PrivacyHistory, ...]]:
-    """The same steps, where a sample may be another one instead of one without a gradient.
+    """The same steps and histories, if neighbouring data differ by a replaced sample.
 
-    A sum changes by 2C at most then, and not by C, which is as if the noise were half as large.
-    After earlier plans ε is that at order 4, which no plan has a say in.
+    A sum then changes by up to 2C instead of C, which is as if the noise were half as large. After
+    earlier plans, ε is computed at Rényi order 4, which no plan chooses.
     """
 
     def halved(one: PrivacyCharge) -> PrivacyCharge:
@@ -209,7 +208,7 @@ def replaced(
 
 
 def tolerance(epsilon: float) -> float:
-    """The slack of the search for noise: a budget with less than that left counts as spent."""
+    """The slack of the search for noise: a budget with less than this left counts as spent."""
     return min(0.01, epsilon / 100)
 
 
@@ -222,14 +221,14 @@ def noise_for(
     earlier: tuple[PrivacyHistory, ...],
     kind: str,
 ) -> float:
-    """The least σ with which steps can be taken, to a thousandth; see `epsilon_of`."""
+    """The least σ with which these steps cost at most ε, to a thousandth; see `epsilon_of`."""
 
     def cost(noise: float) -> float:
         return epsilon_of(PrivacyCharge(noise, rate, steps), delta, kind, earlier=earlier)
 
     if not earlier and not (kind == "rdp" and rate == 1.0):
         utils = _accountants().utils
-        with warnings.catch_warnings(), suppress(*_NO_ANSWER):  # then it is found below, or not
+        with warnings.catch_warnings(), suppress(*_NO_ANSWER):  # then the search below decides
             warnings.simplefilter("ignore")
             return float(
                 utils.get_noise_multiplier(
@@ -267,7 +266,7 @@ def steps_for(
     kind: str,
     most: int,
 ) -> int:
-    """How many steps with a given noise an ε allows; at most `most`. See `noise_for`."""
+    """The number of steps with this noise that cost at most ε, up to `most`; see `noise_for`."""
 
     def cost(steps: int) -> float:
         return epsilon_of(PrivacyCharge(noise, rate, steps), delta, kind, earlier=earlier)
@@ -276,7 +275,7 @@ def steps_for(
 
 
 def joined(charges: Iterable[PrivacyCharge]) -> tuple[PrivacyCharge, ...]:
-    """The same steps, those that are alike as one charge, in an order that is always the same."""
+    """Merges charges of equal steps, and sorts them."""
     steps: Counter[tuple[float, float]] = Counter()
     for noise, rate, number in charges:
         steps[noise, rate] += number

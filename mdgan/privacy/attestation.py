@@ -1,9 +1,9 @@
-"""What a host signs as it leaves a run: what the server says of it, and what its own account says.
+"""The statement that a host signs as it leaves a run: the server's words and the host's account.
 
-The host cannot see how the generator was made. It knows the terms that it took part under, what all
-sites have counted, and what its own samples have spent: it signs if the server says the same, with
-the key of its certificate. What it signs names one generator. A host that was there until the end
-signs no statement that names none; one that left before may.
+The host cannot see how the generator was made. It knows the terms of the run, the counts of all
+sites, and what its own samples have spent. If the server states the same terms and counts, the host
+signs with the key of its certificate. The statement names one generator. Only a host that leaves
+before the end signs a statement without a generator.
 """
 
 import json
@@ -23,66 +23,65 @@ _Text = Annotated[str, Meta(max_length=_MOST_TEXT)]
 _Hex = Annotated[str, Meta(max_length=1 << 12, pattern=r"\A([0-9a-f]{2})*\Z")]
 _Worker = Annotated[int, Meta(gt=0, lt=1 << 31)]
 _Epsilon = Annotated[float, Meta(ge=0, lt=1e12)]
-_UNREAD = "what the server says of the run cannot be read"
+_UNREAD = "the server's statement about the run cannot be read"
 _OF_DATA = "data_sha256"
-"""The term that follows from every bit of all samples: who knows all but one could try it."""
+"""The digest of all samples. With it, an attacker that knows all but one could test guesses."""
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """What the server says of a run."""
+    """The server's statement about a run."""
 
     run: str  # the random name of the run
-    terms: dict[str, Any]  # what was equal on all ranks: version, data set, settings
+    terms: dict[str, Any]  # equal on all ranks: version, data set, settings
     iteration: int
-    # The digest of the run's generator; empty where a host leaves before the end.
+    # The digest of the run's generator; empty if a host leaves before the end.
     generator: str = ""
-    # The digest of what all sites have counted (`published_digest`); empty for nothing.
+    # The digest of the counts of all sites (`published_digest`); empty if there are none.
     learnt: str = ""
 
     def text(self) -> str:
-        """As it is sent, stored and signed: without the digest of all data."""
+        """JSON as it is sent, stored and signed: without the digest of all data."""
         terms = {name: term for name, term in self.terms.items() if name != _OF_DATA}
         return json.dumps({**msgspec.to_builtins(self), "terms": terms}, sort_keys=True)
 
 
 class Attestation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host answers."""
+    """A host's answer to the server's statement: signed, or refused."""
 
     workers: Annotated[list[_Worker], Meta(min_length=1, max_length=1 << 12)]
-    statement: _Text  # the text that it signs, as the server sent it; see `Statement`
-    # By worker, ε that its samples have spent, by the account on their own machine, rounded up to
-    # three digits.
+    statement: _Text  # the text that the host signs, as the server sent it; see `Statement`
+    # ε that each worker's samples have spent by the host's account, rounded up to three digits.
     epsilon: dict[_Worker, _Epsilon] = {}
-    # The same for a sample that may be another one instead of none.
+    # The same if a sample may be exchanged for another one, instead of left out.
     replaced: dict[_Worker, _Epsilon] = {}
-    chain: _Text = ""  # PEM of its certificate and those between that and the authority
-    signature: _Hex = ""  # in hexadecimal; empty if it has not signed, and `refusal` says why
+    chain: _Text = ""  # PEM of the host's certificate and those up to the authority's
+    signature: _Hex = ""  # in hexadecimal; empty if the host refused, and `refusal` says why
     refusal: Annotated[str, Meta(max_length=500)] = ""
 
     def __post_init__(self) -> None:
-        """Raises ValueError if it speaks of what others have spent."""
+        """Raises ValueError if it tells what other hosts' workers have spent."""
         if not {*self.epsilon, *self.replaced} <= set(self.workers):
             raise ValueError("it speaks of workers of others")
 
     def signed_bytes(self) -> bytes:
-        """What the signature is over."""
-        account = [sorted(each.items()) for each in (self.epsilon, self.replaced)]
-        said = [self.statement, self.workers, account]
-        return b"mdgan: a host leaves a run: " + json.dumps(said).encode()
+        """The bytes that the signature covers."""
+        account = [sorted(by_worker.items()) for by_worker in (self.epsilon, self.replaced)]
+        content = [self.statement, self.workers, account]
+        return b"mdgan: a host leaves a run: " + json.dumps(content).encode()
 
     def said(self) -> Statement:
-        """The statement; raises ValueError if it is none."""
+        """Parses the server's statement; raises ValueError if it cannot be read."""
         return msgspec.json.decode(self.statement, type=Statement)
 
     def check(self, authorities: bytes, clock: datetime) -> Permit:
         """Checks that a worker's host has signed this with a certificate of an authority.
 
         Args:
-            authorities: PEM of those that are trusted.
+            authorities: PEM of the trusted authorities.
             clock: when the certificate must have been valid.
 
         Raises:
-            ValueError: in one line, why it does not count.
+            ValueError: the signature does not count; the message says why in one line.
         """
         chain, signature = self.chain.encode(), bytes.fromhex(self.signature)
         permit = check_signed(authorities, self.signed_bytes(), chain, signature, clock)
@@ -100,27 +99,27 @@ def attest(
     *,
     leaves_early: bool = False,
 ) -> Attestation:
-    """Signs what the server says, if this host knows the same; else says why not.
+    """Signs the server's statement if it agrees with what this host knows; else refuses.
 
     Args:
-        known: what the host knows itself; `iteration` and `generator` do not count.
+        known: the host's own view of the run; its `iteration` and `generator` are not compared.
         account: `epsilon` and `replaced`, by worker, as `Spending.told` gives them.
-        leaves_early: whether the host knows by its own account that it leaves before the end. Only
-            then it signs what names no generator.
+        leaves_early: whether the host leaves before the end by its own account. Only then does it
+            sign a statement without a generator.
     """
     if refusal := _why_not(text, known, may_be_blank=leaves_early):
         return Attestation(workers=workers, statement=text[:_MOST_TEXT], refusal=refusal[:500])
     spent = {
-        name: {int(worker): rounded_up(each) for worker, each in account[name].items()}
+        name: {int(worker): rounded_up(epsilon) for worker, epsilon in account[name].items()}
         for name in ("epsilon", "replaced")
     }
-    unsaid = Attestation(workers=workers, statement=text, chain=own.certificate.decode())
-    draft = msgspec.structs.replace(unsaid, **spent)
+    unsigned = Attestation(workers=workers, statement=text, chain=own.certificate.decode())
+    draft = msgspec.structs.replace(unsigned, **spent)
     return msgspec.structs.replace(draft, signature=sign(own, draft.signed_bytes()).hex())
 
 
 def rounded_up(epsilon: float) -> float:
-    """ε with three digits, and no less: more digits would tell how many samples there are."""
+    """ε rounded up to three digits: more would tell how many samples there are."""
     if epsilon <= 0:
         return 0.0
     digits = 2 - floor(log10(epsilon))
@@ -129,18 +128,18 @@ def rounded_up(epsilon: float) -> float:
 
 def _why_not(text: str, known: Statement, *, may_be_blank: bool) -> str:
     try:
-        said = msgspec.json.decode(text, type=Statement)
+        stated = msgspec.json.decode(text, type=Statement)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return _UNREAD
-    if said.run != known.run:
-        return f"the server names another run, {said.run:.40}"
-    if not said.generator and not may_be_blank:
+    if stated.run != known.run:
+        return f"the server names another run, {stated.run:.40}"
+    if not stated.generator and not may_be_blank:
         return "the server names no generator, and this host was there until the end"
-    if said.learnt != known.learnt:
+    if stated.learnt != known.learnt:
         return "the server names other counts than those that this host has learnt"
     ours = json.loads(known.text())["terms"]
-    for name in sorted(ours.keys() | said.terms.keys()):
-        if said.terms.get(name) != ours.get(name):
-            theirs = f"{said.terms.get(name)!r:.60}"
+    for name in sorted(ours.keys() | stated.terms.keys()):
+        if stated.terms.get(name) != ours.get(name):
+            theirs = f"{stated.terms.get(name)!r:.60}"
             return f"the server says {name} = {theirs}, this host has {ours.get(name)!r:.60}"
     return ""

@@ -1,10 +1,9 @@
-"""What a worker's samples, or clients as wholes, may spend in a run, and what they have spent.
+"""Budgets: how much ε a worker's samples, or whole clients, may spend in a run, and have spent.
 
-Where the server adds the noise, it knows neither samples nor what became of them elsewhere. So each
-host keeps their account itself: it tells the server what they have been through, for the server's
-plan, and the server tells it of each round before the round begins. A host whose clients cannot
-afford the rounds that are planned takes part in none of them, whatever the server makes of what it
-was told.
+A server that adds the noise knows neither the clients' samples nor the other runs of these samples.
+So each host keeps their account. It tells the server their histories, from which the server makes
+its plan. The server announces each round before the round begins. A host whose clients cannot
+afford the planned rounds takes part in none of them, whatever the server's plan says.
 """
 
 import hashlib
@@ -42,29 +41,29 @@ from mdgan.privacy.real_half import DrawnUnits, Owned, PoissonHalf, SeededSteps,
 from mdgan.privacy.settings import PrivacySettings, Private
 from mdgan.spelling import flag
 
-_PATIENCE = 50.0  # ε is computed anew after this many times as long as it took before
-_HISTORIES = "pasts"  # the field of a host's message
+_PATIENCE = 50.0  # ε is computed again after this many times the duration of the last computation
+_HISTORIES = "pasts"  # a field of a host's message
 _MOST_HISTORIES = 256
 
 
 class Spent(NamedTuple):
-    """What a worker's samples have spent."""
+    """The ε that a worker's samples have spent."""
 
-    epsilon: float  # ε, for the run's δ, of all steps up to now; see docs/privacy.md
-    replaced: float  # the same for a sample that may be another one instead of none
+    epsilon: float  # ε of all steps up to now, for the run's δ; see docs/privacy.md
+    replaced: float  # the same if a sample may be replaced by another, instead of left out
 
 
 class RoundNotice(msgspec.Struct, frozen=True):
-    """What the server tells hosts before a round: its plan, and how many may still come with it."""
+    """The server's announcement of a round to hosts, with the rest of its plan."""
 
     run: str
     noise: float
-    rounds: int
-    taken: int
+    rounds: int  # how many rounds may still come, with this one
+    taken: int  # how many have begun
 
 
 class Budget(Steps):
-    """Counts a worker's steps, and stops it before it spends more than it may."""
+    """Counts a worker's steps, and stops the worker before it spends more than its plan allows."""
 
     def __init__(
         self,
@@ -75,8 +74,8 @@ class Budget(Steps):
         schedule: StepSchedule | None = None,
     ) -> None:
         self._ledger, self._counts_first = ledger, bool(schedule and schedule.counts_share)
-        self.units = units  # which of its samples belong together; None for clients as wholes
-        self.releases = None  # what its samples have told once; None where they tell in steps
+        self.units = units  # of the worker's samples; None for clients as wholes
+        self.releases = None  # stored answers of workers that answer once; None for others
         if settings.tells_once and held is not None:
             self.releases = Releases(ledger.folder, held)
         self._settings = settings
@@ -86,7 +85,7 @@ class Budget(Steps):
         self._computed = -1, Spent(0.0, 0.0)
         self._due = 0.0
         number = settings.privacy.audit_canaries
-        planted = 0 if settings.tells_once else None  # then no sample is cut
+        planted = 0 if settings.tells_once else None  # a worker that answers once cuts no gradient
         self.canaries = (
             Canaries(number, plan.rate, settings.privacy.clip, self.noise, num_planted=planted)
             if number
@@ -95,7 +94,7 @@ class Budget(Steps):
 
     @property
     def round(self) -> RoundNotice:
-        """What hosts are told of the round that comes next."""
+        """The announcement of the next round."""
         run, taken = self._ledger.run, self._ledger.taken
         name = hashlib.sha256(run.stream + run.number.to_bytes(8, "big")).hexdigest()[:32]
         until = min(self._plan.until, max(self._plan.planned, taken + 1))
@@ -103,7 +102,7 @@ class Budget(Steps):
 
     @property
     def taken(self) -> int:
-        """How many steps were taken, in all runs that are remembered."""
+        """How many steps were taken in all runs that the ledger knows."""
         return self._ledger.taken + most_steps(self._ledger.earlier)
 
     @property
@@ -111,24 +110,23 @@ class Budget(Steps):
         return self._ledger.taken >= self._plan.until
 
     def key(self, use: str) -> bytes:
-        if self.over:  # asked before each iteration; privacy must not hang on that alone
+        if self.over:  # callers ask before each iteration, but privacy must not depend on that
             raise RuntimeError("a worker that has spent its budget takes no step")
         if self._counts_first and self._ledger.taken % 2 == 0:
-            self._ledger.taken += 1  # counts that are free: their step is spent all the same
+            self._ledger.taken += 1  # repeated counts are free, but their step is spent
         return self._ledger.key(use)
 
     def advance(self) -> None:
         self._ledger.taken += 1
 
     def keep(self, question: bytes, answer: Tensor) -> None:
-        """Keeps what was told once; see `Releases`."""
+        """Stores the answer of a worker that answers once; see `Releases`."""
         if self.releases is not None:
             self.releases.keep(self._ledger, question, answer)
 
     @override
     def state(self) -> dict[str, Tensor]:
-        # What was spent is spent, whatever a run goes back to.
-        return {}
+        return {}  # ε stays spent, whatever checkpoint a run goes back to
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         pass
@@ -137,27 +135,27 @@ class Budget(Steps):
     def iterations_left(self) -> int:
         """How many iterations of L steps the worker may still train."""
         if self.over and self.releases is not None and self.releases.has_told(self._plan.asked):
-            return 1  # the same, once more
-        left = self._plan.until - self._ledger.taken
-        each = 1 if self._settings.tells_once else self._settings.training.local_steps
-        return -(-left // 2) if self._counts_first else left // each
+            return 1  # the stored answer, once more
+        steps_left = self._plan.until - self._ledger.taken
+        local_steps = 1 if self._settings.tells_once else self._settings.training.local_steps
+        return -(-steps_left // 2) if self._counts_first else steps_left // local_steps
 
     @property
     def ends_early(self) -> bool:
-        """Whether the worker is done by its own account although the run goes on without it."""
+        """Whether the worker's budget is spent before the run ends."""
         training = self._settings.training
         goes_on = self._plan.until < training.iterations * training.local_steps
         return self.over and (goes_on or self._settings.tells_once)
 
     @property
     def limit(self) -> float:
-        """ε once all allowed steps are taken."""
+        """ε of all steps that the plan allows."""
         return self._spent(self._plan.until).epsilon
 
     def _spent(self, steps: int) -> Spent:
         plan, settings, earlier = self._plan, self._settings, self._earlier
         charge = PrivacyCharge(plan.noise, plan.rate, steps)
-        if steps > plan.planned:  # without a bound a run may go on; see `epsilon_of`
+        if steps > plan.planned:  # a run without a bound on ε may go on; see `epsilon_of`
             earlier = earlier or (PrivacyHistory(plan.order, ()),)
         delta, kind = settings.privacy.dp_delta or 0.0, settings.privacy.dp_accountant
         worse, histories = replaced(charge, earlier)
@@ -166,19 +164,19 @@ class Budget(Steps):
         )
 
     def spent(self, *, exactly: bool = True) -> Spent:
-        """What is spent up to now; unless `exactly`, possibly of some fewer steps, in no time."""
+        """What is spent up to now; unless `exactly`, perhaps an older value, to save time."""
         (steps, spent), taken = self._computed, self._ledger.taken
         begin = time.monotonic()
         if taken != steps and (exactly or begin >= self._due):
             spent = self._spent(taken)
             self._computed = taken, spent
             now = time.monotonic()
-            if steps >= 0:  # the first time takes long, for what it imports
+            if steps >= 0:  # the first computation takes long, since it imports Opacus
                 self._due = now + _PATIENCE * (now - begin)
         return spent
 
     def close(self) -> None:
-        """The process ends in order."""
+        """Writes canaries and the exact number of steps, as the process ends in order."""
         if self.canaries is not None:
             self.canaries.close()
         self._ledger.close()
@@ -187,7 +185,7 @@ class Budget(Steps):
 def make_half(
     shard: Owned, rank: int, settings: Private, budget: Budget | None, *stream: int
 ) -> PoissonHalf | None:
-    """How a worker learns from its samples; None for shuffled batches."""
+    """Makes the real half of a worker's steps; None if its batches are shuffled."""
     if not settings.privacy.draws_poisson:
         return None
     owned = shard
@@ -208,7 +206,7 @@ def make_half(
 
 
 def known_to_all(seed: int, rank: int, *stream: int) -> bytes:
-    """What steps have instead of a secret where all may know their numbers; rank 0 for rounds."""
+    """The seed of steps whose random numbers need no secret; rank 0 is for rounds."""
     return derive_seed(seed, "real halves", rank, *stream).to_bytes(8, "big")
 
 
@@ -220,7 +218,7 @@ def open_budget(
     contents: Callable[[], Contents],
     counts_first: bool = False,
 ) -> Budget | None:
-    """What the samples of a worker may spend in a run; None if there is no noise."""
+    """Opens the budget of a worker's samples for a run; None if workers add no noise."""
     if not settings.privacy.covers_samples:
         return None
     held = contents()
@@ -241,7 +239,7 @@ def open_clients_budget(
     taken: int,
     disclosed: tuple[PrivacyHistory, ...] = (),
 ) -> Budget:
-    """What clients as wholes may spend, by what the server knows; a round is reserved alone."""
+    """Opens the server's budget for whole clients; rounds are reserved one by one."""
 
     def make_plan(known: LedgerView) -> Plan:
         if known.taken < taken:
@@ -261,7 +259,7 @@ def open_clients_budget(
 
 
 class ClientsAccount:
-    """The account of all samples of a host's clients."""
+    """A host's account of its clients' samples, for noise that hides whole clients."""
 
     def __init__(
         self, settings: PrivacySettings, schedule: StepSchedule, folder: Path, contents: Contents
@@ -275,46 +273,47 @@ class ClientsAccount:
         self._noise_key = b""
 
     def tell(self) -> dict[str, Any]:
-        """What the server should know: of each Rényi order the worst history, and no sample."""
+        """The message to the server: the worst history of each Rényi order, and no sample."""
         worst = worst_of(look_up(self._folder, self._contents).histories)
         return {_HISTORIES: msgspec.to_builtins(worst)} if worst else {}
 
     def begin_round(self, told: Mapping[str, Any]) -> None:
-        """Counts a round; comes before the host hears whether a client of its own takes part.
+        """Charges a round, before the host hears whether any of its clients takes part.
 
         Raises:
-            BadInput: the clients cannot afford what is planned, or the ledger cannot be had.
-            ValueError: the message makes no sense.
+            BadInput: the clients cannot afford the planned rounds, or the ledger cannot be opened.
+            ValueError: the message is invalid.
         """
-        now = msgspec.convert(told, RoundNotice)
-        if not (0 < now.noise < inf and 0 < now.rounds <= MOST_STEPS):
-            raise ValueError(f"a round with noise {now.noise} of {now.rounds}")
-        if self._ledger is None or self._last is None or self._last.run != now.run:
+        notice = msgspec.convert(told, RoundNotice)
+        if not (0 < notice.noise < inf and 0 < notice.rounds <= MOST_STEPS):
+            raise ValueError(f"a round with noise {notice.noise} of {notice.rounds}")
+        if self._ledger is None or self._last is None or self._last.run != notice.run:
             self.close()
-            self._ledger = Ledger(self._folder, self._contents, partial(self._plan, now), block=1)
+            make_plan = partial(self._plan, notice)
+            self._ledger = Ledger(self._folder, self._contents, make_plan, block=1)
         ledger = self._ledger
-        if ledger.run.plan.noise != now.noise:
+        if ledger.run.plan.noise != notice.noise:
             raise ValueError("its noise is not that of the rounds before")
-        if self._last == now:  # the same round begins again
+        if self._last == notice:  # the server begins the same round again
             return
         if ledger.taken >= ledger.run.plan.until:
             raise BadInput(
                 self._settings.dp_flag, "the server begins more rounds than it said would come"
             )
-        self._noise_key = ledger.key("noise")  # writes it down
+        self._noise_key = ledger.key("noise")  # reserves the round on disk
         ledger.taken += 1
-        self._last = now
+        self._last = notice
 
     def with_part_of_noise(
         self, updates: Mapping[int, Tensor], clip: float, sharers: int
     ) -> dict[int, Tensor]:
-        """Adds to updates the noise that one of M sharers adds, all together; once a round.
+        """Adds one sharer's part of the noise, divided among its clients' updates; once a round.
 
         Args:
-            updates: by client, of a norm of at most `clip`; they stay as they are.
+            updates: by client, with norms up to `clip`; not modified.
 
         Returns:
-            float64, on the lattice of the noise.
+            Noisy updates, float64, on the lattice of the noise.
 
         Raises:
             BadInput: the server has not charged for the round.
@@ -327,34 +326,35 @@ class ClientsAccount:
         noise = self._last.noise / sqrt(sharers * len(updates))
         return {
             client: with_noise(
-                given.double().flatten(), clip, noise, derived(key, b"%d" % client)
-            ).view_as(given)
-            for client, given in updates.items()
+                update.double().flatten(), clip, noise, derived(key, b"%d" % client)
+            ).view_as(update)
+            for client, update in updates.items()
         }
 
-    def _plan(self, now: RoundNotice, known: LedgerView) -> Plan:
-        """The server's plan, if these clients can afford it."""
+    def _plan(self, notice: RoundNotice, known: LedgerView) -> Plan:
+        """The server's plan; raises BadInput if these clients cannot afford it."""
         settings = self._settings
         schedule = self._schedule
-        asked = json.dumps([now.run])
+        asked = json.dumps([notice.run])
         if (goes_on := known.plan_going_on(asked, 1)) is not None:
             return goes_on
         check_alike(settings, schedule, known, ledger=self._folder)
         delta, limit, kind = settings.dp_delta or 0.0, settings.dp_epsilon, settings.dp_accountant
-        charge = PrivacyCharge(now.noise, schedule.rate, now.rounds)
+        charge = PrivacyCharge(notice.noise, schedule.rate, notice.rounds)
         if limit is not None and (cost := epsilon_of(charge, delta, kind, known.histories)) > limit:
             before = epsilon_of_histories(known.histories, delta)
             raise BadInput(
                 flag("dp_epsilon", f"{limit:g}"),
                 f"samples of clients here have spent {before:.3g} before (ledger {self._folder}), "
-                f"and {now.rounds:,} rounds with noise {now.noise:.3g} would make that {cost:.3g}",
+                f"and {notice.rounds:,} rounds with noise {notice.noise:.3g} would make that "
+                f"{cost:.3g}",
                 f"give more, or more {flag('dp_noise')}",
             )
-        until = now.rounds if limit is not None else MOST_STEPS
+        until = notice.rounds if limit is not None else MOST_STEPS
         return Plan(asked, CLIENT, kind, *charge, until, best_order(charge, delta))
 
     def close(self) -> None:
-        """The host ends in order, or another run begins."""
+        """Closes the ledger, as the host ends in order or another run begins."""
         if self._ledger is not None:
             self._ledger.close()
         self._ledger = None
@@ -363,19 +363,20 @@ class ClientsAccount:
 def disclosed_histories(
     hosts: Iterable[Mapping[str, Any]], settings: PrivacySettings
 ) -> tuple[PrivacyHistory, ...]:
-    """What hosts say of their clients' earlier runs; what makes no sense is left out.
+    """Histories of clients as their hosts report them, without invalid ones.
 
-    So is what has spent all: such a host leaves by its own account when it hears of a round.
+    It also leaves out histories that have spent all of ε: such a host leaves by its own account as
+    soon as a round is announced.
     """
-    found: set[PrivacyHistory] = set()
-    for told in hosts:
+    accepted: set[PrivacyHistory] = set()
+    for message in hosts:
         try:
-            histories = msgspec.convert(told.get(_HISTORIES, []), list[PrivacyHistory])
+            histories = msgspec.convert(message.get(_HISTORIES, []), list[PrivacyHistory])
         except ValueError:
             continue
         if len(histories) <= _MOST_HISTORIES and all(map(_makes_sense, histories)):
-            found.update(each for each in histories if leaves_something((each,), settings))
-    return tuple(sorted(found))
+            accepted.update(past for past in histories if leaves_something((past,), settings))
+    return tuple(sorted(accepted))
 
 
 def _makes_sense(history: PrivacyHistory) -> bool:

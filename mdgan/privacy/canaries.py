@@ -1,11 +1,11 @@
-"""Canaries: records of known gradient, by which a run's own ε is bounded from below.
+"""Canaries: records of known gradient, which bound a run's own ε from below.
 
 Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training Run": a fair coin decides
-of each canary whether it is among a worker's samples. An attacker that sees what the worker
-releases, and knows all else, scores each; `mdgan.audit.bound` says what ε its guesses rule out.
+whether each canary is among a worker's samples. An attacker that sees what the worker releases, and
+knows everything else, scores each canary; `mdgan.audit.bound` says which ε its guesses rule out.
 Most canaries are gradients (Nasr et al. 2023, "Tight Auditing of Differentially Private Machine
-Learning"): each of norm C, on coordinates that no other one has. They tell what the noise hides.
-A few are planted samples, which tell whether gradients are cut as they should be.
+Learning"), each of norm C and on coordinates of its own. They show what the noise hides. A few are
+planted samples, which show whether gradients are cut as they should be.
 """
 
 import contextlib
@@ -33,25 +33,25 @@ from mdgan.spelling import flag
 from mdgan.storage.foreign_file import read_whole
 from mdgan.storage.whole_file import OWNER_ALONE, make_private_folder, write_whole
 
-CANARIES = "canaries"  # the folder of the workers' files in a run's folder on each host's machine
+CANARIES = "canaries"  # the folder of workers' files, in the run's folder on the host's machine
 _WIDTHS = (8, 2)
 _FREE = 1024
 _ONE_PLANTED_IN, _MOST_PLANTED = 10, 32
-"""Each planted one costs a gradient of its own in every step."""
+"""Each planted sample costs a further gradient in every step."""
 _EVERY, _LOOKED_EVERY = 64, 8
-"""Steps between two writings of the file, and between two looks at what samples add."""
+"""Steps between two writings of the file, and between two measurements of what samples add."""
 _LEAST, _LESS = 1e-4, 0.9
-"""Of the stated noise: what counts as less, and the least that is reckoned with."""
-_TRIED = 3  # so many samples at each look, one by one
+"""Parts of the stated noise: the least that is assumed, and the part below which noise is less."""
+_TRIED = 3  # samples that are measured one by one
 _SAME = bytes(SECRET_BYTES)
-"""What two sums that are compared draw from: dropout's masks are the same then."""
-_SMALL = 2.0**-20  # of C: a bound that cuts each gradient, if gradients are cut
+"""The secret of two sums that are compared, so that their dropout masks are equal."""
+_SMALL = 2.0**-20  # of C: a bound that cuts every gradient, if gradients are cut at all
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker's file holds, secret: coins, log likelihood ratios, and what each process saw.
+    """A worker's secret file: coins, log likelihood ratios, and measurements of each process.
 
-    Files of older versions have seen nothing.
+    Files of older versions have no measurements.
     """
 
     coins: list[bool]
@@ -61,13 +61,13 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     seen: list[Seen] = []
 
     def __post_init__(self) -> None:
-        """Checks that each canary has both."""
+        """Checks that each canary has a coin and a score."""
         if len(self.coins) != len(self.scores) or self.planted > len(self.coins):
             raise ValueError("not one score for each coin")
 
 
 def width_of(number: int, num_weights: int) -> int:
-    """Pairs of coordinates of a canary; 0 if there are too many. Half of all pairs stay free."""
+    """Pairs of coordinates of each canary, leaving half of all free; 0 for too many canaries."""
     return next((w for w in _WIDTHS if 2 * w * number <= num_weights // 2), 0)
 
 
@@ -83,7 +83,7 @@ def most_canaries(num_weights: int) -> int:
 
 @dataclass(frozen=True)
 class Planted:
-    """The planted samples, drawn, judged, cut and added up as real ones are, some `like` them."""
+    """The planted samples, which are judged, cut and added up as the real samples `like` them."""
 
     model: nn.Module
     rules: LearningRules
@@ -93,7 +93,7 @@ class Planted:
     adds_up: Callable[..., tuple[dict[str, Tensor], Any]] = clipped_sum
 
     def _samples(self, places: Tensor) -> Samples:
-        """The planted samples with these numbers: black and white dots, the same in each step."""
+        """The planted samples with these numbers: black and white dots, equal in all steps."""
         shape, classes = self.like.images.shape[1:], num_classes_of(self.model)
         made = [
             torch.randint(0, 2, shape, generator=generator_for(0, "planted", place)) * 2.0 - 1
@@ -105,9 +105,9 @@ class Planted:
         return seen.of(self.regularizers.see(seen.images)) if made else seen
 
     def summed(self, places: Tensor) -> Tensor:
-        """The sum of some of their gradients, made and cut as of real samples, float64 [d], CPU.
+        """The sum of the cut gradients of the planted samples at `places`, float64 [d], CPU.
 
-        D's buffers are the same after any places, int64 [n]; n may be 0.
+        D's buffers afterwards do not depend on `places`, int64 [n]; n may be 0.
         """
         return self._sum(self._samples(places).padded(max(1, len(places))), len(places), self.clip)
 
@@ -120,20 +120,20 @@ class Planted:
             clip=clip,
             penalties=self.regularizers.at(REAL),
         )
-        return torch.cat([each.detach().double().flatten().cpu() for each in total.values()])
+        return torch.cat([part.detach().double().flatten().cpu() for part in total.values()])
 
     def lengths(self, clip: float) -> dict[str, float]:
-        """How long what real samples add is, by what it may be; see `Seen`.
+        """Norms of what real samples add, relative to the bound; see `longest` and `cut` of `Seen`.
 
-        Each is tried alone, in front of another, by C and by a bound that cuts all. By that bound
-        it is also tried what the other adds, and what all add together.
+        Each tried sample is summed alone, once with C and once with a bound that cuts every
+        gradient. With the latter also a second sample is added, and the whole batch.
 
         Args:
-            clip: C, as it is stated.
+            clip: C, as stated.
         """
         seen = self.like.of(self.regularizers.see(self.like.images))
         small, unit = _SMALL * self.clip, _SMALL * clip
-        alone, found = [0.0], [self._sum(seen, len(seen), small).norm() / (unit * len(seen))]
+        alone, cut = [0.0], [self._sum(seen, len(seen), small).norm() / (unit * len(seen))]
         for place in torch.randperm(len(seen))[:_TRIED].tolist():
             pair = seen[[place, (place + 1) % len(seen)]]
             alone.append(float(self._sum(pair, 1, self.clip).norm()) / clip)
@@ -144,19 +144,19 @@ class Planted:
                 buffer.copy_(before)
             with random_state(_SAME, seen.images.device).in_place():
                 both = self._sum(pair, 2, small)
-            found += [first.norm() / unit, (both - first).norm() / unit]
-        return {"longest": max(alone), "cut": float(max(found))}
+            cut += [first.norm() / unit, (both - first).norm() / unit]
+        return {"longest": max(alone), "cut": float(max(cut))}
 
     def directions(self, number: int) -> Tensor:
-        """Their gradients without dropout and augmentation, cut to norm C: [number, d], CPU."""
+        """Gradients of planted samples without dropout and augmentation, cut: [number, d], CPU."""
         with still(self.model):
-            found, _ = per_sample_gradients(
+            by_name, _ = per_sample_gradients(
                 self.model,
                 self.rules,
                 self._samples(torch.arange(number)),
                 penalties=self.regularizers.at(REAL),
             )
-        gradients = torch.cat([each.detach().flatten(1).cpu() for each in found.values()], dim=1)
+        gradients = torch.cat([g.detach().flatten(1).cpu() for g in by_name.values()], dim=1)
         gradients = gradients.nan_to_num(0.0, 0.0, 0.0)  # as in a clipped sum
         norms = gradients.square().sum(1, keepdim=True).sqrt()
         return self.clip / norms.clamp(min=self.clip) * gradients
@@ -165,9 +165,9 @@ class Planted:
 class Canaries:
     """The canaries of one worker.
 
-    A step draws each included one with the probability of a sample, and adds its gradient to the
-    clipped sum. That is ±C/√k on each of its k coordinates, with a sign of the step, so that it
-    pulls the discriminator nowhere; or it is the gradient of a planted sample.
+    A step draws each included canary with the probability of a sample, and adds its gradient to the
+    clipped sum. The gradient is ±C/√k on each of the canary's k coordinates, with a random sign in
+    each step, so that it does not pull the discriminator anywhere; or that of a planted sample.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Canaries:
 
     @property
     def watched(self) -> Watched:
-        """What was seen up to now."""
+        """The content of the worker's file, up to now."""
         seen = self._direct.seen
         return Watched(
             coins=self._coins.tolist(),
@@ -200,18 +200,18 @@ class Canaries:
         )
 
     def open(self, path: Path) -> None:
-        """Goes on with the file of a worker, or begins it; comes before the first step."""
-        if self._path == path:  # the host is back at its server
+        """Reads the worker's file, or creates it, before the first step."""
+        if self._path == path:  # the host has come back to its server
             return
-        found = read_watched(path)
-        if found is not None:
-            if len(found.coins) != len(self._coins):
-                why = f"the run began with {len(found.coins)} ({path})"
+        stored = read_watched(path)
+        if stored is not None:
+            if len(stored.coins) != len(self._coins):
+                why = f"the run began with {len(stored.coins)} ({path})"
                 raise BadInput(flag("audit_canaries", len(self._coins)), why, "give that number")
-            self._coins = torch.tensor(found.coins)
-            self._scores = torch.tensor(found.scores, dtype=torch.float64)
-            self._steps = found.steps
-            self._earlier = [each for each in found.seen if each.steps]
+            self._coins = torch.tensor(stored.coins)
+            self._scores = torch.tensor(stored.scores, dtype=torch.float64)
+            self._steps = stored.steps
+            self._earlier = [seen for seen in stored.seen if seen.steps]
         self._path = path
         self._write()
 
@@ -240,18 +240,18 @@ class Canaries:
     ) -> None:
         """Scores each canary by what the step will release.
 
-        The attacker of differential privacy knows all else, so the sum of all samples too. What is
-        left of the block of a canary is N(0, σ²C²) with its gradient or without; the likelihood
-        ratio of one step is 1 − q + q·exp((2x − 1) / (2σ²)), where x is the projection on the
-        gradient by C². Noise that is not Gaussian adds what its structure tells.
+        The attacker of differential privacy knows everything else, also the sum of all samples. So
+        on the canary's block it sees N(0, σ²C²), with or without the canary's gradient. The
+        likelihood ratio of one step is 1 − q + q·exp((2x − 1) / (2σ²)), where x is the projection
+        on the gradient, divided by C². The structure of noise that is not Gaussian tells more.
 
         Args:
             released: the noisy sum, as exact as it leaves the worker, float64 [d], on the CPU.
             known: the sum without canaries and noise, float64 [d].
-            drawn: how many samples it is of, and of how many they were drawn.
+            drawn: how many samples the sum has, and from how many they were drawn.
         """
-        # Each kind is guessed by itself, by an attacker that knows the coins of the other.
-        found = self._of_gradients(released - known - self._of_planted)
+        # The attacker guesses each kind separately, and knows the coins of the other kind.
+        ratios = self._of_gradients(released - known - self._of_planted)
         looks = self._steps % _LOOKED_EVERY == 0
         if planted is not None and looks:
             self.measured(**planted.lengths(self._clip))
@@ -259,24 +259,24 @@ class Canaries:
             if looks or not len(self._directions):
                 self._directions = planted.directions(self._planted)
             rest = (released - known - self._added).float()
-            found = torch.cat([found, self._unmixed(rest, self._directions)])
+            ratios = torch.cat([ratios, self._unmixed(rest, self._directions)])
         absent = torch.tensor(log(1 - self._rate) if self._rate < 1 else -inf, dtype=torch.float64)
-        found = torch.logaddexp(absent, log(self._rate) + found)
-        found = torch.where(found.isfinite(), found, 0.0)
+        ratios = torch.logaddexp(absent, log(self._rate) + ratios)
+        ratios = torch.where(ratios.isfinite(), ratios, 0.0)
         rest = released - known - self._added - self._of_planted
-        self._pending = found, rest, known, drawn
+        self._pending = ratios, rest, known, drawn
 
     def measured(self, **lengths: float) -> None:
-        """What real samples add; see `DirectTests`."""
+        """Passes on how much real samples add; see `DirectTests`."""
         self._direct.measured(**lengths)
 
     def _of_gradients(self, noisy: Tensor) -> Tensor:
-        """Log likelihood ratios of the noise with a canary's gradient, and without."""
+        """Log likelihood ratios of the noise with each canary's gradient, against without, [n]."""
         rest = torch.stack(_rows(noisy)) / self._stated
         width, entry = self._shape(noisy)
         number = len(self._signs)
         used = number * width
-        # An attacker sees how large the noise is, where no canary is, if it is less than stated.
+        # On coordinates without canaries an attacker sees if the noise is less than stated.
         seen = float(rest[:, used:].square().mean().sqrt())
         self._deviation = self._stated * (max(seen, _LEAST) if seen < _LESS else 1.0)
         rest, entry = rest * (self._stated / self._deviation), entry / self._deviation
@@ -290,8 +290,8 @@ class Canaries:
         return ratio
 
     def _unmixed(self, noisy: Tensor, directions: Tensor) -> Tensor:
-        """The same, [n], of planted samples, whose gradients [n, d] lie along each other."""
-        # Least squares say how much of each is in the sum; its noise has a known variance.
+        """The ratios of planted samples, [n], whose gradients [n, d] may overlap."""
+        # Least squares estimate how much of each gradient is in the sum, with known variance.
         inverse = torch.linalg.pinv((directions @ directions.T).double(), hermitian=True)
         seen = inverse @ (directions @ noisy).double()
         variance = self._deviation**2 * inverse.diagonal()
@@ -299,7 +299,7 @@ class Canaries:
         return ratio
 
     def taken(self) -> None:
-        """Adds the scores of the last step; those of steps that were undone are not counted."""
+        """Adds the scores of the last step, once it is certain that it is not undone."""
         if self._pending is None:
             return
         scores, rest, known, drawn = self._pending
@@ -311,12 +311,12 @@ class Canaries:
             self._write()
 
     def close(self) -> None:
-        """The host ends: its file has all scores, or where it cannot be written, fewer."""
+        """Writes all scores as the host ends; if it cannot, the file keeps earlier scores."""
         with contextlib.suppress(BadInput):
             self._write()
 
     def _shape(self, vector: Tensor) -> tuple[int, float]:
-        """How many pairs a canary has, and its gradient's size on each coordinate."""
+        """The number of a canary's pairs, and the size of its gradient on each coordinate."""
         width = width_of(len(self._signs), len(vector))
         assert width, "checked before the run began"
         return width, self._clip / sqrt(2 * width)
@@ -330,13 +330,13 @@ class Canaries:
 
 
 def _rows(vector: Tensor) -> list[Tensor]:
-    """Its two halves, [d // 2] each: pairs that lie half a vector apart stand side by side."""
+    """The two halves of a vector, [d // 2] each; a pair is two numbers half a vector apart."""
     pairs = len(vector) // 2
     return [vector[:pairs], vector[len(vector) - pairs :]]
 
 
 def read_watched(path: Path) -> Watched | None:
-    """What a worker's file holds; None if there is none."""
+    """Reads a worker's file; None if there is none."""
     try:
         return msgspec.json.decode(read_whole(path), type=Watched)
     except FileNotFoundError:

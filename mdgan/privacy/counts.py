@@ -1,13 +1,13 @@
-"""Noise on counts that a worker makes once, before it trains: of a table, or of its classes.
+"""Noise on counts that a worker makes once before it trains: counts of a table, or of classes.
 
-The counts are the Gaussian mechanism with sampling rate 1: a unit counts by its first sample, so
-adding or removing it changes one count of each histogram by 1, and all by the root of their number.
-Noise and sum lie on a lattice (`noise.py`), and stay there until sums of all sites are known.
+They are a Gaussian mechanism with sampling rate 1. A unit counts by its first sample, so adding or
+removing a unit changes one count of each histogram by 1, and the norm of all counts by the root of
+the number of histograms. Noise and counts lie on a lattice (`noise.py`) until all sites are summed.
 
-Where training follows, counts have a plan of their own in the ledger, and the accountant adds the
-two up. Where sums follow that are told once, both are steps of one plan (`StepSchedule.noises`).
-What was told is told again for nothing, but for a part of noise that certificates share: sums of
-other workers would show it. Such counts are paid for once until they are told, and then anew.
+If training follows, the counts have their own plan in the ledger, and the accountant adds both up.
+If the worker then answers once, counts and answer are steps of one plan (`StepSchedule.noises`).
+A worker may repeat counts that it has told for free, unless certificates share their noise: sums
+with other workers would reveal the part of this worker. Shared counts are charged again once told.
 """
 
 import json
@@ -32,46 +32,46 @@ _EACH = 1.0  # the sampling rate: every unit is counted
 
 
 class SampleCounts(NamedTuple):
-    """What was counted of some samples."""
+    """Exact counts of some samples."""
 
-    counts: Tensor  # int64 [n], in which each unit counts once a histogram
-    num_histograms: int  # in how many counts a single unit is 1
-    meaning: str  # it differs wherever the counts of the same samples would
-    is_shared: bool = False  # whether others may add parts of the noise
+    counts: Tensor  # int64 [n]; each unit counts once in each histogram
+    num_histograms: int
+    meaning: str  # identifies what was counted: equal meanings have equal counts of equal samples
+    is_shared: bool = False  # whether certificates share the noise
 
 
 class PaidCounts(NamedTuple):
     """A worker's counts, and what its account pays for them."""
 
     counted: SampleCounts
-    noise: float  # σ that the account takes
+    noise: float  # σ by the account
     releases: Releases
 
     @property
     def question(self) -> bytes:
-        """The digest of what is counted; see `Releases`."""
+        """The digest of the question that these counts answer; see `Releases`."""
         return self.releases.question("counts", meaning=self.counted.meaning, noise=self.noise)
 
     def kept(self) -> Tensor | None:
-        """The answer, or the key of a shared one; None if it was told, or is not paid for."""
+        """The noisy counts, or the key of shared noise; None if unpaid, or told and shared."""
         kept = self.releases.told(self.question)
         return kept if kept is not None and kept.numel() else None
 
     def tell(self, part: float = 1.0) -> Tensor:
-        """The counts, float64 [n] on the lattice of noise; with a part of it where it is shared.
+        """The noisy counts to send, float64 [n] on the lattice; shared noise is scaled by `part`.
 
-        Shared ones are told once: BadInput if they were.
+        Raises BadInput for shared counts that were told before.
         """
         if (kept := self.kept()) is None:
             why = "were told with a part of shared noise, which is never told again"
             raise BadInput("counts of the samples here", why, "start this host anew")
         if not self.counted.is_shared:
             return kept.double()
-        self.releases.remember({self.question: torch.empty(0)})  # comes before they leave
+        self.releases.remember({self.question: torch.empty(0)})  # before the counts leave
         return self.with_noise(bytes(kept.tolist()), part)
 
     def with_noise(self, key: bytes, part: float = 1.0) -> Tensor:
-        """What a key makes of them."""
+        """The counts with the noise that a key determines, float64 [n]."""
         counts, number, _, _ = self.counted
         return with_noise(counts.double(), sqrt(number), self.noise * part, key)
 
@@ -79,7 +79,7 @@ class PaidCounts(NamedTuple):
 def planned_counts(
     counted: SampleCounts, *, schedule: StepSchedule, settings: Private, held: Contents
 ) -> PaidCounts:
-    """Counts by the plan that goes on, or would begin; spends nothing; errors as `plan_of`."""
+    """Counts by the present or next plan of the ledger; spends nothing; raises as `plan_of`."""
     folder, share = ledger_folder(settings.privacy), schedule.counts_share
     plan = share and plan_of(settings.privacy, schedule, look_up(folder, held), folder)
     noise = schedule.noises(plan.noise)[0] if plan else noise_of(settings)
@@ -89,11 +89,11 @@ def planned_counts(
 def paid_counts(
     counted: SampleCounts, *, schedule: StepSchedule, settings: Private, held: Contents
 ) -> PaidCounts:
-    """Has the account of a worker pay for its counts, unless it has.
+    """Charges a worker's account for its counts, unless they are already paid for.
 
     Args:
         schedule: of the training that follows.
-        held: the samples that are counted.
+        held: the counted samples.
 
     Raises:
         BadInput: the ledger refuses.
@@ -104,7 +104,7 @@ def paid_counts(
     folder = ledger_folder(settings.privacy)
 
     def make_plan(known: LedgerView) -> Plan:
-        if schedule.counts_share:  # counts are told only if no step of a plan was taken
+        if schedule.counts_share:  # counts are always the first step of their plan
             return plan_of(settings.privacy, schedule._replace(rest=None), known, folder)
         after_counts(known, schedule, settings)
         order, asked = _order(schedule, settings), json.dumps(["counts", paid.question.hex()])
@@ -125,10 +125,10 @@ def paid_counts(
 
 
 def after_counts(known: LedgerView, schedule: StepSchedule, settings: Private) -> LedgerView:
-    """What a ledger knows once the samples are counted by one more question; spends nothing.
+    """The ledger's view after one more question for counts; spends nothing.
 
     Raises:
-        BadInput: then nothing would be left for training.
+        BadInput: the question would leave nothing for training.
     """
     privacy, folder = settings.privacy, ledger_folder(settings.privacy)
     check_alike(privacy, schedule, known, ledger=folder)
@@ -158,7 +158,7 @@ def after_counts(known: LedgerView, schedule: StepSchedule, settings: Private) -
 
 
 def _order(schedule: StepSchedule, settings: Private) -> float:
-    """The order of Rényi of new samples: it stays with them, and must suit training."""
+    """The Rényi order of new samples. It is fixed from then on, so it is chosen for training."""
     privacy, steps = settings.privacy, schedule.num_units * schedule.unit
     delta = privacy.dp_delta or 0.0
     noise = privacy.dp_noise or accountant.noise_for(
@@ -168,7 +168,7 @@ def _order(schedule: StepSchedule, settings: Private) -> float:
 
 
 def noise_of(settings: Private) -> float:
-    """σ of the counts, in units of what one unit changes: by their share of ε, or of training."""
+    """σ of the counts relative to what one unit changes: `dp_noise`, or by their share of ε."""
     privacy = settings.privacy
     if privacy.dp_noise is not None:
         return privacy.dp_noise

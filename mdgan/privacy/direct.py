@@ -1,9 +1,9 @@
-"""What a host can test itself: what it releases less the sum that it knows, and what samples add.
+"""Measures a worker's own noise (what it releases, less the true sum) and sums of its samples.
 
-Guesses of canaries bound ε whatever a mechanism does, but they need much to go wrong. These figures
-are of one thing each, and of all numbers that a worker releases: is their noise as large as is
-stated, on each number, in each step, with Gaussian values, new each time? Is it all that comes on
-top of the sum? `mdgan.audit.direct` says how likely they are.
+Guesses of canaries bound ε for any mechanism, but notice only large errors. Each figure here tests
+one thing, over all numbers that a worker releases: is the noise as large as stated, on each number,
+in each step, Gaussian, and new each time? Is nothing else added to the sum? `mdgan.audit.direct`
+says how likely such figures are for an honest worker.
 """
 
 from math import inf, isfinite, sqrt
@@ -16,12 +16,12 @@ from torch import Tensor
 from mdgan.privacy.noise import SENSITIVITY, lattice_step
 
 EDGES = (*(2.0**-12, 2.0**-9, 2.0**-6, 2.0**-4, 0.25, 0.5, 1.0, 1.5, 2.0), 2.5, 3.0, 3.5, 4.0, 5.0)
-"""How many values lie within so many deviations is counted."""
+"""Numbers of deviations; the values within each are counted."""
 _PART = 8
-"""Noise is looked at on single numbers, and on so many times as many neighbours, and so on."""
+"""Noise is measured on single numbers, on pieces of 8 neighbours, of 64, and so on."""
 _TRACED_STEPS, TRACED = 8, 64
-"""How many values of how many steps are kept, by which workers' noise is compared."""
-_COMPARED_EVERY = 8  # steps between two looks whether a step's noise repeats itself
+"""From this many steps this many values are kept, to compare the noise of workers."""
+_COMPARED_EVERY = 8  # steps between two tests whether a step's noise repeats itself
 _FLOAT32 = 2.0**-22
 
 _Figure = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
@@ -29,7 +29,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """Of all pieces of `numbers` neighbours the one with the least noise: Σ r² over all steps."""
+    """The least noise (Σ r² over all steps) of all pieces of `numbers` neighbouring numbers."""
 
     numbers: _Count
     pieces: _Count
@@ -37,45 +37,42 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Seen(msgspec.Struct, kw_only=True):
-    """What one process saw of a worker's noise r, in units of its deviation; secret."""
+    """One process's secret measurements of a worker's noise r, in units of its deviation."""
 
-    noise: _Figure  # σ, and `rate` q, as they are stated
-    rate: _Figure
+    noise: _Figure  # σ, as stated
+    rate: _Figure  # q, as stated
     steps: _Count = 0
-    numbers: _Count = 0  # d, that a step releases
-    squares: _Figure = 0.0  # Σ r² of all steps; `least_step`: of the step with the least, by d
-    least_step: _Figure = 0.0
+    numbers: _Count = 0  # d, how many numbers a step releases
+    squares: _Figure = 0.0  # Σ r² of all steps
+    least_step: _Figure = 0.0  # Σ r² / d of the step where it is least
     parts: list[Part] = []
     together: _Figure = 0.0  # ‖Σ_t r_t‖² / steps
     alike: _Figure = 0.0  # Σ_t (r_t · r_{t−1} / ‖r_{t−1}‖)²
-    # The largest product of a step's r with r moved, or turned around, in deviations; of `compared`
-    # steps.
+    # The largest product of a step's r with a shifted or reversed r, in deviations.
     within: _Figure = 0.0
-    compared: _Count = 0
-    # Σ_t r_t · s_t / ‖s_t‖, with the sums s that are known; of `followed` steps.
+    compared: _Count = 0  # steps that `within` is of
+    # Σ_t r_t · s_t / ‖s_t‖, with the true sums s.
     follows: _Figure = 0.0
     along: _Figure = 0.0  # Σ_t (r_t · s_t / ‖s_t‖)²
-    followed: _Count = 0
-    # How many values lie within `EDGES`; `blur` is how far rounding may move one.
-    inside: list[_Count] = []
-    blur: _Figure = 0.0
-    lost: _Count = 0  # how many steps released what is not finite
-    drawn: _Count = 0  # samples in batches, of so many that were `offered`
-    offered: _Count = 0
-    longest: _Figure = 0.0  # the norm of what a sample adds alone, in C
-    # The same by the bound, where the bound is so small that it cuts all samples.
-    cut: _Figure = 0.0
-    summed: _Figure = 0.0  # the norm of a sum by that of as many samples as it has, each of norm C
+    followed: _Count = 0  # steps that both are of
+    inside: list[_Count] = []  # how many values lie within each of `EDGES`
+    blur: _Figure = 0.0  # how far rounding may move a value
+    lost: _Count = 0  # steps that released a number that is not finite
+    drawn: _Count = 0  # samples in all batches
+    offered: _Count = 0  # samples that they were drawn from
+    longest: _Figure = 0.0  # the largest norm that a sample adds alone, in C
+    cut: _Figure = 0.0  # the same, in units of a bound that is so small that it cuts every sample
+    summed: _Figure = 0.0  # the largest norm of a sum, divided by C times its number of samples
     trace: list[_Figure] = []  # some values, in order
 
     @property
     def share(self) -> float:
-        """How large the noise is, by what is stated."""
+        """The measured size of the noise as a part of the stated one."""
         return SENSITIVITY * sqrt(self.squares / (self.steps * self.numbers))
 
 
 class DirectTests:
-    """Adds up what is seen from step to step."""
+    """Adds up the measurements of all steps."""
 
     def __init__(self, rate: float, clip: float, noise: float) -> None:
         self._clip = clip
@@ -85,87 +82,87 @@ class DirectTests:
         self._sums = self._squares = self._last = torch.zeros(0, dtype=torch.float64)
 
     def add(self, rest: Tensor, known: Tensor, drawn: tuple[int, int] | None) -> None:
-        """A step has been taken.
+        """Measures a step.
 
         Args:
-            rest: what was released less all that was added up, float64 [d].
+            rest: the noise: the released numbers less the true sum and canaries, float64 [d].
             known: the sum of samples, float64 [d].
-            drawn: how many samples it is of, and of how many they were drawn.
+            drawn: how many samples the sum has, and from how many they were drawn.
         """
-        found = self._found
-        noise = rest / (found.noise * self._clip * SENSITIVITY)
+        seen = self._found
+        noise = rest / (seen.noise * self._clip * SENSITIVITY)
         square = float(noise.square().sum())
         if not len(noise):
             return
         if not isfinite(square):
-            found.lost += 1
+            seen.lost += 1
             return
         if len(self._sums) != len(noise):
             self._sums, self._squares = torch.zeros(2, len(noise), dtype=torch.float64)
         elif length := float(self._last.norm()):
-            found.alike += (float(noise @ self._last) / length) ** 2
+            seen.alike += (float(noise @ self._last) / length) ** 2
         if length := float(known.norm()):
             product = float(noise @ known) / length
-            found.follows += product
-            found.along += product**2
-            found.followed += 1
-        if found.steps % _COMPARED_EVERY == 0:
-            found.within = max(found.within, _likeness(noise))
-            found.compared += 1
+            seen.follows += product
+            seen.along += product**2
+            seen.followed += 1
+        if seen.steps % _COMPARED_EVERY == 0:
+            seen.within = max(seen.within, _likeness(noise))
+            seen.compared += 1
         rounded = lattice_step(self._clip, len(noise))
         rounded += _FLOAT32 * float((rest + known).abs().max())
-        found.blur = max(found.blur, rounded / (found.noise * self._clip))
+        seen.blur = max(seen.blur, rounded / (seen.noise * self._clip))
         self._inside += torch.bucketize(noise.abs(), self._edges).bincount(
             minlength=len(self._inside)
         )
         self._sums += noise
         self._squares += noise.square()
-        found.squares += square
-        found.least_step = min(found.least_step, square / len(noise))
-        if found.steps < _TRACED_STEPS:
-            found.trace += noise[:TRACED].tolist()
+        seen.squares += square
+        seen.least_step = min(seen.least_step, square / len(noise))
+        if seen.steps < _TRACED_STEPS:
+            seen.trace += noise[:TRACED].tolist()
         self._last = noise
-        found.steps += 1
+        seen.steps += 1
         if drawn is not None:
             number, of_all = drawn
-            found.drawn += number
-            found.offered += of_all
+            seen.drawn += number
+            seen.offered += of_all
             bound = max(number * self._clip, _FLOAT32 * self._clip)
             self.measured(summed=float(known.norm()) / bound)
 
     def measured(self, **lengths: float) -> None:
-        """What samples add, by name of the attribute of `Seen`; the longest counts."""
+        """Keeps the largest of each of these attributes of `Seen`."""
         for name, length in lengths.items():
             setattr(self._found, name, max(getattr(self._found, name), min(length, 1e30)))
 
     @property
     def seen(self) -> Seen:
-        """All that was seen."""
-        found = self._found
-        if not found.steps:
-            return Seen(noise=found.noise, rate=found.rate, lost=found.lost)
+        """All measurements up to now."""
+        seen = self._found
+        if not seen.steps:
+            return Seen(noise=seen.noise, rate=seen.rate, lost=seen.lost)
         return msgspec.structs.replace(
-            found,
+            seen,
             numbers=len(self._sums),
             parts=self._parts(),
-            together=float(self._sums.square().sum()) / found.steps,
+            together=float(self._sums.square().sum()) / seen.steps,
             inside=self._inside.cumsum(0)[:-1].tolist(),
         )
 
     def _parts(self) -> list[Part]:
-        size, found = 1, list[Part]()
+        size, parts = 1, list[Part]()
         while size < len(self._squares):
             pieces = len(self._squares) // size
             sums = self._squares[: pieces * size].view(pieces, size).sum(1)
-            found.append(Part(size, pieces, float(sums.min())))
+            parts.append(Part(size, pieces, float(sums.min())))
             size *= _PART
-        return found
+        return parts
 
 
 def _likeness(noise: Tensor) -> float:
-    """The largest product of r with itself, moved or turned around, in deviations at most."""
+    """The largest product of r with r shifted or reversed, at most, in deviations."""
     spectrum = torch.fft.rfft(noise)
     moved = torch.fft.irfft(spectrum * spectrum.conj(), len(noise))[1:]
     turned = torch.fft.irfft(spectrum * spectrum, len(noise))
     largest = max(float(moved.abs().max()), float(turned.abs().max())) if len(moved) else 0.0
-    return largest / sqrt(2 * len(noise))  # of products that are each there twice
+    return largest / sqrt(2 * len(noise))  # each sum has its products twice

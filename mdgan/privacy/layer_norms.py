@@ -1,10 +1,10 @@
 """Norms of the gradients of single samples, layer by layer, without the gradients themselves.
 
-For layers that meet each sample once, a sample's gradient follows from what went into the layer and
-from the gradient of what came out (Goodfellow 2015, "Efficient per-example gradient computations";
-for convolutions Bu, Mao and Xu 2022, "Scalable and efficient training of large convolutional neural
-networks with differential privacy", section 4). Then the cut gradients are added up by one product
-a layer. It takes little more than a pass over the batch.
+If a layer processes each sample once, the sample's gradient follows from the layer's input and from
+the gradient of its output (Goodfellow 2015, "Efficient per-example gradient computations"; for
+convolutions Bu, Mao and Xu 2022, "Scalable and efficient training of large convolutional neural
+networks with differential privacy", section 4). One product a layer then adds up the cut gradients,
+which takes little more than a pass over the batch.
 """
 
 from dataclasses import dataclass
@@ -22,26 +22,26 @@ from mdgan.gan.losses import DiscriminatorOutput, as_output
 
 _KNOWN = (nn.Linear, nn.Conv2d, nn.GroupNorm)
 _ROUNDINGS = 100.0
-"""A sum over places may come to almost nothing beside its terms, and rounding then decides what is
-left of it. Weights can be made for that, by one who gives away a discriminator. So a norm counts as
-larger by what so many roundings of the terms could come to; see `_hidden`."""
+"""A sum over places may be tiny beside its terms, so that rounding decides its value. An attacker
+that swaps its discriminator away can choose weights for that. So a norm counts as larger by what
+this many roundings of the terms could amount to; see `_hidden`."""
 _UNDERFLOW = 1.2e-38
-"""Products below this one are 0 in float32, so slopes of 10⁻¹⁹ would have no norm, and would not be
-cut beside activations of 10¹⁸. A norm counts as larger by what all its products could have lost."""
+"""Products below this are 0 in float32: slopes of 10⁻¹⁹ would have norm 0, and remain uncut beside
+activations of 10¹⁸. So a norm counts as larger by what all its products could have lost."""
 
 
 @dataclass(frozen=True)
 class _Met:
-    """What a layer got and gave in a pass, and how often the input was written to before."""
+    """One call of a layer in a pass: its input, the version of that tensor, and its output."""
 
     layer: nn.Module
-    given: Tensor
-    version: int
+    inputs: Tensor
+    version: int  # changes when a later layer writes to the input
     made: Tensor
 
 
 def layers_with_weights(model: nn.Module) -> list[nn.Module] | None:
-    """All layers with weights of a model, if all are of kinds known here; else None."""
+    """All layers with weights of a model; None if some layer is of a kind unknown here."""
     layers = [m for m in model.modules() if list(m.parameters(recurse=False))]
     seen = [id(p) for layer in layers for p in layer.parameters(recurse=False)]
     known = all(_is_known(layer) for layer in layers) and len(set(seen)) == len(seen)
@@ -60,16 +60,16 @@ def _is_known(layer: nn.Module) -> bool:
 def clipped_sum_by_layer(
     model: nn.Module, rules: LearningRules, real: Samples, count: int, clip: float
 ) -> tuple[dict[str, Tensor], Tensor] | None:
-    """As `per_sample.clipped_sum`; None if a layer is not met once by each sample.
+    """As `per_sample.clipped_sum`; None if a layer does not process each sample exactly once.
 
-    What it computes, and for how long, does not depend on what the samples are.
+    Neither the operations nor their duration depend on the samples.
     """
     layers = layers_with_weights(model) or []
     met: list[_Met] = []
 
-    def record(layer: nn.Module, given: Any, made: Any) -> Any:
-        met.append(_Met(layer, given[0].detach(), given[0]._version, made=made))
-        return made.clone()  # what follows may write to it
+    def record(layer: nn.Module, inputs: Any, made: Any) -> Any:
+        met.append(_Met(layer, inputs[0].detach(), inputs[0]._version, made=made))
+        return made.clone()  # later layers may write to it
 
     handles = [layer.register_forward_hook(record) for layer in layers]
     try:
@@ -77,45 +77,45 @@ def clipped_sum_by_layer(
             verdict = as_output(call(model, real.images.clone(), real.labels))
             losses = rules.loss(rules.discriminator_loss.real, verdict, real.labels) * len(real)
             calls = [id(one.layer) for one in met]
-            if not len(set(calls)) == len(calls) == len(layers):  # some twice, or not at all
+            if not len(set(calls)) == len(calls) == len(layers):  # a layer ran twice, or not at all
                 return None
-            if any(len(one.given) != len(real) for one in met):
+            if any(len(one.inputs) != len(real) for one in met):
                 return None
             slopes = torch.autograd.grad(losses, [one.made for one in met], allow_unused=True)
     finally:
         for handle in handles:
             handle.remove()
-    if any(one.given._version != one.version for one in met):  # written to since
+    if any(one.inputs._version != one.version for one in met):  # a later layer wrote to the input
         return None
     used = [(one, slope) for one, slope in zip(met, slopes, strict=True) if slope is not None]
-    squares = [_squares(one.layer, one.given, slope) for one, slope in used]
+    squares = [_squares(one.layer, one.inputs, slope) for one, slope in used]
     norms = torch.stack(squares).sum(0).sqrt() if squares else real.images.new_zeros(len(real))
     factors = factors_of(norms, count, clip).to(real.images.dtype)
-    left_out, found = factors == 0, dict[int, Tensor]()
+    left_out, gradients = factors == 0, dict[int, Tensor]()
     for one, slope in used:
         weighted = zero(slope, left_out).mul_(_beside(factors, slope))
-        given = zero(one.given, left_out)  # the pass is over: nothing reads it any more
-        found.update((id(w), summed) for w, summed in _summed(one.layer, given, weighted))
+        inputs = zero(one.inputs, left_out)  # in place: nothing reads it after the pass
+        gradients.update((id(w), summed) for w, summed in _summed(one.layer, inputs, weighted))
     total = {
-        name: found[id(p)] if id(p) in found else torch.zeros_like(p)
+        name: gradients[id(p)] if id(p) in gradients else torch.zeros_like(p)
         for name, p in model.named_parameters()
     }
     return total, loss_of(rules, verdict, real.labels, count=count)
 
 
 def factors_of(norms: Tensor, count: int, clip: float) -> Tensor:
-    """What each gradient is multiplied by, [b]: 0 for norms not finite, or not to be counted."""
+    """The factor of each gradient, [b]: 0 if its norm is not finite or its sample not counted."""
     counts = norms.isfinite() & (torch.arange(len(norms), device=norms.device) < count)
     return torch.where(counts, clip / norms.clamp(min=clip), 0.0)
 
 
 def zero(values: Tensor, left_out: Tensor) -> Tensor:
-    """Puts zeros, in place, where samples do not count: 0 × NaN would be NaN."""
+    """Zeroes, in place, the values of samples that do not count, since 0 × NaN is NaN."""
     return values.masked_fill_(_beside(left_out, values), 0.0)
 
 
 def _beside(factors: Tensor, values: Tensor) -> Tensor:
-    """What is known of samples, [b], in the form that goes with their values, [b, …]."""
+    """Numbers of samples, [b], reshaped so that they multiply values [b, …]."""
     return factors.view(-1, *[1] * (values.dim() - 1))
 
 
@@ -131,12 +131,12 @@ def loss_of(
         return rules.loss(rules.discriminator_loss.real, first, some) * count
 
 
-def _squares(layer: nn.Module, given: Tensor, slope: Tensor) -> Tensor:
+def _squares(layer: nn.Module, inputs: Tensor, slope: Tensor) -> Tensor:
     """The squared norm of each sample's gradient of a layer's weights, [b]."""
     if isinstance(layer, nn.GroupNorm):
-        product, over = _normal(layer, given) * slope, tuple(range(2, slope.dim()))
+        product, over = _normal(layer, inputs) * slope, tuple(range(2, slope.dim()))
         return _squares_of_sum(product, over) + _squares_of_sum(slope, over)
-    columns, slopes = _columns(layer, given, slope)
+    columns, slopes = _columns(layer, inputs, slope)
     total = _squares_of_product(slopes, columns)
     if slopes.shape[2] > 1:
         total = total + _hidden(slopes) * _squares_of_each(slopes) * _squares_of_each(columns)
@@ -155,7 +155,7 @@ def _squares_of_sum(terms: Tensor, over: tuple[int, ...]) -> Tensor:
 
 
 def _hidden(terms: Tensor) -> float:
-    """The share of the square of what terms could come to that rounding may hide."""
+    """The share of the squared sum of terms that rounding may hide."""
     return _ROUNDINGS * torch.finfo(terms.dtype).eps
 
 
@@ -178,34 +178,34 @@ def _squares_of_product(slopes: Tensor, columns: Tensor) -> Tensor:
     return _squares_of_each(slopes @ columns.mT)
 
 
-def _columns(layer: nn.Module, given: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-    """What each place of the output was made of, [b, m, T], and its gradient, [b, n, T]."""
+def _columns(layer: nn.Module, inputs: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+    """The inputs of each place of the output, [b, m, T], and the place's gradient, [b, n, T]."""
     if isinstance(layer, nn.Conv2d):
         padding = cast("tuple[int, int]", layer.padding)
-        columns = F.unfold(given, layer.kernel_size, layer.dilation, padding, layer.stride)
+        columns = F.unfold(inputs, layer.kernel_size, layer.dilation, padding, layer.stride)
         return columns, slope.flatten(2)
-    first, last = given.shape[0], given.shape[-1]
-    places = prod(given.shape[1:-1])
-    return given.reshape(first, places, last).mT, slope.reshape(first, places, -1).mT
+    first, last = inputs.shape[0], inputs.shape[-1]
+    places = prod(inputs.shape[1:-1])
+    return inputs.reshape(first, places, last).mT, slope.reshape(first, places, -1).mT
 
 
-def _normal(layer: nn.GroupNorm, given: Tensor) -> Tensor:
-    return F.group_norm(given, layer.num_groups, eps=layer.eps)
+def _normal(layer: nn.GroupNorm, inputs: Tensor) -> Tensor:
+    return F.group_norm(inputs, layer.num_groups, eps=layer.eps)
 
 
-def _summed(layer: nn.Module, given: Tensor, weighted: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """The gradient of each weight of a layer, from gradients of its output that are cut."""
+def _summed(layer: nn.Module, inputs: Tensor, weighted: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """The gradient of each weight of a layer, from the cut gradients of its output."""
     if isinstance(layer, nn.GroupNorm):
-        places = (0, *range(2, given.dim()))
-        scale = (_normal(layer, given) * weighted).sum(places)
+        places = (0, *range(2, inputs.dim()))
+        scale = (_normal(layer, inputs) * weighted).sum(places)
         return [(layer.weight, scale), (layer.bias, weighted.sum(places))]
     if isinstance(layer, nn.Conv2d):
-        own: Tensor = conv2d_weight(  # type: ignore[no-untyped-call] # torch leaves it unannotated
-            given, layer.weight.shape, weighted, layer.stride, layer.padding, layer.dilation
+        kernel: Tensor = conv2d_weight(  # type: ignore[no-untyped-call] # torch has no annotation
+            inputs, layer.weight.shape, weighted, layer.stride, layer.padding, layer.dilation
         )
         bias = weighted.sum((0, 2, 3))
-        return [(layer.weight, own), *([(layer.bias, bias)] if layer.bias is not None else [])]
+        return [(layer.weight, kernel), *([(layer.bias, bias)] if layer.bias is not None else [])]
     assert isinstance(layer, nn.Linear)
-    flat, rows = weighted.flatten(0, -2), given.flatten(0, -2)
-    found: list[tuple[Tensor, Tensor]] = [(layer.weight, flat.T @ rows)]
-    return [*found, (layer.bias, flat.sum(0))] if layer.bias is not None else found
+    flat, rows = weighted.flatten(0, -2), inputs.flatten(0, -2)
+    matrix: list[tuple[Tensor, Tensor]] = [(layer.weight, flat.T @ rows)]
+    return [*matrix, (layer.bias, flat.sum(0))] if layer.bias is not None else matrix

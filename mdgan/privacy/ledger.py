@@ -1,9 +1,9 @@
-"""What was spent: by each sample, on the machine that holds it; see docs/privacy.md.
+"""The ledger: what each sample on this machine has spent, in all runs; see docs/privacy.md.
 
-One SQLite file. It knows samples by salted hashes of what they hold, and of each the runs that it
-took part in. A run's steps are reserved in blocks before they are taken: a process that is killed
-leaves its block spent, and the next one goes on behind it; a process that ends in order leaves the
-exact number.
+It is one SQLite file with salted hashes of the samples' contents, and the runs that each sample
+took part in. A process reserves a run's steps in blocks before it takes them. If it is killed, the
+whole block counts as spent, and the next process goes on behind it. If it ends in order, it writes
+the exact number.
 """
 
 import contextlib
@@ -30,26 +30,26 @@ from mdgan.privacy.random_stream import SECRET_BYTES, derived, step_key
 from mdgan.spelling import flag
 from mdgan.storage.whole_file import OWNER_ALONE
 
-BLOCK = 64  # steps that are reserved at once
+BLOCK = 64  # steps that a process reserves at a time
 IN_USE = (
     "another run, or another worker of this one, trains on some of these samples; wait for its "
     "end, or give each worker samples of its own"
 )
-_MOST_TRIES = 5  # where other processes enter samples meanwhile
+_MOST_TRIES = 5  # to enter a run, if other processes enter samples at the same time
 
 
 class Ledger:
-    """Some samples' account, held by one process at a time.
+    """The account of some samples, which one process at a time may open.
 
     Attributes:
         folder: where the file lies.
-        run: as it was when this process began.
-        earlier: what the samples have been through before it.
+        run: the samples' run as it was when this process began.
+        earlier: the samples' histories before this run.
         taken: how many steps of the run were taken, or may have been.
 
     Raises:
-        BadInput: another process holds some of them, the ledger cannot be read or written, or
-            `make_plan` refuses.
+        BadInput: another process has opened the account of some of these samples, the file cannot
+            be read or written, or `make_plan` refuses.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Ledger:
         raise self._in_use
 
     def key(self, use: str) -> bytes:
-        """The key of one use of random numbers in the next step; reserved on the disk before."""
+        """Reserves the next step on disk; returns the key of one use of random numbers in it."""
         if self.taken >= self._reserved:
             steps = max(self.taken + 1, min(self.taken + self._block, self.run.plan.until))
             with opened(self.folder) as db, written(db):
@@ -111,10 +111,10 @@ class Ledger:
         return step_key(secret, self.run.first + self.taken, use)
 
     def close(self) -> None:
-        """The process ends in order: the number of steps is exact."""
+        """Writes the exact number of steps, as the process ends in order."""
         if self._lock < 0:
             return
-        # If that cannot be written, the whole block counts as spent.
+        # If the file cannot be written, the whole block counts as spent.
         with contextlib.suppress(BadInput), opened(self.folder) as db, written(db):
             self._reserve(db, self.taken)
             _lock_file(self.folder, self.run.number).unlink(missing_ok=True)
@@ -126,7 +126,7 @@ class Ledger:
 
 
 def look_up(folder: Path, contents: Contents) -> ledger_view.LedgerView:
-    """What a ledger knows of some samples; nothing is written."""
+    """Reads what a ledger knows of some samples, without writing."""
     if not begun(folder, only_looks=True):
         return ledger_view.LedgerView()
     with opened(folder) as db:
@@ -135,7 +135,7 @@ def look_up(folder: Path, contents: Contents) -> ledger_view.LedgerView:
 
 
 def remembered(folder: Path, question: bytes) -> bytes | None:
-    """What was told when the same question was asked before; None if it was not."""
+    """The stored answer to a question; None if it was never asked."""
     if not begun(folder, only_looks=True):
         return None
     with opened(folder) as db:
@@ -151,11 +151,11 @@ def _enter(
     number: int,
     samples: int,
 ) -> ledger_view.LedgerRun:
-    """A new run of the samples in the table `shard`; each history of theirs goes on with it."""
+    """Enters a new run of the samples in the table `shard` and appends it to their histories."""
     last = known.last
     stream = secrets.token_bytes(SECRET_BYTES)
     first = 0
-    if last is not None:  # a run that goes on elsewhere has the bits of one that never stopped
+    if last is not None:  # so that a run moved to another folder has the bits of one that stayed
         stream, first = last.stream, last.first + last.steps
     run = ledger_view.LedgerRun(number, plan, stream, first, 0, samples)
     row = (number, msgspec.json.encode(plan).decode(), stream, first, 0, samples)
@@ -163,9 +163,9 @@ def _enter(
     db.execute("CREATE TEMP TABLE next (before INTEGER PRIMARY KEY, after INTEGER)")
     for history in known.rows:
         after = history
-        for each in (*known.unclear, number):  # a run twice in a history counts once
-            new = db.execute("INSERT INTO histories (parent, run) VALUES (?, ?)", (after, each))
-            after = new.lastrowid
+        for run_number in (*known.unclear, number):  # a run twice in a history counts once
+            link = (after, run_number)
+            after = db.execute("INSERT INTO histories (parent, run) VALUES (?, ?)", link).lastrowid
         db.execute("INSERT INTO next VALUES (?, ?)", (history or 0, after))
     db.execute(
         "INSERT OR REPLACE INTO samples SELECT key, after FROM shard LEFT JOIN samples USING (key) "
@@ -179,10 +179,10 @@ def _lock_file(folder: Path, number: int) -> Path:
 
 
 def _locked(folder: Path, others: Iterable[int], number: int, *, in_use: BadInput) -> int:
-    """Locks a run of this process; refuses if another process holds one of some others."""
+    """Locks this process's run; refuses if another process holds its lock, or one of `others`."""
     try:
         for other in {*others} - {number}:
-            if _lock_file(folder, other).exists():  # of a process that was killed, or trains
+            if _lock_file(folder, other).exists():  # its process was killed, or still trains
                 free = _lock(folder, other)
                 _lock_file(folder, other).unlink()
                 os.close(free)
@@ -207,12 +207,12 @@ _ANSWER = "answer"
 
 
 class Releases:
-    """What held samples have told once, by the ledger in a folder: charged by what was asked.
+    """Answers about held samples that a worker gives once, stored in the ledger by question.
 
-    A question is all that an answer follows from but the noise: what is counted or added up, within
-    which bounds, of which samples. Only the identical question is free, and it is answered by what
-    was told then. Any other one draws noise of its own and is charged: two answers that share
-    noise, or of which one was not charged, would tell more than the account says.
+    A question is everything that determines an answer except the noise: what is counted or added
+    up, within which bounds, over which samples. Only an identical question is free, and gets the
+    stored answer. Any other question draws new noise and is charged: answers that share noise, or
+    an uncharged one, would tell more than the account says.
     """
 
     def __init__(self, folder: Path, held: Contents) -> None:
@@ -225,13 +225,13 @@ class Releases:
 
         Args:
             what: kind of answer.
-            about: all else that the answer follows from, as JSON values.
+            about: everything else that determines the answer, as JSON values.
         """
         text = json.dumps([what, self._samples, about], sort_keys=True)
         return hashlib.sha256(text.encode()).digest()
 
     def told(self, question: bytes) -> Tensor | None:
-        """What a question was answered by; None if it was not."""
+        """The stored answer to a question; None if there is none."""
         kept = remembered(self._folder, question)
         try:
             return None if kept is None else load(kept)[_ANSWER]
@@ -239,19 +239,19 @@ class Releases:
             return None
 
     def has_told(self, asked: str) -> bool:
-        """Whether something was told by the plan of that `asked`, which may be told again."""
+        """Whether the plan with this `asked` has stored an answer, which may be repeated."""
         return self.told(self._by_plan(asked)) is not None
 
     def keep(self, ledger: Ledger, question: bytes, answer: Tensor) -> None:
-        """Keeps what was told; comes before it leaves the worker."""
+        """Stores an answer, before it leaves the worker."""
         self.remember({question: answer, self._by_plan(ledger.run.plan.asked): torch.empty(0)})
 
     def remember(self, answers: Mapping[bytes, Tensor]) -> None:
-        """Keeps answers by question, so that the same one is answered by the same."""
-        kept = {each: save({_ANSWER: told.contiguous()}) for each, told in answers.items()}
+        """Stores answers by question, so that an equal question gets an equal answer."""
+        saved = {question: save({_ANSWER: a.contiguous()}) for question, a in answers.items()}
         with opened(self._folder) as db, written(db):
             secret = ledger_view.secret_of(db)
-            rows = [(derived(secret, question), answer) for question, answer in kept.items()]
+            rows = [(derived(secret, question), answer) for question, answer in saved.items()]
             db.executemany("INSERT OR REPLACE INTO releases VALUES (?, ?)", rows)
 
     def _by_plan(self, asked: str) -> bytes:

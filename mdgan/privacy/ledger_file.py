@@ -1,4 +1,4 @@
-"""The file of a ledger: made whole or not at all; errors become messages of one line."""
+"""Creates and opens the SQLite file of a ledger; its errors become messages of one line."""
 
 import contextlib
 import errno
@@ -19,10 +19,10 @@ from mdgan.storage.whole_file import OWNER_ALONE, make_private_folder, sync_fold
 FILE = "samples.sqlite"
 _VERSION = 3
 _OLDEST = 2
-"""Version 1 was a JSON file for each shard; version 2 knew rows of tables by what a schema made of
-them, and goes on to know them so, too."""
+"""Version 1 was a JSON file for each shard. Version 2 recognised rows of tables by their encoding
+under a schema; a file that began as version 2 still recognises them by it, too."""
 _PATIENCE_SECONDS = 120.0
-"""How long a process waits while another one enters a shard; a million samples take seconds."""
+"""How long a process waits for another one that writes; a million samples take seconds."""
 _OF_A_SHARD = re.compile(r"[0-9a-f]{64}\.json")
 _SINCE_3 = """
     CREATE TABLE IF NOT EXISTS releases (question BLOB PRIMARY KEY, answer BLOB NOT NULL);
@@ -44,7 +44,7 @@ _TABLES = f"""
 
 
 def begun(folder: Path, *, only_looks: bool = False) -> bool:
-    """Makes a ledger where there is none; returns whether there is one now."""
+    """Creates a missing ledger, unless `only_looks`; returns whether there is a ledger now."""
     path = folder / FILE
     try:
         _refuse_old(folder)
@@ -65,7 +65,7 @@ def begun(folder: Path, *, only_looks: bool = False) -> bool:
 
 
 def unwritable(place: Path, error: OSError) -> BadInput:
-    """The refusal of a ledger that cannot be written. Another folder is no way out of that."""
+    """The refusal of a ledger that cannot be written; it must not suggest another folder."""
     return BadInput(
         flag("dp_ledger", place),
         f"cannot write there ({error.strerror})",
@@ -87,7 +87,7 @@ def _make(path: Path) -> None:
 
 
 def _refuse_old(folder: Path) -> None:
-    """Refuses to go on beside accounts of version 1, which do not know which samples they count."""
+    """Refuses a folder with accounts of version 1, which do not name the samples they charge."""
     files = folder.iterdir() if folder.is_dir() else ()
     if number := sum(_OF_A_SHARD.fullmatch(file.name) is not None for file in files):
         raise BadInput(
@@ -102,7 +102,7 @@ def _refuse_old(folder: Path) -> None:
 
 @contextlib.contextmanager
 def opened(folder: Path) -> Iterator[sqlite3.Connection]:
-    """A connection with a ledger, for one thread."""
+    """Connects to a ledger, for one thread, and upgrades a file of version 2."""
     path = folder / FILE
     with _failing_in_one_line(path):
         address = f"file:{quote(str(path.absolute()))}?mode=rw"
@@ -122,14 +122,14 @@ def opened(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def knows_rows_as_before(db: sqlite3.Connection) -> bool:
-    """Whether it was of version 2, and may know rows by what a schema made of them."""
+    """Whether the file began as version 2, and may recognise rows by their encoding."""
     query = "SELECT 1 FROM sqlite_master WHERE name = 'of_version_2'"
     return db.execute(query).fetchone() is not None
 
 
 @contextlib.contextmanager
 def read_at_once(db: sqlite3.Connection) -> Iterator[None]:
-    """What is read within is as it was at one moment, whatever others write meanwhile."""
+    """All reads in the block see the file as it was at one moment."""
     if db.in_transaction:
         yield
         return
@@ -142,19 +142,19 @@ def read_at_once(db: sqlite3.Connection) -> Iterator[None]:
 
 @contextlib.contextmanager
 def written(db: sqlite3.Connection) -> Iterator[None]:
-    """What is written within is there as a whole afterwards, or not at all."""
+    """All writes in the block become permanent together, or not at all."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
         db.execute("COMMIT")
     except BaseException:
-        with contextlib.suppress(sqlite3.Error):  # SQLite may have done so by itself
+        with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself
             db.execute("ROLLBACK")
         raise
 
 
 def damaged(path: Path, why: object) -> BadInput:
-    """What the user is told of a ledger that makes no sense."""
+    """The refusal of a ledger whose content is invalid."""
     reason = reason_of(why) if isinstance(why, BaseException) else why
     return BadInput(
         flag("dp_ledger", path),

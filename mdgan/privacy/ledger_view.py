@@ -1,4 +1,4 @@
-"""What a ledger knows of some samples: their runs and plans, by all names that they have had."""
+"""Reads what a ledger knows of some samples: their runs and plans, under all their names."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -17,19 +17,18 @@ _KEY_BYTES = 16
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What the steps of a run are taken for."""
+    """The noise and number of steps of a run, fixed before its first step."""
 
-    asked: str  # all that decides the rest
+    asked: str  # the settings that determine the rest, as JSON
     unit: str  # what the noise hides: a `SAMPLE` or a `CLIENT`
-    kind: str
+    kind: str  # of accountant
     noise: float
     rate: float
-    planned: int
+    planned: int  # steps
     until: int  # the number of steps of the run at which the plan is used up
-    # Of Rényi, at which the planned steps cost least; it stays with samples that have no earlier
-    # plan.
+    # The Rényi order at which the planned steps cost least; samples without earlier plans keep it.
     order: float
-    # What hosts said of earlier runs of their clients, if they were asked.
+    # Earlier histories of clients as their hosts reported them, if the server asked.
     disclosed: tuple[PrivacyHistory, ...] = msgspec.field(name="told", default=())
 
 
@@ -38,15 +37,15 @@ class LedgerRun(msgspec.Struct, frozen=True):
 
     number: int
     plan: Plan
-    stream: bytes  # what random numbers come from, beside the ledger's secret
-    first: int  # the number of its first step in that stream
-    steps: int  # that were taken, or may have been
-    samples: int
+    stream: bytes  # gives random numbers, together with the ledger's secret
+    first: int  # the number of the run's first step in that stream
+    steps: int  # number of steps that were taken, or may have been
+    samples: int  # number of units
 
     @property
     def charge(self) -> PrivacyCharge:
-        """What a later plan must count."""
-        # PRV bounds a plan as a whole: what a part of it leaves for others, it does not say.
+        """The steps that a later plan must add."""
+        # PRV bounds only a whole plan, so a begun plan counts as a whole.
         whole = self.plan.planned if self.plan.kind == "prv" and self.steps else 0
         return PrivacyCharge(self.plan.noise, self.plan.rate, max(self.steps, whole))
 
@@ -54,29 +53,26 @@ class LedgerRun(msgspec.Struct, frozen=True):
 class LedgerView(NamedTuple):
     """What a ledger knows of some samples."""
 
-    # The run in which exactly these samples took part last, if there is one.
+    # The last run of all these samples, if exactly these took part in it.
     last: LedgerRun | None = None
-    before_last: tuple[PrivacyHistory, ...] = ()  # their distinct histories without that run
-    # What they have been through in all runs, each history once.
-    histories: tuple[PrivacyHistory, ...] = ()
-    units: frozenset[str] = frozenset()
-    # The numbers of the last ones of all samples, under other names, too.
+    before_last: tuple[PrivacyHistory, ...] = ()  # the samples' distinct histories without `last`
+    histories: tuple[PrivacyHistory, ...] = ()  # the samples' distinct histories of all runs
+    units: frozenset[str] = frozenset()  # what the noise of these runs hid
+    # The numbers of the last runs of all samples, also under other names.
     runs: frozenset[int] = frozenset()
-    # Of all samples, the number of their history; None for those that are new.
-    rows: tuple[int | None, ...] = ()
-    # Numbers of runs that some samples took part in under other names; all samples count as having
-    # been in them.
+    rows: tuple[int | None, ...] = ()  # the distinct numbers of histories; None: of new samples
+    # Numbers of runs of some samples under other names; all samples are charged for them.
     unclear: tuple[int, ...] = ()
-    # Whether several samples that spent by themselves before are now one unit.
+    # Whether several samples that were charged separately before are now one unit.
     several: bool = False
 
     @property
     def taken(self) -> int:
-        """The most steps that a sample took part in, or may have."""
+        """The most steps that any of the samples took part in, or may have."""
         return most_steps(self.histories)
 
     def plan_going_on(self, asked: str, steps: int) -> Plan | None:
-        """The last plan, if the same was asked for then and so many steps of it are left."""
+        """The last plan, if it was made for equal settings and this many steps remain; or None."""
         last = self.last
         if last is None or last.plan.asked != asked or last.steps + steps > last.plan.until:
             return None
@@ -84,14 +80,14 @@ class LedgerView(NamedTuple):
 
 
 def most_steps(earlier: Iterable[PrivacyHistory]) -> int:
-    """The most steps that any of some samples took part in."""
+    """The number of steps of the longest history."""
     return max((sum(charge.steps for charge in each.charges) for each in earlier), default=0)
 
 
 def secret_of(db: sqlite3.Connection) -> bytes:
     """The ledger's secret."""
-    found = db.execute("SELECT secret FROM meta").fetchall()
-    secret = found[0][0] if len(found) == 1 else None
+    stored = db.execute("SELECT secret FROM meta").fetchall()
+    secret = stored[0][0] if len(stored) == 1 else None
     if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
         raise sqlite3.DatabaseError("it has no secret")
     return secret
@@ -100,8 +96,8 @@ def secret_of(db: sqlite3.Connection) -> bytes:
 def take_in(db: sqlite3.Connection, contents: Contents) -> bytes:
     """Fills temporary tables with the samples' keys; returns the ledger's secret.
 
-    `shard` has those of units, `other` other names of them, with the unit's unless only old ledgers
-    know them.
+    `shard` gets the keys of units. `other` gets the keys of their other names, each with the key of
+    the unit; names of old ledgers have none.
     """
     secret = secret_of(db)
 
@@ -118,13 +114,13 @@ def take_in(db: sqlite3.Connection, contents: Contents) -> bytes:
         names = [(key_of(name), key_of(unit), what) for name, unit in pairs]
         db.executemany("INSERT INTO other VALUES (?, ?, ?)", names)
     if knows_rows_as_before(db):
-        before = [(key_of(each),) for each in contents.before]
+        before = [(key_of(digest),) for digest in contents.before]
         db.executemany("INSERT INTO other VALUES (?, NULL, 'before')", before)
     return secret
 
 
 def known_of(db: sqlite3.Connection) -> LedgerView:
-    """What is known of the samples in the table `shard`."""
+    """Reads what the ledger knows of the samples in the table `shard`."""
     try:
         with read_at_once(db):
             return _read_known(db)
@@ -139,7 +135,7 @@ def _read_known(db: sqlite3.Connection) -> LedgerView:
     runs: dict[int, LedgerRun] = {}
 
     def chain_of(history: int | None) -> list[LedgerRun]:
-        """Its runs, the newest one first."""
+        """The runs of a history, the newest first."""
         chain: list[LedgerRun] = []
         while history is not None:
             parent, number = parents[history]
@@ -152,7 +148,7 @@ def _read_known(db: sqlite3.Connection) -> LedgerView:
         return chain
 
     chains = [*map(chain_of, counts)]
-    # Of what these samples are called elsewhere, and of what elsewhere is called as they are.
+    # Histories of samples under these samples' other names, or with other names equal to these.
     query = (
         "SELECT history FROM samples WHERE key IN (SELECT name FROM other) UNION "
         "SELECT history FROM samples WHERE key IN (SELECT unit FROM names WHERE name IN "
@@ -173,7 +169,7 @@ def _read_known(db: sqlite3.Connection) -> LedgerView:
     ):
         last = None
     each_once = [{run.number: run for run in (*chain, *others.values())} for chain in chains]
-    whole = [[own[number] for number in sorted(own, reverse=True)] for own in each_once]
+    whole = [[chain[number] for number in sorted(chain, reverse=True)] for chain in each_once]
     return LedgerView(
         last,
         () if last is None else _histories([r for r in chain if r != last] for chain in whole),
@@ -187,12 +183,12 @@ def _read_known(db: sqlite3.Connection) -> LedgerView:
 
 
 def _histories(chains: Iterable[list[LedgerRun]]) -> tuple[PrivacyHistory, ...]:
-    """What samples have been through: each order and sum of steps once; none without a step."""
-    found = set()
+    """The distinct histories of chains of runs; runs without a step do not count."""
+    histories = set()
     for chain in chains:
-        if taken := [run for run in chain if run.steps]:  # of a plan without one nothing is known
-            found.add(PrivacyHistory(taken[-1].plan.order, joined(run.charge for run in taken)))
-    return tuple(sorted(found))
+        if taken := [run for run in chain if run.steps]:
+            histories.add(PrivacyHistory(taken[-1].plan.order, joined(run.charge for run in taken)))
+    return tuple(sorted(histories))
 
 
 def _read_run(db: sqlite3.Connection, number: int) -> LedgerRun:

@@ -1,13 +1,13 @@
 """The arithmetic of masked sums: masks that cancel, and Shamir's shares of their seeds.
 
 Masks are those of Bonawitz et al. 2017, "Practical Secure Aggregation for Privacy-Preserving
-Machine Learning", sections 4.0.1 and 4.0.2: y_u = x_u + PRG(b_u) + Σ ±PRG(s_uv). Of two hosts that
-draw the same numbers one adds and one subtracts. Here PRG is a ChaCha20 stream (RFC 8439), and
-every seed is used for one sum alone.
+Machine Learning", sections 4.0.1 and 4.0.2: y_u = x_u + PRG(b_u) + Σ ±PRG(s_uv). Two hosts with the
+same seed draw the same numbers: one host adds them, the other subtracts them. Here PRG is a
+ChaCha20 stream (RFC 8439), and each seed serves one sum.
 
-Of shares, t of n holders put a secret together, and t - 1 learn nothing (Shamir 1979, "How to share
-a secret"). They are whole numbers modulo a prime, for many secrets at once. The coefficients of a
-polynomial are random, and its value at 0 is the secret.
+With shares, any t of n holders can rebuild a secret, and t - 1 holders learn nothing (Shamir 1979,
+"How to share a secret"). Shares are whole numbers modulo a prime, computed for many secrets at
+once: values of a polynomial with random coefficients, whose value at 0 is the secret.
 """
 
 import os
@@ -32,19 +32,19 @@ Limbs = NDArray[np.uint16]
 
 
 class Mask(NamedTuple):
-    """A stream of random numbers, all decided by a seed, to be added (1) or subtracted (-1)."""
+    """A stream of random numbers that follows from a seed; a host adds (1) or subtracts (-1) it."""
 
     seed: Limbs
     sign: int = 1
 
 
 def sign_between(host: int, other: int) -> int:
-    """Whether a host adds the mask that it shares with another, as it does its own."""
+    """Whether a host adds (1) or subtracts (-1) the mask that it shares with `other`, or itself."""
     return 1 if host <= other else -1
 
 
 def masked(steps: Tensor, masks: Iterable[Mask]) -> Tensor:
-    """An addend, int64, with masks on it, modulo 2⁶⁴: without the seeds, random numbers."""
+    """An addend, int64, plus masks, modulo 2⁶⁴; without the seeds it looks random."""
     total = steps.detach().cpu().contiguous().numpy().copy()
     for seed, sign in masks:
         # numpy's sums of whole numbers are modulo 2^64.
@@ -53,7 +53,7 @@ def masked(steps: Tensor, masks: Iterable[Mask]) -> Tensor:
 
 
 def without_masks(addends: Mapping[int, Tensor], masks: Iterable[Mask]) -> Tensor:
-    """The sum of what hosts have masked, modulo 2⁶⁴, less the masks that are still on it."""
+    """The sum of masked addends, modulo 2⁶⁴, less the masks that do not cancel."""
     first, *others = addends.values()
     total = first.clone()
     for addend in others:
@@ -62,17 +62,17 @@ def without_masks(addends: Mapping[int, Tensor], masks: Iterable[Mask]) -> Tenso
 
 
 def threshold(num_hosts: int) -> int:
-    """t: so many of a sum's hosts are needed to take its masks off.
+    """How many of a sum's hosts must help to take its masks off: t = ⌊2n/3⌋ + 1.
 
-    ⌊2n/3⌋ + 1 (Bonawitz et al. 2017, section 6.2): against a server that lies, and fewer than a
-    third of the hosts that work together with it.
+    That is safe against a server that lies together with fewer than a third of the hosts (Bonawitz
+    et al. 2017, section 6.2).
     """
     return 2 * num_hosts // 3 + 1
 
 
-def as_secret(given: bytes) -> Limbs:
-    """32 bytes as a secret, from which at least 240 of 256 bits cannot be guessed better."""
-    return (np.frombuffer(given, "<u2") % PRIME).astype(np.uint16)
+def as_secret(content: bytes) -> Limbs:
+    """32 bytes as a secret, which is as hard to guess as at least 240 random bits."""
+    return (np.frombuffer(content, "<u2") % PRIME).astype(np.uint16)
 
 
 def shared(secrets: Limbs, threshold: int, num_holders: int) -> Limbs:
@@ -109,10 +109,10 @@ def _powers(num_holders: int, threshold: int) -> NDArray[np.int64]:
 def _weights(points: tuple[int, ...]) -> tuple[int, ...]:
     """λ of every point: Σ λ·f(point) is f(0) for each polynomial f of a degree below t."""
     weights = []
-    for own in points:
+    for point in points:
         above, below = 1, 1
         for other in points:
-            if other != own:
-                above, below = above * other % PRIME, below * (other - own) % PRIME
+            if other != point:
+                above, below = above * other % PRIME, below * (other - point) % PRIME
         weights.append(above * pow(below, -1, PRIME) % PRIME)
     return tuple(weights)

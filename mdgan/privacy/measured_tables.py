@@ -10,15 +10,15 @@ MEASURED: dict[tuple[int, int], dict[float, tuple[float, float, float]]] = {
     (16_000, 17): {0.5: (1.00, 0.99, 0.95), 1.0: (0.99, 0.99, 0.97)},
     (8_000, 42): {0.5: (0.95, 0.91, 0.87), 1.0: (0.96, 0.94, 0.90)},
 }
-"""Of tables by rows of all workers and columns, and of ε: AUC of a logistic regression (LR) and of
-gradient boosting (GB) that learnt from rows of `--algorithm moments`, as parts of what real rows
-give, and how near pairs of columns are. At four sites with secure sums."""
+"""By (rows of all workers, columns) and by ε: the AUC of a logistic regression (LR) and of gradient
+boosting (GB) that learnt from rows of `--algorithm moments`, as parts of the AUC of real rows, and
+how near pairs of columns are. Measured at four sites with secure sums."""
 MEANING = "AUC of classifiers that learnt from rows (LR, GB), and pairs of columns; real rows: 1"
 
 
 def nearest(rows: float, columns: int) -> tuple[str, dict[float, str]]:
-    """The measured table that is most like some table, and by ε its figures, in words."""
-    size = min(MEASURED, key=lambda each: hypot(log(each[0] / rows), log(each[1] / columns)))
-    said = "LR {:.2f}, GB {:.2f}, pairs {:.2f}"
-    by_epsilon = {epsilon: said.format(*each) for epsilon, each in sorted(MEASURED[size].items())}
+    """The measured table nearest in size, in words, and its figures in words by ε."""
+    size = min(MEASURED, key=lambda other: hypot(log(other[0] / rows), log(other[1] / columns)))
+    line = "LR {:.2f}, GB {:.2f}, pairs {:.2f}"
+    by_epsilon = {epsilon: line.format(*three) for epsilon, three in sorted(MEASURED[size].items())}
     return f"{size[0]:,} rows × {size[1]} columns at four sites with secure sums", by_epsilon

@@ -1,14 +1,13 @@
 """Gaussian noise on a lattice.
 
-Noise in floating point tells what it was added to: how numbers are rounded, and which values a
-generator can give, differ with the sum (Mironov 2012, "On significance of the least significant
-bits for differential privacy"). Here the sum and the noise are each rounded to whole multiples of
-one step, and then added without any rounding. What comes out is some multiple of the step, whatever
-was in the sum.
+Floating-point noise reveals the sum that it hides: rounding, and the values that a generator can
+give, differ with the sum (Mironov 2012, "On significance of the least significant bits for
+differential privacy"). Here sum and noise are each rounded to whole multiples of one step, and then
+added without rounding. The result is a multiple of the step, whatever the sum was.
 
-Why that is the Gaussian mechanism: for a whole number k, k + round(y) = round(k + y). So what is
-released is k + y, with y from the Gaussian distribution, after rounding, and rounding is
-post-processing. What remains is to charge for the rounding of the sum; see `SENSITIVITY`.
+Why this is the Gaussian mechanism: for a whole number k, k + round(y) = round(k + y). So the worker
+releases round(k + y) with a Gaussian y, and rounding is post-processing. What remains is to charge
+for the rounding of the sum; see `SENSITIVITY`.
 """
 
 import struct
@@ -28,7 +27,7 @@ SENSITIVITY = 1 + 2 * _SHARE
 √d · step ≤ C · 2⁻¹¹ for d numbers. As much is charged for float32, in which the sum was made: that
 covers every sum of up to 90 samples, and those of thousands unless all their errors add up."""
 
-_PAIRS_AT_ONCE = 1 << 16  # fewer cost more calls than a larger cache would save
+_PAIRS_AT_ONCE = 1 << 16  # fewer: the calls cost more time than the caches save
 _WORD_BITS, _WORD_BYTES, _ANGLE_BITS = 64, 8, 53
 
 
@@ -39,52 +38,51 @@ def lattice_step(clip: float, count: int) -> float:
 
 
 def with_noise(total: Tensor, clip: float, noise: float, key: bytes, scale: float = 1.0) -> Tensor:
-    """A sum of vectors, with noise of N(0, σ²C²) on each of its numbers (1 ‰ more; `SENSITIVITY`).
+    """Adds noise of N(0, σ²C²) to each number of a sum (1 ‰ more; see `SENSITIVITY`).
 
-    The noise follows from the key, the sum, and all else that is given. A step may be taken twice
-    where a user has put back an older ledger, or two machines use copies of one: it then has other
-    noise if anything differs, since equal noise would cancel.
+    The noise follows from the key, the sum and all other arguments. A step is taken twice if a user
+    restores an older ledger, or if two machines use copies of one. Its noise then differs if
+    anything differs, since equal noise would cancel out.
 
     Args:
-        total: Σ, float32 or float64 [d]; each of its addends has a norm of C at most. On the CPU
-            it is written to.
+        total: Σ, float32 or float64 [d], of addends with norms up to C; overwritten if on the CPU.
         key: of the step, 32 bytes.
-        scale: what the result is multiplied by, which is known to all: 1 / b.
+        scale: a public factor of the result, 1 / b.
     """
-    own = total.detach().cpu().contiguous()
-    step, first = lattice_step(clip, len(own)), 0
-    tag = Poly1305.generate_tag(derived(key, b"tag"), own.numpy().data.cast("B"))
-    own_key = derived(key, tag + struct.pack("<3dq", clip, noise, scale, len(own)))
-    for noises in _normal(own_key, len(own), noise * clip * SENSITIVITY / step):
-        some = own[first : first + len(noises)].mul_(1 / step).round_()
+    noisy = total.detach().cpu().contiguous()
+    step, first = lattice_step(clip, len(noisy)), 0
+    tag = Poly1305.generate_tag(derived(key, b"tag"), noisy.numpy().data.cast("B"))
+    sum_key = derived(key, tag + struct.pack("<3dq", clip, noise, scale, len(noisy)))
+    for noises in _normal(sum_key, len(noisy), noise * clip * SENSITIVITY / step):
+        some = noisy[first : first + len(noises)].mul_(1 / step).round_()
         some.copy_(noises.round_().add_(some).mul_(step * scale))
         first += len(noises)
-    return own
+    return noisy
 
 
 def _normal(key: bytes, count: int, deviation: float) -> Iterator[Tensor]:
     """Pieces of random numbers of N(0, deviation²), float64, `count` in all (Box and Muller 1958).
 
-    Of two words, 64 bits decide how far a pair is from 0, at most 9.4 deviations, and 53 where.
-    Between two multiples of a lattice's step lie so many values that none is ruled out.
+    Each pair of numbers uses two words: 64 bits for its radius, at most 9.4 deviations, and 53 for
+    its angle. So many values lie between two lattice points that every lattice point can occur.
     """
     random, most = stream(key), min(_PAIRS_AT_ONCE, -(-count // 2))
-    # Memory is kept for all pieces, and is torch's: it lies alike each time, so that vectors of
-    # numbers are cut alike.
+    # All pieces use this memory. It is torch's, which aligns it equally each time: numpy and torch
+    # then vectorise equally, and the bits are equal.
     block = torch.empty(6, most, dtype=torch.float64)
     nothing = bytes(2 * _WORD_BYTES * most)
     for first in range(0, count, 2 * most):
         pairs = min(most, -(-(count - first) // 2))
         words = block.view(-1)[: 2 * pairs].numpy().view("<u8")
         random.update_into(nothing[: words.nbytes], words.data.cast("B"))
-        where = np.right_shift(
+        angle_bits = np.right_shift(
             words[pairs:], np.uint64(_WORD_BITS - _ANGLE_BITS), out=words[pairs:]
         )
         radius, angle, both = block[2, :pairs], block[3, :pairs], block[4:, :pairs]
         np.add(words[:pairs], 0.5, out=radius.numpy())
         np.log(radius.mul_(2.0**-_WORD_BITS).numpy(), out=radius.numpy())
         np.sqrt(radius.mul_(-2.0 * deviation**2).numpy(), out=radius.numpy())
-        np.multiply(where, 2.0 * pi * 2.0**-_ANGLE_BITS, out=angle.numpy())
+        np.multiply(angle_bits, 2.0 * pi * 2.0**-_ANGLE_BITS, out=angle.numpy())
         torch.cos(angle, out=both[0])
         torch.sin(angle, out=both[1])
         yield both.mul_(radius).reshape(-1)[: count - first]

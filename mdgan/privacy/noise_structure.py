@@ -1,7 +1,7 @@
-"""What noise has that Gaussian noise has not: values, or angles of pairs, that lie on a grid.
+"""Finds noise that is not Gaussian, since its values, or angles of pairs, lie on a grid.
 
-A sum with noise on a grid tells which sum is behind it, whatever the deviation: what is left after
-the right guess lies on the grid, and after a wrong one it does not.
+A sum with such noise tells an attacker the sum, however large the noise: if the attacker subtracts
+the right guess, the rest lies on the grid, and after a wrong guess it does not.
 """
 
 from collections.abc import Callable
@@ -41,9 +41,9 @@ def _mantissa(rest: Tensor) -> Tensor:
 
 
 def _uniform(rest: Tensor) -> Tensor:
-    """What inversion would have made it of."""
-    found: Tensor = torch.special.ndtr(rest.flatten(-2))
-    return found
+    """The uniform numbers that inversion sampling would have made the noise from."""
+    numbers: Tensor = torch.special.ndtr(rest.flatten(-2))
+    return numbers
 
 
 _VIEWS: tuple[tuple[View, bool, range], ...] = (
@@ -55,16 +55,16 @@ _VIEWS: tuple[tuple[View, bool, range], ...] = (
     (_mantissa, True, range(5, 21)),
     (_uniform, False, range(6, 25)),
 )
-"""How rests are looked at, whether in powers of two of 1 or of the deviation, and bits of grids."""
+"""Views of rests, whether a grid is a power of two of the deviation or of 1, and its bits."""
 
 
 class Structure(NamedTuple):
-    """A grid that noise lies on, more or less."""
+    """A grid near whose points noise lies."""
 
     view: View
     scale: float
     bits: int  # k; it has 2ᵏ points in 1
-    concentration: float  # κ of von Mises' distribution of where numbers lie between two points
+    concentration: float  # κ of von Mises' distribution of numbers between two points
 
     def told(self, rest: Tensor) -> Tensor:
         """The log likelihood of rests, in deviations, less that of Gaussian noise, [...]."""
@@ -72,21 +72,23 @@ class Structure(NamedTuple):
 
 
 def _near(numbers: Tensor, bits: int) -> Tensor:
-    """How near to a point of a grid: 1 on one, −1 between two."""
+    """How near numbers are to a point of the grid: 1 on a point, −1 half-way between two."""
     return torch.cos((numbers * 2.0**bits).frac() * (2 * pi))
 
 
 def find_structure(noise: Tensor, shift: float, deviation: float) -> Structure | None:
-    """The grid by which noise tells most of what was added to it; None if there is none.
+    """The grid of the noise that tells most about a shift; None if there is none.
 
-    A grid that the shift lies on as well, such as one that sums are rounded to, tells nothing.
+    A grid that contains the shift as well, such as the one that sums are rounded to, tells nothing.
 
     Args:
-        noise: some that nothing was added to, in units of its deviation, float64 [2, n].
+        noise: pure noise, in units of its deviation, float64 [2, n].
+        shift: what a canary would add, in the same units.
+        deviation: the absolute deviation, for grids that are powers of two of 1.
     """
     best, most = None, 0.0
-    for view, in_own, range_of_bits in _VIEWS:
-        scale = 2 * frexp(deviation)[0] if in_own else 1.0
+    for view, is_absolute, range_of_bits in _VIEWS:
+        scale = 2 * frexp(deviation)[0] if is_absolute else 1.0
         right, wrong = view(noise * scale), view((noise - shift) * scale)
         bits = 2.0 ** torch.tensor(list(range_of_bits), dtype=torch.float64)
         near = _near(right * bits[:, None], 0).mean(1)

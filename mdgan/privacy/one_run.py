@@ -1,8 +1,8 @@
-"""What right guesses of one run say of a mechanism whose trade-off function is known.
+"""Which noise the right guesses of one run rule out, by the trade-off function of its mechanism.
 
 Mahloujifar, Melis and Chaudhuri 2024, "Auditing f-Differential Privacy in One Run", Theorem 3.2 and
-Algorithm 3, for fair coins. Tried are the steps that a run states, Gaussian noise on sums in which
-each canary is with a probability, and the same steps with only a share of that noise.
+Algorithm 3, for fair coins. A mechanism is the steps that a run states, Gaussian noise on sums that
+contain each canary with some probability, or the same steps with only a share of that noise.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,24 +21,24 @@ Mechanism = tuple[PrivacyCharge, ...]  # all steps of a worker
 _Array = NDArray[np.float64]
 
 CONFIDENCE, SURELY = 0.95, 0.999
-"""With which a bound on ε is told, and with which a run is contradicted.
+"""The confidence of a bound on ε, and that of a statement that a run's ε is wrong.
 
-With the direct tests beside, less than one honest run in a hundred is contradicted."""
+Together with the direct tests, less than one honest run in a hundred is said to be wrong."""
 _MOST_BOUNDS = 5  # of two kinds of canaries by three methods, one of which is for one kind alone
 _MOST_CANARIES = 1 << 20
 _ORDERS = np.array([1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0])
 _BEYOND = 1e-10
-"""The probability of losses that are larger than all that are tabulated, at most; added to δ."""
+"""The most that losses beyond the table may have of the probability; it is added to δ."""
 _FINEST, _MOST_POINTS = 0.05, 1 << 19
-"""Of a step's standard deviation: the distance of tabulated losses."""
+"""The distance of tabulated losses in standard deviations of a step's, and their number."""
 _TOLD = 300
 _SHARES, CLOSE = (1 / 16, 4.0), 1.01
-"""Of the stated noise, that are tried, and how close two of them end."""
+"""The least and largest share of the stated noise that a search tries, and its final precision."""
 _MOST_EPSILON = 300.0
 
 
 class TradeOff(NamedTuple):
-    """δ at some ε ≥ 0 that ascend, of the worse of adding a canary and of removing it.
+    """δ at some ascending ε ≥ 0, for the worse of adding a canary and removing it.
 
     So f(x) = max(0, 1 − δ − e^ε x, e^−ε (1 − δ − x)) over all ε (Dong, Roth and Su 2022, 2.5).
     """
@@ -53,16 +53,16 @@ class TradeOff(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """How likely the guess of one coin is right, at most."""
+        """The largest probability with which an attacker guesses one coin."""
         return float(1 + self.deltas[0]) / 2
 
     def rules_out(self, doubt: float, canaries: int, guesses: int, right: int) -> bool:
-        """Whether so many right guesses, or more, have at most the probability `doubt`.
+        """Whether the probability of at least this many right guesses is at most `doubt`.
 
-        If they had more, the least that fewer right guesses must have beside it, by Theorem 3.2,
-        would be more than what is left. It is least if each number of right guesses gets as little
-        as the numbers above it allow, since less probability there, and more below, breaks none of
-        the theorem's bounds.
+        Assume that it is more. Theorem 3.2 then gives fewer right guesses a least probability; if
+        the sum exceeds 1, the assumption is wrong. The least is reached if each number of right
+        guesses gets as little as the numbers above it allow: moving probability from there to lower
+        numbers breaks none of the theorem's bounds.
         """
         slopes = np.concatenate([np.exp(-self.epsilons), np.exp(self.epsilons)])
         starts = np.concatenate(
@@ -76,7 +76,7 @@ class TradeOff(NamedTuple):
         for number in range(right - 1, -1, -1):
             least = float((starts + slopes * rights).max())  # of wrong guesses: 1 − f inverted
             if least <= wrongs:
-                return False  # and nothing changes any more
+                return False  # from here on the sum stays as it is
             more = (least - wrongs) * canaries / (guesses - number)
             total, wrongs = total + more, least
             rights += more * number / canaries
@@ -86,7 +86,7 @@ class TradeOff(NamedTuple):
 
 
 def noise_share(mechanisms: Iterable[Mechanism], is_out: Callable[[TradeOff], bool]) -> float:
-    """The least share of the stated noise that is ruled out; infinite if four times it is not."""
+    """The least share of the stated noise that is ruled out; infinite if even 4 is not."""
     steps = tuple(sorted(set(mechanisms)))
     low, high = _SHARES
     if is_out(trade_off(steps, low)):
@@ -100,7 +100,7 @@ def noise_share(mechanisms: Iterable[Mechanism], is_out: Callable[[TradeOff], bo
 
 
 def right_alone(mechanism: TradeOff, guesses: int, right: int) -> float:
-    """The probability of so many right guesses, or more, of canaries on weights of their own.
+    """The probability of this many right guesses, or more, of canaries on separate weights.
 
     Noise of one weight tells nothing of another's, so each guess is right by itself.
     """
@@ -125,25 +125,25 @@ def least_canaries(mechanism: Mechanism, delta: float, stated: float, workers: i
 
 
 def trade_off(mechanisms: Iterable[Mechanism], share: float = 1.0) -> TradeOff:
-    """The worst of some mechanisms, with a share of their noise."""
-    found = [_trade_off(each, share) for each in mechanisms]
-    if len(found) == 1:
-        return found[0]
-    grid = np.linspace(0.0, 1.0, _TOLD) ** 2 * max(each.epsilons[-1] for each in found)
-    # δ is convex in e^ε, so between two tabulated ε it is at most what lies on their chord.
-    deltas = [np.interp(np.exp(grid), np.exp(one.epsilons), one.deltas) for one in found]
+    """The trade-off function of the worst of some mechanisms, with a share of their noise."""
+    curves = [_trade_off(mechanism, share) for mechanism in mechanisms]
+    if len(curves) == 1:
+        return curves[0]
+    grid = np.linspace(0.0, 1.0, _TOLD) ** 2 * max(curve.epsilons[-1] for curve in curves)
+    # δ is convex in e^ε, so between two tabulated ε it lies on or below their chord.
+    deltas = [np.interp(np.exp(grid), np.exp(one.epsilons), one.deltas) for one in curves]
     return TradeOff(grid, np.max(deltas, axis=0))
 
 
 @lru_cache(maxsize=256)
 def _trade_off(steps: Mechanism, share: float) -> TradeOff:
-    """By the distribution of the privacy loss of all steps, tabulated so that δ is never too small.
+    """Computes it from a table of the privacy loss of all steps in which δ is never too small.
 
-    Each step's losses between two tabulated ones count as these two, such that both what they have
-    with the canary and without stays (Doroshenko et al. 2022, "Connect the Dots").
+    A loss between two tabulated losses is split between them so that its probability with the
+    canary and without it stays the same (Doroshenko et al. 2022, "Connect the Dots").
     """
-    charges = [each._replace(noise=share * each.noise) for each in steps if each.steps]
-    renyi = [_renyi(each) for each in charges]
+    charges = [charge._replace(noise=share * charge.noise) for charge in steps if charge.steps]
+    renyi = [_renyi(charge) for charge in charges]
     spent = np.sum([divergences for divergences, _ in renyi], axis=0)
     most = 1 + 1.05 * float((spent - log(_BEYOND) / (_ORDERS - 1)).min())
     width = max(min(spread for _, spread in renyi) * _FINEST, 2 * most / _MOST_POINTS)
@@ -156,22 +156,22 @@ def _trade_off(steps: Mechanism, share: float) -> TradeOff:
             table, lost = _table(charge, losses, direction)
             whole *= np.fft.rfft(np.roll(table[:-1], -half)) ** charge.steps
             beyond += lost * charge.steps
-    told = losses[half:-1][losses[half:-1] <= _MOST_EPSILON]
-    deltas = np.zeros(len(told))
+    kept = losses[half:-1][losses[half:-1] <= _MOST_EPSILON]
+    deltas = np.zeros(len(kept))
     for whole in (removed, added):
         weights = np.maximum(np.fft.irfft(whole, 2 * half), 0.0)[:half]
-        with_it = _sums_behind(weights)[: len(told)]
-        without = _sums_behind(weights * np.exp(-losses[half:-1]))[: len(told)]
-        deltas = np.maximum(deltas, with_it - np.exp(told) * without)
+        with_it = _sums_behind(weights)[: len(kept)]
+        without = _sums_behind(weights * np.exp(-losses[half:-1]))[: len(kept)]
+        deltas = np.maximum(deltas, with_it - np.exp(kept) * without)
     deltas = np.minimum(deltas + beyond, 1.0)
     small = deltas <= 2 * beyond
-    last = int(np.argmax(small)) if small.any() else len(told) - 1
+    last = int(np.argmax(small)) if small.any() else len(kept) - 1
     chosen = np.unique((last * np.linspace(0.0, 1.0, _TOLD) ** 2).astype(int))
-    return TradeOff(told[chosen], deltas[chosen])
+    return TradeOff(kept[chosen], deltas[chosen])
 
 
 def _sums_behind(values: _Array) -> _Array:
-    """Of each the sum of all that follow."""
+    """For each value, the sum of all values after it."""
     return np.append(np.cumsum(values[::-1])[::-1][1:], 0.0)
 
 
@@ -186,14 +186,14 @@ def _renyi(charge: PrivacyCharge) -> tuple[_Array, float]:
     )
     without = -((values / noise) ** 2) / 2
     without -= logsumexp(without)
-    found = [logsumexp(without + order * losses) / (order - 1) for order in _ORDERS]
+    divergences = [logsumexp(without + order * losses) / (order - 1) for order in _ORDERS]
     weights = np.exp(without + losses)
     mean = float((weights * losses).sum())
-    return steps * np.array(found), sqrt(float((weights * (losses - mean) ** 2).sum()))
+    return steps * np.array(divergences), sqrt(float((weights * (losses - mean) ** 2).sum()))
 
 
 def _table(charge: PrivacyCharge, losses: _Array, direction: int) -> tuple[_Array, float]:
-    """The probability of each loss of a step, and of larger ones."""
+    """The probability of each tabulated loss of a step, and of losses beyond the table."""
     from scipy.special import ndtr  # takes a second to import
 
     noise, rate, _ = charge
@@ -208,8 +208,8 @@ def _table(charge: PrivacyCharge, losses: _Array, direction: int) -> tuple[_Arra
     both, alone = np.diff(with_it), np.diff(without)
     upper = both - alone * np.exp(np.minimum(losses[:-1], _MOST_EPSILON))
     upper = np.clip(upper / -np.expm1(losses[0] - losses[1]), 0.0, both)
-    found = np.zeros(len(losses))
-    found[:-1] += both - upper
-    found[1:] += upper
-    found[0] += with_it[0]
-    return found, float(1 - with_it[-1] + found[-1])
+    table = np.zeros(len(losses))
+    table[:-1] += both - upper
+    table[1:] += upper
+    table[0] += with_it[0]
+    return table, float(1 - with_it[-1] + table[-1])

@@ -29,7 +29,7 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
 
 
 def num_at_once(model: nn.Module) -> int:
-    """How many samples' gradients are in memory at a time, 256 MiB of them at most, but one."""
+    """How many samples' gradients are in memory at a time: at least one, else at most 256 MiB."""
     of_one = sum(4 * weights.numel() for weights in trained(model).values())
     return max(1, min(_MOST_AT_ONCE, _MOST_BYTES // max(1, of_one)))
 
@@ -44,22 +44,22 @@ def clipped_sum(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Σ_i g_i · min(1, C / ‖g_i‖₂), g_i being the gradient of Ã of sample i over all parameters.
 
-    A sample whose gradient is not finite counts as 0. Dropout draws a mask for each sample. How
-    long it takes depends on b, and not on what the samples are, nor on how many count.
+    A sample whose gradient is not finite counts as 0. Dropout draws a mask for each sample. The
+    duration depends on b, but neither on the samples nor on how many count.
 
     Args:
         model: D, in training mode; spectral norm takes its step, whatever the samples are.
         real: [b, C, H, W], b ≥ 1.
-        count: how many of them count, the first ones.
+        count: only the first `count` samples count.
 
     Returns:
         The sum, by name and of the parameter's shape; and the sum of Ã, a scalar.
     """
     if not penalties and layers_with_weights(model) is not None:
         outside = torch.get_rng_state()
-        found = clipped_sum_by_layer(model, rules, real, count=count, clip=clip)
-        if found is not None:
-            return found
+        results = clipped_sum_by_layer(model, rules, real, count=count, clip=clip)
+        if results is not None:
+            return results
         torch.set_rng_state(outside)
     weights, losses = trained(model), real.images.new_zeros(())
     total = {name: torch.zeros_like(value) for name, value in weights.items()}
@@ -80,16 +80,16 @@ def per_sample_gradients(
     gradients = grad(_loss_of_one(model, rules, penalties), has_aux=True)
     labels = () if real.labels is None else (real.labels,)
     over = (None, *(0 for _ in range(1 + len(labels))))
-    found: tuple[dict[str, Tensor], Tensor] = vmap(gradients, over, randomness="different")(
+    results: tuple[dict[str, Tensor], Tensor] = vmap(gradients, over, randomness="different")(
         trained(model), real.images, *labels
     )
-    return found
+    return results
 
 
 def _loss_of_one(
     model: nn.Module, rules: LearningRules, penalties: Sequence[Penalty]
 ) -> Callable[..., tuple[Tensor, Tensor]]:
-    """From weights, an image [C, H, W] and its label, if any, to what is minimised, and to Ã."""
+    """A function of weights, an image [C, H, W] and its label, if any: penalised loss, and Ã."""
     kept = {
         **{name: p.detach() for name, p in model.named_parameters() if not p.requires_grad},
         **dict(model.named_buffers()),
@@ -129,12 +129,12 @@ def add_clipped(total: Mapping[str, Tensor], gradients: Gradients, count: int, c
 
 @contextmanager
 def still(model: nn.Module) -> Iterator[None]:
-    """Spectral norm takes the step of one pass, none in the block, however many samples."""
+    """Spectral norm takes one step before the block and none in it, however many samples."""
     lists = [m for m in model.modules() if isinstance(m, parametrize.ParametrizationList)]
-    training = {part: part.training for each in lists for part in each}
+    training = {part: part.training for parts in lists for part in parts}
     with torch.no_grad():
-        for each in lists:
-            each()
+        for parts in lists:
+            parts()
     for part in training:
         part.eval()
     try:

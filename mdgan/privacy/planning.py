@@ -1,4 +1,4 @@
-"""How much noise the steps of a run have, and how many there may be, after all earlier runs."""
+"""Plans the noise and the number of a run's steps so that all runs together stay within ε."""
 
 import json
 import os
@@ -23,32 +23,32 @@ from mdgan.privacy.settings import PrivacySettings, Private
 from mdgan.settings.machine import path_of
 from mdgan.spelling import flag, key
 
-MOST_STEPS = 1 << 40  # where nothing bounds them
+MOST_STEPS = 1 << 40  # if nothing bounds the number of steps
 _MOST_SHARE = 0.5
 
 
 class StepSchedule(NamedTuple):
-    """The iterations or rounds of a run, what noise hides, and `whose` they are, in messages."""
+    """The steps that a run would take: so many units (iterations or rounds) of `unit` steps."""
 
-    whose: str
+    whose: str  # names the samples or clients, for messages
     rate: float
     num_units: int
     unit: int = 1
     hides: str = SAMPLE
-    # How many steps must be left of a plan that goes on, if not a unit; 0 where one that is used up
-    # may be had again, of a run that goes on with what was told.
+    # How many steps must be left of a plan for the run to go on with it, if not a unit; 0 if a
+    # worker that answers once may repeat the answer of a finished plan.
     rest: int | None = None
-    # The counts' share of what two steps spend, of which sums are the second; 0 for other steps.
+    # The share of the first of two steps (counts) in what both spend; 0 if no counts come first.
     counts_share: float = 0.0
 
     @classmethod
     def of_samples(
         cls, rank: int, num_units: int, settings: Private, counts_first: bool = False
     ) -> "StepSchedule":
-        """Of a worker's samples, so many units of them; with their counts if those come first."""
+        """The schedule of a worker that holds this many units; with counts if they come first."""
         whose, share = f"the samples of rank {rank}", settings.privacy.dp_encoding_share
         if settings.tells_once and counts_first and share > _MOST_SHARE:
-            # After the counts more would be spent than is charged.
+            # With a larger share, the counts alone would spend more than is charged for them.
             why = f"counts take {_MOST_SHARE:g} at most where one sum is all that follows"
             raise BadInput(key("dp_encoding_share", share), why, "give less")
         if settings.tells_once:
@@ -57,24 +57,24 @@ class StepSchedule(NamedTuple):
         return cls(whose, rate, settings.training.iterations, settings.training.local_steps)
 
     def noises(self, noise: float) -> tuple[float, float]:
-        """σ of counts and of what follows, by that of the plan: 1/σ₁² + 1/σ₂² = 2/σ²."""
+        """σ₁ of counts and σ₂ of the next step, for a plan with σ: 1/σ₁² + 1/σ₂² = 2/σ²."""
         share = self.counts_share or 0.5
         return noise / sqrt(2 * share), noise / sqrt(2 * (1 - share))
 
     @classmethod
     def of_clients(cls, dataset: str, participation: float, num_rounds: int) -> "StepSchedule":
-        """Of all clients as wholes: each round is a step."""
+        """The schedule of all clients as wholes: each round is a step."""
         return cls(f"the clients of {dataset}", participation, num_rounds, hides=CLIENT)
 
 
 def ledger_folder(settings: PrivacySettings) -> Path:
-    """Where this machine remembers what its samples have spent."""
+    """The folder of this machine's ledger."""
     if settings.dp_ledger is not None:
         return path_of(settings.dp_ledger)
-    given = os.environ.get("XDG_STATE_HOME", "")
+    state_home = Path(os.environ.get("XDG_STATE_HOME", ""))
     try:
-        # The XDG specification: relative paths there are to be ignored.
-        base = Path(given) if Path(given).is_absolute() else Path.home() / ".local" / "state"
+        # The XDG specification says to ignore relative paths.
+        base = state_home if state_home.is_absolute() else Path.home() / ".local" / "state"
     except RuntimeError as error:
         why = "there is no home folder to remember in what samples have spent"
         raise BadInput(settings.dp_flag, why, f"give {flag('dp_ledger', 'DIR')}") from error
@@ -88,7 +88,7 @@ def plan_of(
     ledger: Path,
     disclosed: tuple[PrivacyHistory, ...] = (),
 ) -> Plan:
-    """What steps may be taken, by their ledger; the last plan goes on if it is the same."""
+    """The plan of a run by its ledger: the last plan if it is for equal settings, or a new one."""
     asked = json.dumps(
         [
             *(settings.dp_epsilon, settings.dp_delta, settings.dp_noise, settings.dp_accountant),
@@ -110,7 +110,7 @@ def plan_of(
 
 
 def _is_within(settings: PrivacySettings, plan: Plan, known: LedgerView) -> bool:
-    """Whether the rest of a plan still fits: the samples may have spent elsewhere meanwhile."""
+    """Whether all of a plan is still within ε, since samples may have spent in other runs."""
     earlier, limit = tuple(sorted({*known.before_last, *plan.disclosed})), settings.dp_epsilon
     if limit is None or not earlier:
         return True
@@ -122,7 +122,7 @@ def _is_within(settings: PrivacySettings, plan: Plan, known: LedgerView) -> bool
 def check_alike(
     settings: PrivacySettings, schedule: StepSchedule, known: LedgerView, ledger: Path
 ) -> None:
-    """Checks that earlier runs can be added up with this one."""
+    """Raises BadInput if ε of earlier runs and of this one cannot be added up."""
     if known.several:
         raise BadInput(
             settings.dp_flag,
@@ -154,7 +154,7 @@ def spent_before(settings: PrivacySettings, known: LedgerView) -> float:
 
 
 def leaves_something(earlier: tuple[PrivacyHistory, ...], settings: PrivacySettings) -> bool:
-    """Whether a plan may follow what some units have been through."""
+    """Whether these histories leave any ε for another plan."""
     epsilon, spent = settings.dp_epsilon, epsilon_of_histories(earlier, settings.dp_delta or 0.0)
     return epsilon is None or spent <= epsilon - tolerance(epsilon)
 
@@ -165,7 +165,7 @@ def _noise_and_steps(
     earlier: tuple[PrivacyHistory, ...],
     ledger: Path,
 ) -> tuple[float, int]:
-    """σ, and how many steps may be taken; refuses if not even one iteration, or round."""
+    """σ and the allowed number of steps; raises BadInput if they allow no iteration or round."""
     epsilon, delta, kind = settings.dp_epsilon, settings.dp_delta or 0.0, settings.dp_accountant
     whose, rate, noise = schedule.whose, schedule.rate, settings.dp_noise
     planned = schedule.num_units * schedule.unit
@@ -192,7 +192,7 @@ def _noise_and_steps(
     allowed = steps_for(epsilon, delta, rate, noise=noise, earlier=earlier, kind=kind, most=planned)
     if allowed < schedule.unit:
         after = f", after {spent:.3g} (ledger {ledger})" if spent else ""
-        given = flag("dp_noise", f"{noise:g}")
-        why = f"too small for one step of {whose} with {given}{after}"
+        asked_noise = flag("dp_noise", f"{noise:g}")
+        why = f"too small for one step of {whose} with {asked_noise}{after}"
         raise BadInput(asked, why, "give more of either")
     return noise, allowed

@@ -1,8 +1,8 @@
-"""Random numbers that cannot be guessed, from a secret and the number of a step.
+"""Random numbers that nothing but a secret reveals, for each step of a worker.
 
-torch's generator on the CPU uses 32 bits of its seed, which a computer tries out in hours, and two
-of 65,536 such seeds are likely to be equal. Here a step's numbers come from AES-256 in counter mode
-under a key of its own, HMAC-SHA256(secret, step).
+torch's generator on the CPU uses 32 bits of its seed: a computer tries them all in hours, and among
+65,536 seeds two are likely equal. Here a step's numbers come from AES-256 in counter mode with the
+key HMAC-SHA256(secret, step).
 """
 
 import hashlib
@@ -30,7 +30,7 @@ def step_key(secret: bytes, step: int, use: str) -> bytes:
 
 
 def derived(key: bytes, about: bytes) -> bytes:
-    """A key that follows from another one, 32 bytes."""
+    """Derives a key of 32 bytes from another key."""
     return hmac.digest(key, about, hashlib.sha256)
 
 
@@ -51,7 +51,7 @@ def uniform(key: bytes, count: int) -> Tensor:
 
 
 def random_state(key: bytes, device: torch.device) -> RandomState:
-    """What dropout and the like draw from in a step; on the CPU the key decides all bits."""
+    """A state for dropout and the like in a step; on the CPU the key determines all its bits."""
     state = RandomState(int.from_bytes(key[:8], "big") >> 1, device)
     tensors = state.tensors()
     words = (bits_of(stream(key), _STATE_WORDS) >> np.uint64(32)).astype("<u8")

@@ -1,8 +1,8 @@
 """The real half of a local step on a batch drawn by Poisson sampling, private or not.
 
-DP-SGD (Abadi et al. 2016, Algorithm 1) on the half of D's gradient that needs real samples. All
-that a worker tells follows from the sums made here, from generated samples, and from what it was
-told; see docs/privacy.md.
+This is DP-SGD (Abadi et al. 2016, Algorithm 1) on the half of D's gradient that needs real samples.
+All answers of a worker follow from the sums made here, from generated samples, and from messages to
+it; see docs/privacy.md.
 """
 
 from collections.abc import Collection, Mapping
@@ -26,7 +26,7 @@ from mdgan.privacy.noise import with_noise
 from mdgan.privacy.per_sample import clipped_sum
 from mdgan.privacy.random_stream import random_state, step_key, uniform
 
-_DEVIATIONS = 1.0  # batches are filled up to their mean size and so many standard deviations
+_DEVIATIONS = 1.0  # a batch is filled up to its mean size and this many standard deviations
 
 
 class Owned(Protocol):
@@ -39,27 +39,27 @@ class Owned(Protocol):
 
 
 class Steps(Protocol):
-    """Counts a worker's steps, and has random numbers for each."""
+    """Counts a worker's steps, and gives keys for the random numbers of each."""
 
     @property
     def over(self) -> bool:
-        """Whether no step may be taken any more."""
+        """Whether the worker may take no further step."""
 
     def key(self, use: str) -> bytes:
-        """The key of one use of random numbers in the step that comes next, 32 bytes."""
+        """The key of one use of random numbers in the next step, 32 bytes."""
 
     def advance(self) -> None:
-        """The step has been taken: what follows from it may leave the worker."""
+        """Counts a step, after which its results may leave the worker."""
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint has to know."""
+        """The tensors that a checkpoint needs."""
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken; nothing changes at KeyError, RuntimeError."""
+        """Continues from a `state`; at KeyError or RuntimeError nothing has changed."""
 
 
 class SeededSteps(Steps):
-    """Steps whose numbers may be known to all, such as those of a run's seed."""
+    """Steps whose random numbers need not be secret, such as those of a run's seed."""
 
     over = False
 
@@ -86,9 +86,9 @@ class SeededSteps(Steps):
 
 
 class DrawnUnits:
-    """A worker's units, such as persons: of each that a step draws it has one sample.
+    """A worker's units, such as persons: a step uses one random sample of each unit that it draws.
 
-    So a unit adds one gradient to a sum, however many samples it has; another one in each step.
+    So a unit adds one gradient to a sum, however many samples it has.
     """
 
     def __init__(self, owned: Owned, units: Units, steps: Steps) -> None:
@@ -98,27 +98,27 @@ class DrawnUnits:
         return len(self._units)
 
     def taken(self, positions: Tensor) -> Samples:
-        """A sample of each of some units, without those that cannot be read."""
+        """A random sample of each unit at these positions, without those that cannot be read."""
         uniform_numbers = uniform(self._steps.key("samples"), len(self))
         return self._owned.taken(self._units.drawn(positions, uniform_numbers[positions]))
 
 
 class PoissonHalf(RealHalf, Batches):
-    """A worker's samples, and what each local step learns from them.
+    """A worker's samples, and the real half of each local step on them.
 
-    With a bound it adds up gradients of single samples, each cut to the norm C, and adds noise of
-    N(0, σ²C²); without, it takes the gradient of the batch. Both are divided by the expected size
-    of a batch.
+    With a bound C, a step adds up gradients of single samples, each cut to the norm C, and adds
+    noise of N(0, σ²C²). Without a bound, it takes the gradient of the batch. Either is divided by
+    the expected batch size.
 
-    With a bound, all steps compute with the same number of samples: those that were drawn, and
-    others that count as 0. So time does not tell how many were drawn. A draw of more than that
-    number is drawn again. That costs no privacy: whatever the other samples of a batch are, a
-    sample is among them with probability q, or 0 where it would be one too many.
+    With a bound, all steps compute with the same number of samples: drawn samples, and others that
+    count as 0. So the duration does not tell how many were drawn. If more are drawn than that
+    number, the step draws again. That costs no privacy: whatever the other samples of a batch are,
+    a sample is in it with probability q, or 0 if it would be one too many.
 
     Args:
-        batch_size: b; the expected size of a batch is that, or all samples if there are fewer.
+        batch_size: b; the expected batch size is b, or the number of samples if that is smaller.
         clip: C; infinite for no bound.
-        num_public: n̂, how many samples there are said to be, at least as many; None: the number.
+        num_public: n̂, the stated number of samples, not below the true one; None: the true one.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class PoissonHalf(RealHalf, Batches):
     ) -> None:
         self._owned = owned
         self._steps = steps
-        self.size = num_public or len(owned)  # n̂, how many samples, or units, there are said to be
+        self.size = num_public or len(owned)  # n̂, the stated number of samples, or units
         self._expected = min(batch_size, self.size)
         self._rate = rate_of(batch_size, self.size)
         self._clip = clip
@@ -147,13 +147,13 @@ class PoissonHalf(RealHalf, Batches):
         self._physical = ceil(self._expected + _DEVIATIONS * deviation)
 
     def next_batch(self, batch_size: int) -> Samples:
-        """Each sample with probability q, whatever size is asked for; none of them, too."""
-        del batch_size  # of the server's choice in some algorithms; q is what was accounted for
+        """Draws each sample with probability q, whatever `batch_size` is; may be empty."""
+        del batch_size  # in some algorithms the server chooses it, but the account has charged q
         chosen = uniform(self._steps.key("batch"), len(self._owned)) <= self._rate
         return self._owned.taken(chosen.nonzero().squeeze(1))
 
     def _next_padded(self) -> tuple[Samples, int]:
-        """A batch with other samples behind those that were drawn, and how many were drawn."""
+        """A batch of drawn samples followed by padding, and how many were drawn."""
         for attempt in count():
             use = f"batch {attempt}" if attempt else "batch"
             drawn = uniform(self._steps.key(use), len(self._owned))
@@ -162,7 +162,7 @@ class PoissonHalf(RealHalf, Batches):
                 break
         order = drawn.topk(min(self._physical, len(drawn)), largest=False).indices
         padded = self._owned.taken(order)
-        if len(padded) < len(order):  # some could not be read
+        if len(padded) < len(order):  # some samples could not be read
             padded = self._owned.taken(order[:number])
             number = len(padded)
         return padded.padded(self._physical), number
@@ -170,19 +170,19 @@ class PoissonHalf(RealHalf, Batches):
     def learn(
         self, discriminator: Discriminator, rules: LearningRules, regularizers: Regularizers
     ) -> Tensor:
-        """Puts the real half in place, and returns its Ã, a scalar; 0 if it may not be told."""
+        """Computes the real half of D's gradient; returns its Ã, a scalar, or 0 if it is secret."""
         learn = self._learn_batch if isinf(self._clip) else self._learn_samples
         discriminator.zero_grad()
         loss = learn(discriminator, rules, regularizers)
         return loss if self._tells_loss else torch.zeros_like(loss)
 
     def _ready(self, real: Samples, discriminator: Discriminator) -> Samples:
-        """Samples as D takes them."""
+        """Samples on D's device, with labels only if D takes labels."""
         real = real.to(discriminator.device)
         return real if discriminator.is_conditional else real.without_labels()
 
     def _random_state(self, discriminator: Discriminator) -> AbstractContextManager[None]:
-        """Numbers of their own: the worker's other ones must not tell how large the batch was."""
+        """Separate random numbers, so that other ones do not tell the size of the batch."""
         return random_state(self._steps.key("forward"), discriminator.device).in_place()
 
     @property
@@ -195,7 +195,7 @@ class PoissonHalf(RealHalf, Batches):
         self._steps.advance()
 
     def state(self) -> dict[str, Tensor]:
-        """What the next batches depend on: `size`, int64 [], and what steps keep."""
+        """The state of the next batches: `size`, int64 [], and the state of the steps."""
         return {"size": torch.tensor(self.size), **self._steps.state()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
@@ -210,7 +210,7 @@ class PoissonHalf(RealHalf, Batches):
     def _learn_batch(
         self, discriminator: Discriminator, rules: LearningRules, regularizers: Regularizers
     ) -> Tensor:
-        """The gradient of Σ Ã / b by one pass over the batch."""
+        """Sets the gradient of Σ Ã / b by one pass over the batch; returns Σ Ã / b."""
         real = self._ready(self.next_batch(rules.batch_size), discriminator)
         if not len(real):
             return torch.zeros((), device=discriminator.device)
@@ -229,7 +229,7 @@ class PoissonHalf(RealHalf, Batches):
     def _learn_samples(
         self, discriminator: Discriminator, rules: LearningRules, regularizers: Regularizers
     ) -> Tensor:
-        """The gradients of single samples, each cut, added up, and noise."""
+        """Sets the noisy sum of cut gradients of single samples, divided by b; returns Σ Ã / b."""
         padded, number = self._next_padded()
         model, real = discriminator.model, self._ready(padded, discriminator)
         with self._random_state(discriminator):
@@ -249,18 +249,18 @@ class PoissonHalf(RealHalf, Batches):
                 exact, drawn = summed.double() * self._expected, (number, len(self._owned))
                 self._canaries.watch(exact, others, planted, drawn)
         weights, first = dict(model.named_parameters()), 0
-        for name, each in total.items():
-            own = summed[first : first + each.numel()].view_as(each)
-            weights[name].grad = own.to(each.device)
-            first += each.numel()
+        for name, part in total.items():
+            gradient = summed[first : first + part.numel()].view_as(part)
+            weights[name].grad = gradient.to(part.device)
+            first += part.numel()
         return losses / self._expected
 
     def _joined(self, tensors: Collection[Tensor]) -> Tensor:
-        """All as one vector, float32 [d], on the CPU, in memory that is kept from step to step."""
-        count = sum(each.numel() for each in tensors)
+        """Joins tensors to a vector, float32 [d], on the CPU, in memory that all steps reuse."""
+        count = sum(part.numel() for part in tensors)
         if self._memory is None or len(self._memory) != count:
             self._memory = torch.empty(count)
-        return torch.cat([each.flatten().cpu() for each in tensors], out=self._memory)
+        return torch.cat([part.flatten().cpu() for part in tensors], out=self._memory)
 
     def _released(self, summed: Tensor) -> Tensor:
         """A sum with noise, divided by b."""

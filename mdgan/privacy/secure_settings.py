@@ -1,13 +1,13 @@
-"""The settings of sums of which the server learns no part."""
+"""Settings of masked sums: the server learns a sum, but none of its addends."""
 
 from mdgan.settings.declare import Settings, setting, switch
 from mdgan.settings.excludes import Condition, Excludes
 
-LEAST_PARTIES = 3  # of two hosts, each could take its own part off the sum and have the other's
+LEAST_PARTIES = 3  # one of two hosts could subtract its own part and get the other's
 
 
 def summed(what: str | Condition) -> Excludes:
-    """The row of settings that need single answers."""
+    """A row for a setting that needs single answers, so that it excludes masked sums."""
     return Excludes(
         "secure_aggregation",
         what,
@@ -17,7 +17,7 @@ def summed(what: str | Condition) -> Excludes:
 
 
 class SecureSumSettings(Settings, group="privacy"):
-    """The settings of algorithms that can do with sums of answers."""
+    """Settings of algorithms for which sums of answers are enough."""
 
     secure_aggregation: bool = setting(
         False,

@@ -1,4 +1,4 @@
-"""The settings of differential privacy, and what they cannot go together with."""
+"""The settings of differential privacy, and the settings that they exclude."""
 
 from dataclasses import dataclass
 from math import inf
@@ -12,14 +12,14 @@ from mdgan.settings import declare
 from mdgan.settings.excludes import Condition, Excludes, table
 from mdgan.spelling import flag
 
-FEATURES = "features"  # what hosts tell outside of training
+FEATURES = "features"  # statistics that hosts send for scores
 DISCLOSABLE = ("classes", FEATURES, "losses")
 _PLAIN_CLIP = 1.0
 
 
 @dataclass(frozen=True)
 class Disclosed:
-    """What workers say of their data although no noise covers it: some of `DISCLOSABLE`."""
+    """Facts about their data that workers tell without noise: some of `DISCLOSABLE`."""
 
     names: tuple[str, ...]
 
@@ -30,9 +30,9 @@ class Disclosed:
         return ",".join(self.names)
 
     @classmethod
-    def parse(cls, given: str) -> "Disclosed":
-        """Reads `--dp-disclose`; raises ValueError at a name that is not known."""
-        names = [name.strip() for name in given.split(",")]
+    def parse(cls, text: str) -> "Disclosed":
+        """Reads `--dp-disclose`; raises ValueError for an unknown name."""
+        names = [name.strip() for name in text.split(",")]
         if not set(names) <= set(DISCLOSABLE):
             raise ValueError(f"must be some of {', '.join(DISCLOSABLE)}")
         return cls(tuple(name for name in DISCLOSABLE if name in names))
@@ -55,7 +55,7 @@ _NO_NOISE = Condition(
 
 
 class PrivacySettings(declare.Settings, group="privacy"):
-    """How private each worker's data stay; the same on every rank unless it says otherwise."""
+    """How private each worker's data stay; equal on all ranks, except `own_` settings."""
 
     dp_epsilon: float | None = declare.setting(
         None,
@@ -104,9 +104,9 @@ class PrivacySettings(declare.Settings, group="privacy"):
     )
     dp_public_samples: int | None = declare.own_key_setting(
         None,
-        "How many samples each worker here is said to hold, at least as many as it has, so that "
-        "the exact number is not told. Noisy sums still tell about how many there are. Batches, "
-        "noise and what the server is told follow from it.",
+        "The number of samples that each worker here states instead of its true number, and not "
+        "less than it. Noisy sums still tell about how many there are. Batches, noise and what "
+        "the server is told follow from it.",
         declare.whole(1),
         metavar="N",
         symbol="n̂",
@@ -161,7 +161,7 @@ class PrivacySettings(declare.Settings, group="privacy"):
 
     @property
     def has_dp(self) -> bool:
-        """Whether differential privacy is asked for, be it with no noise."""
+        """Whether the user asked for differential privacy, even if without noise."""
         return self.dp_epsilon is not None or self.dp_noise is not None
 
     excludes = table(
@@ -182,22 +182,22 @@ class PrivacySettings(declare.Settings, group="privacy"):
 
     @property
     def hides_clients(self) -> bool:
-        """Whether the server adds the noise, which hides each client as a whole."""
+        """Whether noise hides each client as a whole."""
         return False
 
     @property
     def hides_samples(self) -> bool:
-        """Whether workers add the noise, which hides each of their samples."""
+        """Whether workers add the noise, to hide each of their samples."""
         return self.has_dp and not self.hides_clients
 
     @property
     def covers_samples(self) -> bool:
-        """Whether noise covers what workers tell of their samples."""
+        """Whether workers' noise covers what they tell about their samples."""
         return self.hides_samples and self.dp_noise != 0
 
     @property
     def keeps_ledger(self) -> bool:
-        """Whether there is noise whose numbers must never come twice."""
+        """Whether a ledger is needed: there is noise, and its numbers must never repeat."""
         return self.has_dp and self.dp_noise != 0
 
     @property
@@ -207,37 +207,37 @@ class PrivacySettings(declare.Settings, group="privacy"):
 
     @property
     def poisson_flag(self) -> str:
-        """What the user asked for that with."""
+        """The flag by which the user asked for Poisson sampling."""
         return self.dp_flag if self.hides_samples else flag("batch_sampling", "poisson")
 
     @property
     def clip(self) -> float:
-        """C; infinite where nothing is cut."""
+        """C; infinite if nothing is cut."""
         if not self.has_dp:
             return inf
         return _PLAIN_CLIP if self.dp_clip is None else self.dp_clip
 
     def public_samples(self, num_samples: int) -> int:
-        """n̂, how many samples a worker that holds n is said to hold."""
+        """n̂, the number of samples that a worker with n samples states."""
         return num_samples if self.dp_public_samples is None else self.dp_public_samples
 
     @property
     def keeps_classes(self) -> bool:
-        """Whether nothing may follow, without noise, from how many samples a class has."""
+        """Whether the numbers of samples by class are secret, so that only noisy ones count."""
         return self.draws_poisson and not self.discloses("classes")
 
     def discloses(self, what: str) -> bool:
-        """Whether workers disclose something of their data, one of `DISCLOSABLE`."""
+        """Whether workers may tell `what`, one of `DISCLOSABLE`, without noise."""
         return not self.has_dp or (self.dp_disclose is not None and what in self.dp_disclose)
 
     @property
     def dp_flag(self) -> str:
-        """What the user asked for differential privacy with."""
+        """The flag by which the user asked for differential privacy; empty without it."""
         name = "dp_noise" if self.dp_epsilon is None else "dp_epsilon"
         return flag(name, declare.shortest(getattr(self, name))) if self.has_dp else ""
 
     def check(self) -> None:
-        """Checks that the numbers make a guarantee."""
+        """Raises BadInput if the settings give no guarantee."""
         if not self.keeps_ledger:
             return
         if self.clip == inf:
@@ -257,7 +257,7 @@ class PrivacySettings(declare.Settings, group="privacy"):
 
 
 class ClientPrivacySettings(PrivacySettings):
-    """The same, where noise may also hide clients as wholes."""
+    """Settings of algorithms whose noise may also hide clients as wholes."""
 
     dp_unit: str = declare.setting(
         "sample",
@@ -275,22 +275,22 @@ class ClientPrivacySettings(PrivacySettings):
 
     @property
     def update_clip(self) -> float:
-        """C of a client's update; infinite where none is cut."""
+        """C of a client's update; infinite if updates are not cut."""
         return self.clip if self.hides_clients else inf
 
     @property
     def discloses_losses(self) -> bool:
-        """Whether clients disclose their losses."""
+        """Whether clients may tell their losses."""
         return not self.hides_clients or self.discloses("losses")
 
     @property
     def names_clients(self) -> bool:
-        """Whether it is written down which clients took part in a round."""
+        """Whether records may name the clients that took part in a round."""
         return not (self.hides_clients and self.keeps_ledger)
 
 
 class Private(Protocol):
-    """Settings of training, and of what its data are promised."""
+    """Settings of a run, as far as privacy depends on them."""
 
     @property
     def tells_once(self) -> bool:
@@ -298,11 +298,11 @@ class Private(Protocol):
 
     @property
     def training(self) -> TrainingSettings:
-        """How long to train, and on how large batches."""
+        """The number of iterations and local steps, and the batch size."""
 
     @property
     def privacy(self) -> PrivacySettings:
-        """What the data are promised."""
+        """The settings of differential privacy."""
 
 
 POISSON = Condition(
@@ -341,4 +341,4 @@ BESIDE_PRIVACY = table(
     for what, why in (kind.reads_real_samples for kind in REGULARIZERS)
     if what
 )
-"""Of settings of a run: what reads real samples besides, or not one by one."""
+"""Settings of a run that exclude privacy: they read real samples elsewhere, or not one by one."""

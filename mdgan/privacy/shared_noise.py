@@ -1,12 +1,12 @@
-"""Noise that certificates add together, where the server sees only the sum of what hosts tell.
+"""Noise of which each certificate adds a part, when the server sees only the sum of all answers.
 
-The owner of a certificate knows what its hosts add, so parts are counted by certificate, however
-many workers it carries. Without certificates, on one machine of one user, each host counts.
+The owner of a certificate knows what all its hosts add. So parts are counted by certificate,
+however many workers it carries. Without certificates (one machine, one user) each host counts.
 
-Each of M adds noise of variance σ²/M, all its workers together, rounded to a lattice on which masks
-lie, too. Sums of such parts are rounded normal numbers of variance σ², but for a probability below
-2⁻¹⁰⁰⁰: what the lattice's own reasoning asks for; see `noise.py`. Where c of M tell the server what
-they have added, σ²(M - c)/M is left.
+Each of M sharers adds noise of variance σ²/M, over all its workers, rounded to the lattice of the
+masks. The sum of M parts is a rounded normal number of variance σ², but for a probability below
+2⁻¹⁰⁰⁰, which is what `noise.py` needs. If c of the M sharers tell the server their parts, noise of
+variance σ²(M - c)/M remains.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from mdgan.spelling import key
 
 
 class SharedNoiseSettings(Settings, group="privacy"):
-    """Of algorithms whose workers' noise may be in their sum alone."""
+    """Settings of algorithms whose workers may share the noise of a sum."""
 
     noise_sharers: int | None = key_setting(
         None,
@@ -30,7 +30,7 @@ class SharedNoiseSettings(Settings, group="privacy"):
     )
 
     def check_enough(self, num_workers: int) -> None:
-        """Raises BadInput if there are fewer workers than M at the start."""
+        """Raises BadInput if a run starts with fewer workers than M."""
         if self.noise_sharers is not None and self.noise_sharers > num_workers:
             why = f"there are {num_workers} workers"
             way_out = "give less, or leave it out for all that take part"
@@ -39,20 +39,20 @@ class SharedNoiseSettings(Settings, group="privacy"):
 
 @dataclass(frozen=True)
 class NoiseSharing:
-    """Which sums have enough of the noise."""
+    """Decides which sums have enough noise."""
 
-    num_workers: int  # at the start; a sum has as many, unless M is given
-    given: int | None = None  # M, as the settings say
-    least: int = 1  # fewer the user of this machine does not accept, and the server's does not say
-    counts_alone: bool = False  # whether answers have all of the noise, and only counts a part
+    num_workers: int  # at the start of the run; without M, a sum must have all of them
+    given: int | None = None  # M of the settings
+    least: int = 1  # the least M that the user of this machine accepts
+    counts_alone: bool = False  # whether only counts share noise, and each answer has all of it
 
     @property
     def least_hosts(self) -> int:
-        """As many hosts a sum has at least: each has one certificate."""
+        """The least number of hosts in a sum, since a host has one certificate."""
         return 1 if self.counts_alone else max(self.given or 1, self.least)
 
     def check(self, sharers: int) -> None:
-        """Raises BadInput if fewer workers than M have come."""
+        """Raises BadInput if all workers of the run have fewer certificates than M."""
         if (self.given or 1) > sharers:
             raise BadInput(
                 key("noise_sharers", self.given),
@@ -62,16 +62,16 @@ class NoiseSharing:
             )
 
     def among(self, sharers: int) -> int:
-        """M, where so many take part in a sum."""
+        """M of a sum in which this many sharers take part."""
         return self.given or max(1, sharers)
 
     def lacking(self, workers: int, sharers: int, num_asked: int = 0) -> str:
-        """What a sum lacks of its noise, in words; empty if nothing.
+        """Says in words which sharers a sum lacks; empty if it has enough noise.
 
         Args:
-            workers: in the sum, each counted once.
-            sharers: in the sum.
-            num_asked: sharers that were asked, and have added their parts accordingly.
+            workers: number of workers in the sum.
+            sharers: number of sharers in the sum.
+            num_asked: sharers that were asked; each has added noise of variance σ² / num_asked.
         """
         if self.given is None and workers < self.num_workers:
             return f"all but {workers} of the {self.num_workers} workers that share the noise"
@@ -82,10 +82,10 @@ class NoiseSharing:
 
 
 def variance_of_part(noise: float, least: float, sharers: int) -> float:
-    """Of what one of M adds: the sum then has σ² or more, as each of the others adds least²/M.
+    """Variance of one sharer's part: with least²/M from each other sharer, the sum has σ² or more.
 
     Args:
-        noise: σ, the most that one of its workers' accounts takes after earlier runs.
-        least: the least that the accounts of any other host in the sum take.
+        noise: σ, the largest that an account of this sharer's workers needs after earlier runs.
+        least: the smallest σ that an account of another host in the sum needs.
     """
     return noise**2 - least**2 * (sharers - 1) / sharers

@@ -1,4 +1,4 @@
-"""A host's side of budgets: its workers leave before they would spend more than they may."""
+"""The budgets of a host's workers: a worker leaves before it would exceed its budget."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ from mdgan.privacy.canaries import CANARIES
 
 @dataclass(frozen=True)
 class Ending:
-    """Workers whose present answer is their last, with their budgets."""
+    """The workers that leave after their present answer, with their budgets."""
 
     budgets: Mapping[int, Budget]
 
     def tell(self, iteration: int, send: Callable[[Message], object]) -> None:
-        """Tells the server; comes before their answer, so that the server asks no more."""
+        """Tells the server before their last answer, so that it asks these workers no more."""
         if self.budgets:
             limits = {str(worker): budget.limit for worker, budget in self.budgets.items()}
             send(messages.spent(iteration, limits))
 
 
 class Spending:
-    """The budgets of the workers of one host, as far as their samples have one."""
+    """The budgets of one host's workers; some workers may have none."""
 
     def __init__(self, budgets: Mapping[int, Budget]) -> None:
         self._budgets = budgets
         self._before: dict[str, dict[str, float]] = {}
 
     def attend(self, run: Path) -> None:
-        """A server has let this host in; canaries are remembered in the run's folder here."""
+        """Opens the canaries' files in the run's folder here, once the server lets the host in."""
         for worker, budget in self._budgets.items():
             if budget.canaries is not None:
                 budget.canaries.open(run / CANARIES / f"{worker}.json")
@@ -46,33 +46,33 @@ class Spending:
         return iterations if budget is None else min(iterations, budget.iterations_left)
 
     def ending(self, iterations: Mapping[int, int]) -> Ending:
-        """The workers that can train no iteration more after those that each is about to train."""
+        """The workers whose budget ends with the iterations that each is about to train."""
         budgets = {n: budget for n, budget in self._budgets.items() if n in iterations}
         return Ending({n: b for n, b in budgets.items() if b.iterations_left <= iterations[n]})
 
     def over(self) -> Ending:
-        """The workers that can train no iteration at all."""
+        """The workers that cannot train a single iteration."""
         return self.ending(dict.fromkeys(self._budgets, 0))
 
     def leaves_early(self, workers: Collection[int]) -> bool:
-        """Whether all of some workers leave before the end, by their own accounts."""
+        """Whether all these workers leave before the run ends, by their own accounts."""
         return all(n in self._budgets and self._budgets[n].ends_early for n in workers)
 
     def told(self, *, exactly: bool) -> dict[str, dict[str, float]]:
-        """What `Spent` says of each worker, by name and worker, if one has changed since."""
-        now = self.account(exactly=exactly)
-        if not self._budgets or now == self._before:
+        """The account, or nothing if it has not changed since the last call."""
+        account = self.account(exactly=exactly)
+        if not self._budgets or account == self._before:
             return {}
-        self._before = now
-        return now
+        self._before = account
+        return account
 
     def account(self, *, exactly: bool) -> dict[str, dict[str, float]]:
-        """What `Spent` says of each worker that has a budget, by name and worker."""
-        spent = {str(n): own.spent(exactly=exactly) for n, own in self._budgets.items()}
+        """The values of `Spent`, by name and then by worker, of all workers with a budget."""
+        spent = {str(n): budget.spent(exactly=exactly) for n, budget in self._budgets.items()}
         names = Spent._fields
-        return {name: {n: getattr(own, name) for n, own in spent.items()} for name in names}
+        return {name: {n: getattr(one, name) for n, one in spent.items()} for name in names}
 
     def close(self) -> None:
-        """The host ends in order."""
+        """Closes all budgets when the host's process ends in order."""
         for budget in self._budgets.values():
             budget.close()

@@ -1,18 +1,16 @@
 """Finds the hosts that spoil masked sums, by asking for sums of other hosts in later questions.
 
-A sum that makes no sense tells that one of its hosts has not masked as agreed, or has answered
-absurdly, and not which. So the hosts of the next questions are divided into smaller sums, at
-random, and the smaller the more of them are spoiled. Divisions in which no sum holds all hosts of
-one that was spoiled are preferred. When sums are well again they grow, the slower the more were
-spoiled.
+A spoiled sum shows that one of its hosts has masked wrongly or answered absurdly, but not which
+one. So the server divides the hosts of the next questions at random into smaller sums: the more
+sums are spoiled, the smaller. It prefers divisions in which no sum contains all hosts of an earlier
+spoiled sum. Once sums make sense again they grow, more slowly if many were spoiled.
 
-A host is guilty if three spoiled sums had it, more than any other of the last one's hosts, and no
-other host was in all of these. So one host that lies, in whichever sums it likes, can have no
-other one found guilty: it is in all spoiled sums itself. Some that work together can, but each of
-their sums counts against one of them, too.
+A host is guilty if at least three spoiled sums contain it, if each other host of the last spoiled
+sum is in fewer, and if no other host is in all sums that contain it. So a single liar cannot
+incriminate another host: the liar is in every spoiled sum itself. Several liars that work together
+can, but each of their spoiled sums also counts against one of them.
 
-No answer is in two sums: those of one question have no host in common, and each question is
-answered anew.
+No answer is in two sums: the sums of a question share no host, and each question is answered anew.
 """
 
 import random
@@ -23,9 +21,10 @@ from statistics import median_low
 from typing import TypeVar
 
 ABSURD_SUM_FACTOR = 30.0
-"""How many times the usual norm, by worker, a sum is refused. Of n workers one that lies has to
-answer n · 30 times as much. Usual norms follow the training: on digits they grew tenfold in 400
-iterations, and no sum had more than twice the norm of another one of its iteration."""
+"""A sum is refused if its norm by worker is more than this many times the usual one. A liar among n
+workers must answer n · 30 times the usual norm to be refused. Usual norms follow training: on
+digits they grew tenfold in 400 iterations, and in one iteration no sum had more than twice the norm
+of another."""
 
 _Key = TypeVar("_Key")
 _LEAST_SPOILED = 3
@@ -37,10 +36,10 @@ _RECENT = 5
 class SpoilerSearch:
     """Remembers which sums were spoiled, and divides hosts accordingly.
 
-    Hosts are remembered by what they count as (`Peers.identity`).
+    It remembers a host by its identity (`Peers.identity`), here called its owner.
 
     Args:
-        divides: whether there may be several sums of one question; else some hosts are left out.
+        divides: whether a question may have several sums; else it has one, of some hosts.
     """
 
     def __init__(self, *, divides: bool) -> None:
@@ -51,55 +50,55 @@ class SpoilerSearch:
 
     @property
     def is_on(self) -> bool:
-        """Whether hosts are to be divided."""
+        """Whether the next sums are smaller than all hosts together."""
         return self._size > 0
 
     def begin(self, least: int) -> None:
-        """The next sums are of as few hosts as it takes."""
+        """Makes the next sums as small as allowed: `least` hosts."""
         self._num_calm, self._size = 0, least
 
     def pause(self) -> None:
-        """The next sums are of all hosts."""
+        """Makes the next sum one of all hosts."""
         self._size = 0
 
     def sums_of(self, owners: Mapping[int, str], least: int) -> list[list[int]]:
-        """The hosts of each sum that is to be asked for, in increasing order.
+        """Divides hosts into the sums to ask for: the hosts of each sum, in increasing order.
 
         Args:
-            owners: by host, what it counts as.
-            least: how many hosts a sum takes.
+            owners: the owner of each host.
+            least: the least number of hosts in a sum.
         """
         number = min(ceil(len(owners) / self._size), len(owners) // least)
 
         def drawn() -> list[list[int]]:
-            hosts = random.sample(sorted(owners), len(owners))  # in an order that none foresees
+            hosts = random.sample(sorted(owners), len(owners))  # hosts cannot foresee the order
             if number > 1 and self._divides:
                 return [sorted(hosts[first::number]) for first in range(number)]
             return [sorted(hosts[: max(least, self._size)])]
 
         def num_tried(sums: Sequence[Collection[int]]) -> int:
-            tried = [{owners[host] for host in hosts} for hosts in sums]
-            return sum(any(bad <= own for bad in self._spoiled) for own in tried)
+            owners_by_sum = [{owners[host] for host in hosts} for hosts in sums]
+            return sum(any(bad <= members for bad in self._spoiled) for members in owners_by_sum)
 
         return min((drawn() for _ in range(_NUM_DRAWS)), key=num_tried)
 
     def guilty(self, owners: Collection[str]) -> str | None:
-        """Notes a spoiled sum of hosts that count as `owners`; says which one must be to blame."""
+        """Remembers that the sum of these owners was spoiled; returns the guilty one, if any."""
         self._spoiled.append(frozenset(owners))
         counts = Counter(owner for spoiled in self._spoiled for owner in spoiled)
-        (most, count), *others = sorted(((o, counts[o]) for o in owners), key=lambda own: -own[1])
+        (suspect, count), *others = sorted(((o, counts[o]) for o in owners), key=lambda oc: -oc[1])
         if count < _LEAST_SPOILED or any(other == count for _, other in others):
             return None
-        its = [spoiled for spoiled in self._spoiled if most in spoiled]
-        return most if frozenset.intersection(*its) == {most} else None
+        with_suspect = [spoiled for spoiled in self._spoiled if suspect in spoiled]
+        return suspect if frozenset.intersection(*with_suspect) == {suspect} else None
 
     def forget(self, owner: str) -> None:
-        """A host takes part no more: it explains the sums that it was in."""
+        """Forgets the spoiled sums of a host that was sent away, since it explains them."""
         kept = [spoiled for spoiled in self._spoiled if owner not in spoiled]
         self._spoiled = deque(kept, maxlen=_REMEMBERED_SUMS)
 
     def note(self, num_hosts: int, least: int, *, any_spoiled: bool) -> None:
-        """All sums of a question that so many hosts could answer are in."""
+        """Adapts the size of sums once all sums of a question to `num_hosts` hosts have arrived."""
         if any_spoiled:
             self._num_calm, self._size = 0, max(least, min(self._size or num_hosts, num_hosts) // 2)
             return
@@ -111,10 +110,10 @@ class SpoilerSearch:
 
 
 class UsualSums:
-    """Knows which sums are absurdly long, by their norms divided by the weight of their workers.
+    """Finds sums with absurdly large norms, divided by the weight of their workers.
 
-    What is usual is the median of some recent sums, or what it ever was, as gradients may vanish
-    and come back; and at least the smallest norm of a question's sums.
+    The usual norm is the largest median that recent sums have ever had, since gradients may vanish
+    and come back, but at least the smallest norm of the sums of the present question.
     """
 
     def __init__(self) -> None:
@@ -122,7 +121,7 @@ class UsualSums:
         self._usual = 0.0
 
     def absurd(self, norms: Mapping[_Key, float]) -> set[_Key]:
-        """Those of a question's sums that are."""
+        """The sums of a question whose norms are absurd."""
         usual = self._usual
         if norms and (len(norms) > 1 or not self._recent):
             usual = max(usual, min(norms.values()))

@@ -1,4 +1,4 @@
-"""Writes a bundle: what a run made, what is known of it, and whether it may leave."""
+"""Decides by a policy whether a run may be released, and writes its bundle (`mdgan release`)."""
 
 import shutil
 import tempfile
@@ -31,10 +31,10 @@ _UNAUDITED = "the generator was not audited"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a bundle shall hold."""
+    """What the user wants in a bundle."""
 
     num_samples: int = 10_000  # synthetic samples; 0 for none
-    has_generator: bool = True  # whether the generator itself is given away
+    has_generator: bool = True  # whether the bundle has the generator
     policy: Path | None = None  # a file of rules; None for the default
     purpose: str = ""  # what the samples are for, in a sentence
     # Folders with real data, for the audit; see `audit_run`.
@@ -43,7 +43,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Released:
-    """What came of it; `path` is None if a rule is not met, or nothing was to be written."""
+    """The result of `release_run`; `path` is None if a rule is not met, or in a dry run."""
 
     evidence: RunEvidence
     verdicts: Sequence[RuleVerdict]
@@ -57,9 +57,9 @@ class Released:
 
 
 def links_of(run: Path, credentials: str | None, revoked: str | None) -> LinkSettings:
-    """The links of a run's server, with the files that the user names in place of its own."""
-    given = {"credentials": credentials, "revoked": revoked}
-    changes = {name: value for name, value in given.items() if value is not None}
+    """The links of a run's server, with files that the user names instead of the run's own."""
+    files = {"credentials": credentials, "revoked": revoked}
+    changes = {name: value for name, value in files.items() if value is not None}
     settings = without_other_guards(changes, RunDirectory.open(run).read_config())
     return LaunchSettings.read({**settings, **changes}).links
 
@@ -70,7 +70,7 @@ def release_run(
     """Decides whether a run may be released, and writes the bundle if it may.
 
     Args:
-        output: a folder that is not there yet.
+        output: a folder that does not exist yet.
         links: names the server's certificate and the list of revoked ones.
 
     Raises:
@@ -85,9 +85,9 @@ def release_run(
     own = read_identity(links)
     identity = None if own is None else own()
     trained = load_trained(path)
-    told = _audit(path, trained, wanted.changes)
+    remarks = _audit(path, trained, wanted.changes)
     recorded = RecordedRun.read(path)
-    notes = [_UNAUDITED] if told else []
+    notes = [_UNAUDITED] if remarks else []
     if identity is None:
         notes.append("the run has no certificates, so no host signs the bundle")
     evidence = evidence_of(
@@ -96,33 +96,33 @@ def release_run(
     figures = evidence.figures
     rules = evidence.rules(policy, str(wanted.policy or "the default policy"))
     if home := {n: figure for n, figure in measured(recorded).items() if n not in figures}:
-        told.append(f"{', '.join(sorted(home))}: looked at here, and not told in the bundle")
+        remarks.append(f"{', '.join(sorted(home))}: looked at here, and not told in the bundle")
         figures = {**home, **figures}
     verdicts = decide(rules, figures)
-    told += [note for note in notes if note != _UNAUDITED]
-    released = Released(evidence, verdicts, told)
+    remarks += [note for note in notes if note != _UNAUDITED]
+    released = Released(evidence, verdicts, remarks)
     if dry_run or not released.is_fit:
         return released
     files, missing = _contents(trained, evidence, wanted, policy=policy)
     if links.revoked is not None and identity is not None:
         files[REVOKED_FILE] = path_of(links.revoked).read_bytes()
     _write(output, {**files, **seal(files, identity)})
-    return Released(evidence, verdicts, [*told, *missing], path=output)
+    return Released(evidence, verdicts, [*remarks, *missing], path=output)
 
 
 def _audit(path: Path, trained: TrainedRun, changes: Mapping[str, str]) -> list[str]:
-    """Attacks the generator, unless that was done; says why if it cannot be."""
+    """Attacks the generator, unless an audit exists; returns a line if it cannot be attacked."""
     recorded = RecordedRun.read(path)
     if recorded.under_way:
         raise BadInput(path, "is not over", "release it when training has ended")
     known = recorded.audit
     is_of_now = known is not None and known.iteration == trained.iteration and known.compared
-    # Audits of older versions lack it.
+    # Audits of older versions lack the share of copies.
     if is_of_now and not changes and "copied_share" in figures_of(recorded, ()):
         return []
     try:
         audit_run(path, _AUDITED_SAMPLES, None, steps=0, changes=changes)
-    except NotHeldOut:  # what such samples say would be worse than nothing
+    except NotHeldOut:  # an audit with such samples would mislead
         raise
     except BadInput as error:
         return [f"not audited: {reason_of(error)}"]
@@ -141,7 +141,7 @@ def _contents(
 
 
 def _write(output: Path, files: Mapping[str, bytes]) -> None:
-    """All of it or nothing: the folder gets its name when it is complete."""
+    """Writes all files or none: the folder gets its name when it is complete."""
     with writing(spelling.output(output)):
         output.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))

@@ -1,4 +1,4 @@
-"""The card of a bundle, for readers: what it is, what is known of it, and what it cannot be."""
+"""The card of a bundle for its readers: its purpose, its evidence and its limits."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -46,41 +46,41 @@ _SHOWN_TERMS = {
 
 @dataclass(frozen=True)
 class Card:
-    """What the card is made of, with `lines` of Python for the exported generator, if any."""
+    """The content of a card, and its two forms (`written`)."""
 
     source: Source
     verdicts: Sequence[RuleVerdict]
-    lines: str = ""
+    lines: str = ""  # Python that samples from the exported generator; empty if there is none
 
     @property
     def evidence(self) -> RunEvidence:
-        """What is known of the run."""
+        """The evidence of the run."""
         return self.source.evidence
 
     @property
     def kind(self) -> SampleKind:
-        """Of sample."""
+        """The kind of sample."""
         return self.source.dataset.kind
 
     @property
     def title(self) -> str:
-        """One line."""
+        """The title, one line."""
         return f"Synthetic {self.kind.name} after “{self.evidence.terms.get('dataset', 'own')}”"
 
     @property
     def purpose(self) -> str:
-        """What it is for."""
+        """The purpose of the samples, as the user gave it or by default."""
         return self.evidence.purpose or _PURPOSE.format(self.kind.name)
 
     @property
     def made(self) -> str:
-        """The algorithm, and where data were."""
+        """A sentence about the algorithm and the place of the data."""
         entry = registry.algorithm(str(self.evidence.terms["algorithm"]))
         return f"{entry.name}: {entry.about}. {_IN_PLACE if entry.has_hosts else _IN_ONE_PLACE}"
 
     @property
     def privacy(self) -> str:
-        """What was promised."""
+        """A sentence about the privacy that the run guarantees."""
         figures = self.evidence.figures
         if not self.evidence.has_dp:
             return _NO_DP
@@ -89,13 +89,13 @@ class Card:
         return _DP.format(said(figures["epsilon"]), figures["delta"])
 
     def written(self, picture: bytes | None) -> tuple[bytes, bytes]:
-        """The card as Markdown, and as one HTML page, which needs no other file."""
+        """The card as Markdown and as an HTML page that needs no other file."""
         about: dict[str, Any] = {
             **{"name": self.title, "purpose": self.purpose, "notes": self.evidence.notes},
             **{"made": self.made, "privacy": self.privacy, "lines": self.lines, "limits": LIMITS},
             **{"data": self._data(), "terms": self._terms(), "scores": self._scores()},
             **{"attacks": self._attacks(), "signed": self.evidence.signers()},
-            "policy": [("met" if each.met else "not met", each.why) for each in self.verdicts],
+            "policy": [("met" if rule.met else "not met", rule.why) for rule in self.verdicts],
             "picture": "" if picture is None else b64encode(picture).decode(),
         }
 
@@ -123,14 +123,14 @@ class Card:
 
     def _terms(self) -> list[tuple[str, str]]:
         terms = self.evidence.terms
-        told = [(words, str(terms[n])) for n, words in _SHOWN_TERMS.items() if terms.get(n)]
-        return [*told, ("generator of iteration", f"{self.evidence.iteration:,}")]
+        rows = [(words, str(terms[n])) for n, words in _SHOWN_TERMS.items() if terms.get(n)]
+        return [*rows, ("generator of iteration", f"{self.evidence.iteration:,}")]
 
     def _scores(self) -> list[tuple[str, str]]:
-        found, rows = self.evidence.scores, []
+        row, rows = self.evidence.scores, []
         for name, words in SCORE_NAMES.items():
-            if found is not None and (score := found.scores.get(name)) is not None:
-                real = found.real.get(name)
+            if row is not None and (score := row.scores.get(name)) is not None:
+                real = row.real.get(name)
                 beside = f", real samples {said(real)}" if isinstance(real, float) else ""
                 rows.append((words, f"{said(score)}{beside}"))
         return rows

@@ -1,7 +1,7 @@
-"""The files of a bundle, from what they are made of: the same bytes at the server and at a reader.
+"""Makes the files of a bundle from its source, for the server and again for a reader.
 
-They are the same on the same machine with the same programs. Other processors may round the last
-digits of samples otherwise.
+Equal machines with equal programs make equal bytes. Other processors may round the last digits of
+samples differently.
 """
 
 import io
@@ -32,21 +32,21 @@ _AT_ONCE = 256
 _COMPARED = _AT_ONCE + 44
 _CLASSES_KEPT = 65_536
 _TOLD = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
-"""What torch notes of where each operation came from: paths of this machine."""
+"""Notes of torch about the origin of each operation, which hold paths of this machine."""
 _SAMPLES = "samples"
 _SEED = 0
 _IN_PICTURE = 100
 
 
 def made_files(source: Source, *, has_generator: bool = True) -> tuple[dict[str, bytes], list[str]]:
-    """The generator and its samples, and what is missing and why, a line each."""
+    """The files of the generator and its samples; and a line for each that cannot be made."""
     files, missing = dict(source.dataset.keeps), list[str]()
     if source.counts is not None:
         files[ENCODING_FILE] = safetensors.torch.save({"counts": source.counts})
     if has_generator:
         state = source.generator.state_dict()
         files[GENERATOR_FILE] = safetensors.torch.save(
-            {name: each.contiguous() for name, each in state.items()}
+            {name: weights.contiguous() for name, weights in state.items()}
         )
         program = export_program(source)
         if isinstance(program, str):
@@ -61,11 +61,11 @@ def made_files(source: Source, *, has_generator: bool = True) -> tuple[dict[str,
         writers = source.dataset.kind.writers()
         for ending, write in writers.items():
             if ending == ".npz" and ".csv" in writers:
-                continue  # encoded rows say nothing to readers
+                continue  # readers cannot use encoded rows
             some = slice(0, _IN_PICTURE if ending == ".png" else num_samples)
             try:
-                own = None if labels is None else labels[some]
-                files[f"{_SAMPLES}{ending}"] = write(made[some], own)
+                classes = None if labels is None else labels[some]
+                files[f"{_SAMPLES}{ending}"] = write(made[some], classes)
             except BadInput as error:  # of a command, which is nothing to a reader of the card
                 _log.warning("%s%s: %s", _SAMPLES, ending, error)
                 missing.append(f"no {_SAMPLES}{ending}: it could not be made")
@@ -73,7 +73,7 @@ def made_files(source: Source, *, has_generator: bool = True) -> tuple[dict[str,
 
 
 def described(source: Source, policy: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The cards, in several forms, of a bundle with some files that were made."""
+    """The cards of a bundle, in several forms; `files` are those of `made_files`."""
     evidence = source.evidence
     verdicts = decide(evidence.rules(policy, POLICY_FILE), evidence.figures)
     lines = sampling_lines(source) if PROGRAM_FILE in files else ""
@@ -121,9 +121,9 @@ def export_program(source: Source) -> bytes | str:
     try:
         program = export(alone, two, dynamic_shapes=shapes)
         for node in program.graph.nodes:
-            for told in _TOLD:
-                node.meta.pop(told, None)
-        program._example_inputs = None  # pickled values, which are not needed
+            for note in _TOLD:
+                node.meta.pop(note, None)
+        program._example_inputs = None  # pickled values that samplers do not need
         buffer = io.BytesIO()
         save(program, buffer)
         again = torch.export.load(io.BytesIO(buffer.getvalue())).module()
@@ -138,10 +138,10 @@ def export_program(source: Source) -> bytes | str:
 
 @torch.no_grad()
 def _drawn(program: nn.Module, z_dim: int, labels: Tensor | None) -> Tensor:
-    """Samples as the lines below draw them."""
+    """Samples as `sampling_lines` draw them."""
     noise = generator_for(0, "samples")
     z = torch.stack([torch.randn(z_dim, generator=noise) for _ in range(_COMPARED)])
-    pieces = zip(*(torch.split(each, _AT_ONCE) for each in inputs(z, labels)), strict=True)
+    pieces = zip(*(torch.split(part, _AT_ONCE) for part in inputs(z, labels)), strict=True)
     return torch.cat([program(*piece) for piece in pieces])
 
 

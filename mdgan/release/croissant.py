@@ -1,6 +1,6 @@
-"""`croissant.json`: what is in a bundle, as search engines for data sets read it.
+"""`croissant.json`: describes a bundle for search engines for data sets.
 
-Croissant 1.0 (Akhtar et al. 2024) with its RAI part, of MLCommons, who wrote the context.
+It is Croissant 1.0 (Akhtar et al. 2024) with its RAI part; MLCommons wrote both and the context.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _ABOUT = "http://mlcommons.org/croissant"
 
 
 def croissant_of(card: Card, contents: Mapping[str, bytes]) -> bytes:
-    """Describes files, `contents` by name, that hold what the run made."""
+    """Describes the files of a bundle, `contents` by name."""
     context = files("mdgan.release") / "templates" / "croissant-context.json"
     described: dict[str, Any] = {
         "@context": json.loads(context.read_text()),

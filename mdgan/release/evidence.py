@@ -1,4 +1,4 @@
-"""What is known of a run and may be told to all: `evidence.json`. No sample is in it."""
+"""`evidence.json`: everything about a run that strangers may know. It holds no sample."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -31,44 +31,44 @@ from mdgan.samples.contract import SampleKind
 from mdgan.version import __version__
 
 EVIDENCE_FILE = "evidence.json"
-FORM = 2  # of the file. Bundles of another one cannot be checked.
+FORM = 2  # the form of the file; this mdgan checks no bundle of another form
 _KINDS = SECTIONS[:3]
 _SHARES = 1_000
-_NO_SETTINGS = {"extractor"}  # among terms it is not what the user gave, but what came of it
+_NO_SETTINGS = {"extractor"}  # terms hold the resolved extractor instead of the user's setting
 _Text = Annotated[str, Meta(max_length=10_000)]
 
 
 class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
-    """All of it, and all that the other files of a bundle are made of beside the generator."""
+    """The content of the file; with the generator it determines all other files of a bundle."""
 
     form: Count  # see `FORM`
     made: Annotated[str, Meta(max_length=40)]  # when, in UTC
     run: str  # the random name of the run, which hosts have signed
     state: Annotated[str, Meta(max_length=40)]
     iteration: Count
-    # Of sample: pictures, rows or tensors.
+    # The kind of sample: pictures, rows or tensors.
     kind: Annotated[str, Meta(pattern=rf"\A({'|'.join(_KINDS)})\Z")]
-    terms: dict[str, Any]  # what was equal on all ranks: data set, algorithm, settings
+    terms: dict[str, Any]  # equal on all ranks: data set, algorithm, settings
     generator: str  # digest of its tensors
-    learnt: str = ""  # digest of what all sites have counted; see `Statement`
-    # About how many workers held at the beginning; not told under privacy.
+    learnt: str = ""  # digest of the counts of all sites; see `Statement`
+    # The rounded number of samples of all workers at the start; None under privacy.
     samples: Count | None = None
-    # How often samples of each class are generated; empty for equally often, or as all sites have
-    # counted.
+    # How often the generator makes samples of each class; empty for equally often, or for the
+    # shares in the counts of all sites.
     label_shares: Annotated[list[Annotated[int, Meta(ge=0, le=_SHARES)]], Meta(max_length=10_000)]
     epsilon: dict[Count, Seconds] = {}  # by worker, 0 for each client as a whole
     scores: ScoresRow | None = None
     audit: Audit | None = None
-    # What hosts signed of this generator, or as they left earlier.
+    # The answers of hosts about this generator, or from when they left earlier.
     attestations: list[Attestation] = []
-    num_samples: Annotated[int, Meta(ge=0, le=10_000_000)]  # how many the files of samples have
+    num_samples: Annotated[int, Meta(ge=0, le=10_000_000)]  # synthetic samples in the bundle
     purpose: _Text = ""
     notes: list[_Text] = []
-    versions: dict[str, str] = {}  # of the programs that made this
+    versions: dict[str, str] = {}  # of the programs that made the bundle
 
     @cached_property
     def settings(self) -> RunSettings:
-        """The terms as settings; raises BadInput if they are those of no run."""
+        """The terms as settings; raises BadInput if no run can have them."""
         return _settings_of(self.terms)
 
     @property
@@ -78,24 +78,24 @@ class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def server_adds_noise(self) -> bool:
-        """Whether the server is trusted to add it, so that no account of a host knows of it."""
+        """Whether noise hides whole clients, so that no account of a host states ε."""
         return self.settings.privacy.hides_clients
 
     @property
     def accounts(self) -> list[int]:
-        """The ranks that must each say what their samples spent; 0 is the server's, of clients."""
+        """The ranks that must state the ε of their samples; 0: the server, for whole clients."""
         if self.server_adds_noise:
             return [0]
         return list(filter(self.settings.holds_data, range(1, self.settings.world_size)))
 
     def privacy(self, epsilon: Mapping[int, float]) -> dict[str, float]:
-        """The figures ε, by rank, and δ; ε is not known if one account is missing."""
+        """The figures δ, and the largest ε by rank unless one account is missing."""
         if not self.has_dp:
             return {}
-        found = {"delta": self.settings.privacy.dp_delta or 0.0}
+        figures = {"delta": self.settings.privacy.dp_delta or 0.0}
         if self.accounts and all(rank in epsilon for rank in self.accounts):
-            found["epsilon"] = max(epsilon.values())
-        return found
+            figures["epsilon"] = max(epsilon.values())
+        return figures
 
     @property
     def measured(self) -> dict[str, float]:
@@ -104,12 +104,12 @@ class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def figures(self) -> dict[str, float]:
-        """What policies decide by; no signature is checked."""
+        """The figures that policies decide by, without checking signatures."""
         signed = release_figures.of_signatures(self.attestations)
         return {**self.measured, **self.privacy(self.epsilon), **signed}
 
     def misfit(self) -> str:
-        """What in it mdgan does not write, as a place for other data; empty if nothing."""
+        """Names a field that could smuggle data, since mdgan would not write it so; or empty."""
         scores, audit = self.scores, self.audit
         if self.versions.keys() - versions().keys() or max(map(len, self.versions.values())) > 40:
             return "versions"
@@ -129,7 +129,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
         return "purpose or notes" if any(t != " ".join(t.split()) for t in texts) else ""
 
     def signers(self) -> list[tuple[str, str]]:
-        """Which ranks signed, and by which certificate, or why they did not; nothing is checked."""
+        """For each host's ranks, which certificate signed or why not; checks no signature."""
         rows = []
         for answer in self.attestations:
             what = f"did not sign: {answer.refusal}"
@@ -141,14 +141,14 @@ class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
         return rows
 
     def rules(self, policy: str, where: str) -> list[Rule]:
-        """The rules of a policy that count for this; see `rules_in`."""
+        """The rules of a policy that apply to this run; see `rules_in`."""
         return rules_in(policy, where, self.kind, has_dp=self.has_dp)
 
 
 def evidence_of(
     trained: TrainedRun, recorded: RecordedRun, num_samples: int, purpose: str, notes: Sequence[str]
 ) -> RunEvidence:
-    """Gathers it from a run's folder."""
+    """Gathers the evidence from a run's folder."""
     digest, counts = digest_of(trained.generator.state_dict()), published_counts(trained)
     learnt = "" if counts is None else digest_of({"counts": counts})
     terms, answers = _signed(trained, recorded, digest, learnt=learnt)
@@ -156,7 +156,7 @@ def evidence_of(
     scores = release_figures.last_scores(recorded)
     discloses = trained.settings()[0].privacy.discloses(FEATURES)
     if has_dp and discloses and not trained.dataset.kind.judges:
-        scores = None  # of sums over all samples, which no noise covers
+        scores = None  # they are from sums over all samples, without noise
     audit = recorded.audit
     return RunEvidence(
         form=FORM,
@@ -182,12 +182,12 @@ def evidence_of(
 
 
 def kind_in_policies(kind: SampleKind) -> str:
-    """Which section of a policy is for a kind of sample."""
+    """The section of a policy for a kind of sample."""
     return kind.name if kind.name in _KINDS else "tensors"
 
 
 def versions() -> dict[str, str]:
-    """Of the programs that decide what a bundle's files are."""
+    """Versions of the programs, and the processor, that determine a bundle's files."""
     return {
         "mdgan": __version__,
         "torch": str(torch.__version__),
@@ -197,12 +197,11 @@ def versions() -> dict[str, str]:
 
 
 def _settings_of(terms: Mapping[str, Any]) -> RunSettings:
-    given = {name: term for name, term in terms.items() if name not in _NO_SETTINGS}
-    return registry.read_settings([given])
+    return registry.read_settings([{n: term for n, term in terms.items() if n not in _NO_SETTINGS}])
 
 
 def published_counts(trained: TrainedRun) -> Tensor | None:
-    """What all sites have counted, as strangers may know it; None if nothing."""
+    """The counts of all sites, as strangers may know them; None if there are none."""
     if not trained.dataset.kind.num_counts:
         return None
     counts = trained.run.read_counts(trained.dataset.kind.num_counts)
@@ -213,9 +212,9 @@ def published_counts(trained: TrainedRun) -> Tensor | None:
 def _signed(
     trained: TrainedRun, recorded: RecordedRun, generator: str, learnt: str
 ) -> tuple[dict[str, Any], list[Attestation]]:
-    """The terms that hosts agreed to last, and what they said of this generator under them.
+    """The terms that hosts agreed to last, and their answers about this generator.
 
-    Those that left before the end, or say why they do not sign, count as well.
+    It includes hosts that left before the end, or refused to sign.
     """
     shared = trained.settings()[0].as_json(shared=True)
     version = recorded.status.get("version", "")
@@ -223,24 +222,24 @@ def _signed(
     terms = {"version": version, **shared, **sha256}
     kept: list[Attestation] = []
     for answer in reversed(release_figures.attestations(recorded)):
-        said = answer.said()
-        others = said.generator not in ("", generator) or said.learnt not in ("", learnt)
-        if others or said.run != recorded.status.get("run_id"):
+        stated = answer.said()
+        others = stated.generator not in ("", generator) or stated.learnt not in ("", learnt)
+        if others or stated.run != recorded.status.get("run_id"):
             continue
-        if not any(each.signature for each in kept):
-            terms = said.terms
-        if said.terms == terms or answer.refusal:
+        if not any(accepted.signature for accepted in kept):
+            terms = stated.terms
+        if stated.terms == terms or answer.refusal:
             kept.insert(0, answer)
     return terms, kept
 
 
 def _held(recorded: RecordedRun) -> int:
-    held = {n: own for row in recorded.of(Happening) for n, own in row.holdings.items()}
-    return sum(each.samples or sum(each.classes) for each in held.values())
+    held = {n: shard for row in recorded.of(Happening) for n, shard in row.holdings.items()}
+    return sum(shard.samples or sum(shard.classes) for shard in held.values())
 
 
 def _label_shares(trained: TrainedRun) -> list[int]:
-    """In thousandths, where samples are generated as often as workers hold their class."""
+    """Shares of classes in thousandths, if the generator makes them as often as workers hold."""
     is_even = trained.settings()[0].training.label_prior != "data"
     number = num_classes_of(trained.generator)
     if is_even or number is None or trained.dataset.kind.num_counts:

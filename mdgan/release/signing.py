@@ -1,6 +1,6 @@
-"""Which files a bundle has, who signed them, and what these signatures say of the run.
+"""Writes and checks the signatures of a bundle: the server's over its files, hosts' over the run.
 
-That is `manifest.json`, `signature.json`, and the words of hosts on terms and generator.
+The server's is `signature.json`, over `manifest.json`; hosts' are attestations in the evidence.
 """
 
 import hashlib
@@ -37,26 +37,26 @@ Document = TypeVar("Document", bound=Struct)
 
 
 class BundleManifest(Struct, frozen=True):
-    """SHA-256 of each file but these two."""
+    """SHA-256 of each file but the manifest and its signature."""
 
     files: dict[_Name, _Digest]
 
 
 class Signature(Struct, frozen=True):
-    """The server's signature over the manifest; both empty where a run had no certificates."""
+    """The server's signature over the manifest; both empty if a run had no certificates."""
 
     chain: Annotated[str, Meta(max_length=1 << 16)] = ""
     signature: Annotated[str, Meta(max_length=1 << 12, pattern=r"\A([0-9a-f]{2})*\Z")] = ""
 
 
 def document(content: Struct) -> bytes:
-    """A JSON file; the same content always gives the same bytes."""
+    """The bytes of a JSON file; equal content always gives equal bytes."""
     text = json.dumps(msgspec.to_builtins(content, str_keys=True), indent=1, sort_keys=True)
     return text.encode() + b"\n"
 
 
 def read_document(path: Path, kind: type[Document]) -> Document:
-    """Reads what `document` wrote; raises ValueError or OSError if it is anything else."""
+    """Reads a file of `document`; raises ValueError or OSError if it is anything else."""
     data = read_whole(path)
     try:
         content = msgspec.json.decode(data, type=kind)
@@ -68,7 +68,7 @@ def read_document(path: Path, kind: type[Document]) -> Document:
 
 
 def signed_bytes(manifest: bytes) -> bytes:
-    """What the signature is over."""
+    """The bytes that the server's signature covers."""
     return b"mdgan: a bundle: " + hashlib.sha256(manifest).hexdigest().encode()
 
 
@@ -78,8 +78,8 @@ def seal(files: Mapping[str, bytes], own: Identity | None) -> dict[str, bytes]:
     manifest = document(BundleManifest(digests))
     signature = Signature()
     if own is not None:
-        given = sign(own, signed_bytes(manifest)).hex()
-        signature = Signature(own.certificate.decode(), given)
+        signed = sign(own, signed_bytes(manifest)).hex()
+        signature = Signature(own.certificate.decode(), signed)
     return {MANIFEST_FILE: manifest, SIGNATURE_FILE: document(signature)}
 
 
@@ -90,7 +90,7 @@ def digest_of_file(path: Path) -> str:
 
 
 class Check(NamedTuple):
-    """One line; `holds` is false if the bundle must not be trusted for it."""
+    """One finding in a line; if it does not hold, readers must not trust the bundle."""
 
     holds: bool
     line: str
@@ -98,19 +98,19 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class Trust:
-    """Whom the reader believes, as files."""
+    """The files that a reader trusts, and whether the server's word is enough."""
 
     authority: Path | None = None  # certificates of the authority
     # Its list of revoked certificates, newer than the one in the bundle.
     revoked: Path | None = None
-    policy: Path | None = None  # the reader's own; None for mdgan's
-    # A folder with dataset files that the reader has from elsewhere.
+    policy: Path | None = None  # the reader's rules; None for mdgan's
+    # A folder of dataset files that the reader has from another source.
     datasets_dir: str | None = None
-    # Whether a generator that no host has signed is taken on the server's word.
+    # Whether the reader accepts a generator that only the server vouches for.
     unsigned: bool = False
 
     def takes_word(self, line: str) -> Check:
-        """What only the server says: it holds if the reader accepts that."""
+        """A finding that rests on the server's word: it holds if the reader accepts that."""
         return Check(self.unsigned, line + ("" if self.unsigned else "; --unsigned accepts that"))
 
 
@@ -121,15 +121,15 @@ class Signatures:
     bundle: Path
     trust: Trust
     evidence: RunEvidence
-    made: datetime  # when it was made, by its own account; certificates must have been valid then
-    # What hosts have signed of this run, these terms and counts, and no other generator, with keys
-    # that are not the server's.
+    made: datetime  # when the bundle says it was made; certificates must have been valid then
+    # Attestations that count: hosts signed this run, its terms and counts, and no other generator,
+    # with keys that are not the server's.
     counting: list[Attestation] = field(default_factory=list)
-    # Whether the server has signed the bundle, or there is no authority for that.
+    # Whether the server has signed the bundle, or the reader has no authority to check that.
     is_of_server: bool = False
 
     def check(self) -> Iterator[Check]:
-        """Checks all of them; raises BadInput if the reader names no authority for them."""
+        """Checks all signatures; raises BadInput if there are some and no authority is named."""
         try:
             signature = read_document(self.bundle / SIGNATURE_FILE, Signature)
         except (OSError, ValueError) as error:
@@ -145,15 +145,15 @@ class Signatures:
             self.is_of_server = True
             yield self._who_names_the_generator()
             return
-        given = read_file(self.trust.authority, "name the authority's certificate")
-        trusted = certificates_in(self.trust.authority, given)
+        pem = read_file(self.trust.authority, "name the authority's certificate")
+        trusted = certificates_in(self.trust.authority, pem)
         authorities, revoked = pem_of(*trusted), set[int]()
         if self.trust.revoked is not None:
-            revoked |= {each.serial_number for each in read_list(self.trust.revoked, trusted)}
-        if (own_list := self.bundle / REVOKED_FILE).exists():
+            revoked |= {entry.serial_number for entry in read_list(self.trust.revoked, trusted)}
+        if (bundled := self.bundle / REVOKED_FILE).exists():
             try:
-                revoked |= {each.serial_number for each in read_list(own_list, trusted)}
-                if not is_plain(own_list.read_bytes()):
+                revoked |= {entry.serial_number for entry in read_list(bundled, trusted)}
+                if not is_plain(bundled.read_bytes()):
                     yield Check(False, f"{REVOKED_FILE}: has more in it than a list")
             except BadInput as error:
                 yield Check(False, str(error))
@@ -172,11 +172,11 @@ class Signatures:
         yield self._who_names_the_generator()
 
     def _of_server(self, signature: Signature, authorities: bytes) -> Permit:
-        """Who signed the manifest; raises ValueError if that does not count."""
+        """The permit that signed the manifest; raises ValueError if the signature is invalid."""
         chain = signature.chain.encode()
-        own = bytes.fromhex(signature.signature)
+        signed = bytes.fromhex(signature.signature)
         manifest = signed_bytes((self.bundle / MANIFEST_FILE).read_bytes())
-        permit = check_signed(authorities, manifest, chain, signature=own, clock=self.made)
+        permit = check_signed(authorities, manifest, chain, signature=signed, clock=self.made)
         if pem_of(*certificates_in(self.bundle / SIGNATURE_FILE, chain)) != chain:
             raise ValueError("its certificate is not written as mdgan writes it")
         return permit
@@ -207,11 +207,11 @@ class Signatures:
             "other counts of all sites": said_of.learnt != known.learnt,
         }
         why_not = next((f"signed {what}" for what, differs in differing.items() if differs), None)
-        found = _signed(ranks, permit, why_not, revoked=revoked)
-        if found.holds:
+        check = _signed(ranks, permit, why_not, revoked=revoked)
+        if check.holds:
             self.counting.append(answer)
-        blank = found.holds and not said_of.generator
-        return Check(found.holds, found.line + ", the terms alone" * blank)
+        blank = check.holds and not said_of.generator
+        return Check(check.holds, check.line + ", the terms alone" * blank)
 
     def _who_names_the_generator(self) -> Check:
         if self.figures["signed_by"]:
@@ -223,26 +223,26 @@ class Signatures:
 
     @property
     def figures(self) -> dict[str, float]:
-        """Those of a policy that signatures say."""
+        """The figures for a policy that follow from signatures."""
         refused = [answer for answer in self.evidence.attestations if not answer.signature]
         return of_signatures([*self.counting, *refused])
 
-    # What was spent.
+    # The ε that was spent.
 
     def check_privacy(self) -> Iterator[Check]:
-        """Whether the evidence says of ε what hosts have signed."""
-        told, evidence, signed = self.evidence.epsilon, self.evidence, self._accounts()
+        """Checks that the evidence states the ε that hosts have signed."""
+        stated, evidence, signed = self.evidence.epsilon, self.evidence, self._accounts()
         if not evidence.has_dp:
-            if told:
+            if stated:
                 yield Check(False, "evidence: tells an ε, and the terms have no noise")
             yield Check(True, "privacy: the terms have no differential privacy")
             return
         for rank, epsilon in signed.items():
-            if abs(epsilon - told.get(rank, 0.0)) > _SLACK:
-                line = f"its account says ε = {said(epsilon)}, the evidence {said(told.get(rank))}"
-                yield Check(False, f"rank {rank}: {line}")
-        found = self.privacy()
-        about = f"ε = {said(found.get('epsilon'))} at most, δ = {found['delta']:g}"
+            if abs(epsilon - stated.get(rank, 0.0)) > _SLACK:
+                line = f"its account says ε = {said(epsilon)}, "
+                yield Check(False, f"rank {rank}: {line}the evidence {said(stated.get(rank))}")
+        privacy = self.privacy()
+        about = f"ε = {said(privacy.get('epsilon'))} at most, δ = {privacy['delta']:g}"
         if evidence.server_adds_noise:
             why = "with --dp-unit client no host signs an account"
             yield Check(True, f"privacy: {about}: {_WORD} alone, as {why}")
@@ -256,24 +256,24 @@ class Signatures:
 
     def _accounts(self) -> dict[int, float]:
         """By rank, the largest ε that a host of it has signed."""
-        found: dict[int, float] = {}
+        accounts: dict[int, float] = {}
         for answer in self.counting:
             for rank, epsilon in answer.epsilon.items():
-                found[rank] = max(epsilon, found.get(rank, 0.0))
-        return found
+                accounts[rank] = max(epsilon, accounts.get(rank, 0.0))
+        return accounts
 
     def privacy(self) -> dict[str, float]:
-        """ε and δ as hosts have signed, or where that is all there is, as the server says."""
+        """ε and δ as hosts have signed them; if no host can, as the server says."""
         is_word = self.evidence.server_adds_noise or not self.counting
         return self.evidence.privacy(self.evidence.epsilon if is_word else self._accounts())
 
     @property
     def by_hosts(self) -> set[str]:
-        """The figures that are more than the server's word."""
-        found = set(self.figures)
+        """Names of the figures that do not rest on the server's word."""
+        names = set(self.figures)
         if self.counting and not self.evidence.server_adds_noise:
-            found |= set(self.privacy())
-        return found
+            names |= set(self.privacy())
+        return names
 
 
 def _signed(whose: str, permit: Permit, why_not: str | None, revoked: set[int]) -> Check:

@@ -1,7 +1,7 @@
-"""What the files of a bundle are made from: at the server its run, at a reader the bundle itself.
+"""The generator and counts from which a bundle's files are made: of a run, or of the bundle itself.
 
-A reader makes the generator again from weights that hosts have signed, with models of mdgan's own
-or of a dataset file that the reader names. Nothing that the bundle brings is run.
+A reader rebuilds the generator from weights that hosts have signed, with models of mdgan's own or
+of a dataset file that the reader names. No code of the bundle runs.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ GENERATOR_FILE = "generator.safetensors"
 
 @dataclass(frozen=True)
 class Source:
-    """A generator, and how what it makes is read, by the `counts` that strangers may know."""
+    """A generator with its data set, and the `counts` that strangers may know."""
 
     dataset: DatasetFile
     models: Models
@@ -39,13 +39,13 @@ class Source:
     counts: Tensor | None
 
     def __post_init__(self) -> None:
-        """Lets samples be drawn and written by the counts."""
+        """Prepares the data set and the generator by the counts."""
         if self.counts is not None:
             self.dataset.kind.learn(self.counts)
             self.dataset.kind.calibrate(self.generator)
 
     def labels(self, number: int) -> Tensor | None:
-        """The classes of so many samples, int64 [n]; None if the generator is not conditional."""
+        """The classes of `number` samples, int64 [n]; None if the generator is not conditional."""
         num_classes = num_classes_of(self.generator)
         if num_classes is None:
             return None
@@ -56,7 +56,7 @@ class Source:
 
 
 def source_of_run(trained: TrainedRun, evidence: RunEvidence) -> Source:
-    """At the server."""
+    """The source at the server, from a run's folder."""
     counts = published_counts(trained)
     return Source(
         trained.dataset, trained.models, trained.generator, evidence=evidence, counts=counts
@@ -64,7 +64,7 @@ def source_of_run(trained: TrainedRun, evidence: RunEvidence) -> Source:
 
 
 def source_of_bundle(bundle: Path, evidence: RunEvidence, datasets_dir: str | None) -> Source:
-    """At a reader; BadInput says why the generator is not the evidence's, or not made here."""
+    """The source at a reader; raises BadInput if the generator cannot be made, or is another."""
     terms, settings = evidence.terms, evidence.settings
     name = settings.data.dataset
     path = find_all(datasets_dir).get(name)
@@ -84,7 +84,7 @@ def source_of_bundle(bundle: Path, evidence: RunEvidence, datasets_dir: str | No
             raise BadInput("is not read as the terms say", f"{what} is another one")
     models = models_of(settings, dataset)
     most_bytes = (bundle / GENERATOR_FILE).stat().st_size
-    if num_bytes_of(models) > most_bytes:  # else terms could ask for any amount of memory
+    if num_bytes_of(models) > most_bytes:  # otherwise terms could ask for any amount of memory
         raise BadInput(f"has {most_bytes:,} bytes, fewer than that of the terms")
     generator = models.generator()
     counts = None
@@ -97,7 +97,7 @@ def source_of_bundle(bundle: Path, evidence: RunEvidence, datasets_dir: str | No
             if digest_of({"counts": counts}) != evidence.learnt:
                 raise BadInput("is not written by the counts of the evidence")
         source = Source(dataset, models, generator, evidence=evidence, counts=counts)
-        source.labels(1)  # counts of classes that make no sense are refused here
+        source.labels(1)  # refuses invalid counts of classes
         return source
     except BadInput:
         raise

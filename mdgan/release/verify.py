@@ -1,7 +1,7 @@
-"""Checks a bundle offline, for a reader who trusts an authority alone.
+"""Checks a bundle offline, for a reader who trusts only an authority.
 
-The files of a bundle are made again from its generator and its evidence. A file holds only if every
-bit is the same: last digits could carry what a server knows.
+The reader's mdgan makes the files of the bundle again from its generator and its evidence. A file
+passes only if every bit is equal, since even last digits could carry secrets that a server knows.
 """
 
 import hashlib
@@ -28,11 +28,11 @@ __all__ = ["Check", "Trust", "verify_bundle"]
 _LISTS = {signing.MANIFEST_FILE, signing.SIGNATURE_FILE}
 _NOT_MADE = {*_LISTS, signing.REVOKED_FILE, EVIDENCE_FILE, POLICY_FILE}
 _VALUE_BYTES = 16
-"""Of samples that are made again: as the generator gives them, and as they are written."""
+"""Memory for each value of samples that are made again, with their written form."""
 
 
 def verify_bundle(bundle: Path, trust: Trust) -> list[Check]:
-    """Checks all that can be checked; each finding is one line.
+    """Checks everything in a bundle that a reader can check; each finding is one line.
 
     Raises:
         BadInput: a file that the reader names cannot be read, or the bundle is signed and no
@@ -41,14 +41,14 @@ def verify_bundle(bundle: Path, trust: Trust) -> list[Check]:
     if not bundle.is_dir():
         raise BadInput(bundle, "is no folder", "name the bundle of `mdgan release`")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of odd certificates, in the words of a library
+        warnings.simplefilter("ignore")  # a library's words about odd certificates
         return list(_findings(bundle, trust))
 
 
 def _findings(bundle: Path, trust: Trust) -> Iterator[Check]:
     files = list(_files(bundle))
     yield from files
-    if not all(each.holds for each in files):
+    if not all(check.holds for check in files):
         return
     try:
         evidence = signing.read_document(bundle / EVIDENCE_FILE, RunEvidence)
@@ -73,14 +73,14 @@ def _findings(bundle: Path, trust: Trust) -> Iterator[Check]:
 
 
 def _of_another_form(bundle: Path) -> str:
-    """Which mdgan can check a bundle, if this one cannot; empty if none."""
+    """Says which version of mdgan can check a bundle of another form; empty if unknown."""
     try:
-        told = json_object(read_whole(bundle / EVIDENCE_FILE))
+        evidence = json_object(read_whole(bundle / EVIDENCE_FILE))
     except (OSError, ValueError):
         return ""
-    if told.get("form") == FORM or not isinstance(told.get("versions"), dict):
+    if evidence.get("form") == FORM or not isinstance(evidence.get("versions"), dict):
         return ""
-    version = printable(str(told["versions"].get("mdgan")), 40)
+    version = printable(str(evidence["versions"].get("mdgan")), 40)
     return (
         f"is of another form than this mdgan checks; check it with mdgan {version}, which made it, "
         "or release the run again with this one"
@@ -88,14 +88,14 @@ def _of_another_form(bundle: Path) -> str:
 
 
 def _files(bundle: Path) -> Iterator[Check]:
-    """Whether every file is there, alone, and as the manifest says."""
+    """Checks that the bundle has exactly the files of its manifest, with equal digests."""
     try:
         manifest = signing.read_document(bundle / signing.MANIFEST_FILE, signing.BundleManifest)
     except (OSError, ValueError) as error:
         yield Check(False, f"{signing.MANIFEST_FILE}: cannot be read ({reason_of(error)})")
         return
-    there = {path.name for path in bundle.iterdir()} - _LISTS
-    for name in sorted(there - manifest.files.keys()):
+    present = {path.name for path in bundle.iterdir()} - _LISTS
+    for name in sorted(present - manifest.files.keys()):
         yield Check(False, f"{printable(name, 99)}: is not in the manifest")
     damaged = 0
     for name, digest in sorted(manifest.files.items()):
@@ -114,10 +114,10 @@ def _files(bundle: Path) -> Iterator[Check]:
 
 
 def _remade(bundle: Path, trust: Trust, evidence: RunEvidence) -> Iterator[Check]:
-    """Makes the files of a bundle again and compares; nothing in the bundle is run.
+    """Makes the files of a bundle again and compares them, without running code of the bundle.
 
     Yields:
-        A line for each file, or one for what keeps all of them from being made.
+        A line for each file, or one that says why they cannot be made.
     """
     names = {path.name for path in bundle.iterdir()} - _NOT_MADE
     if GENERATOR_FILE not in names:
@@ -136,8 +136,8 @@ def _remade(bundle: Path, trust: Trust, evidence: RunEvidence) -> Iterator[Check
     stored = sum((bundle / name).stat().st_size for name in names)
     check_decoded(_VALUE_BYTES * values, stored, what=f"{evidence.num_samples:,} samples")
     ours, missing = made_files(source)
-    given = {name: read_whole(bundle / name, None) for name in sorted(names & ours.keys())}
-    ours |= described(source, policy_text(bundle / POLICY_FILE), given)
+    theirs = {name: read_whole(bundle / name, None) for name in sorted(names & ours.keys())}
+    ours |= described(source, policy_text(bundle / POLICY_FILE), theirs)
     for name in sorted(names):
         yield _compared(source, bundle / name, ours.get(name))
     for name in sorted({GENERATOR_FILE, *source.dataset.keeps} - names):
@@ -157,16 +157,16 @@ def _compared(source: Source, theirs: Path, ours: bytes | None) -> Check:
     return Check(False, f"{shown}: made again, it is another one{others}")
 
 
-def _other_versions(name: str, there: Mapping[str, str]) -> str:
-    """With what to make it again, if the bundle was made with something else."""
-    here = versions()
+def _other_versions(name: str, theirs: Mapping[str, str]) -> str:
+    """Names the versions that made the bundle, if they decide the file and differ from here."""
+    ours = versions()
     decide = ["torch", "mdgan"] if name == PROGRAM_FILE else ["mdgan"]
     if name.startswith("samples."):
         decide = ["torch", "mdgan", "processor"]
     differing = [
-        f"{each} {printable(there.get(each, 'of no version'), 40)} (here {here[each]})"
-        for each in decide
-        if there.get(each) != here[each]
+        f"{name} {printable(theirs.get(name, 'of no version'), 40)} (here {ours[name]})"
+        for name in decide
+        if theirs.get(name) != ours[name]
     ]
     return (
         f"; it was made with {' and '.join(differing)}: make it again with that"
@@ -178,14 +178,14 @@ def _other_versions(name: str, there: Mapping[str, str]) -> str:
 def _policy(
     bundle: Path, trust: Trust, evidence: RunEvidence, signatures: Signatures
 ) -> Iterator[Check]:
-    """What the reader's rules say, and which words of the server they hang on."""
+    """The verdicts of the reader's rules, and the figures that rest on the server's word."""
     figures = {**evidence.measured, **signatures.privacy(), **signatures.figures}
     words = figures.keys() - signatures.by_hosts
-    told = [f"{n} = {said(x)}" for n, x in sorted(evidence.measured.items()) if n in words]
-    told += [f"samples: about {evidence.samples:,}"] if evidence.samples else []
-    told += [f"purpose: {evidence.purpose}"] if evidence.purpose else []
-    told += [f"notes: {'; '.join(evidence.notes)}"] if evidence.notes else []
-    yield Check(True, f"the server's word: {', '.join(told) or 'nothing else'}")
+    statements = [f"{n} = {said(x)}" for n, x in sorted(evidence.measured.items()) if n in words]
+    statements += [f"samples: about {evidence.samples:,}"] if evidence.samples else []
+    statements += [f"purpose: {evidence.purpose}"] if evidence.purpose else []
+    statements += [f"notes: {'; '.join(evidence.notes)}"] if evidence.notes else []
+    yield Check(True, f"the server's word: {', '.join(statements) or 'nothing else'}")
     yield from _servers_policy(bundle, evidence)
     where = str(trust.policy or "the default policy")
     rules = evidence.rules(policy_text(trust.policy), where)

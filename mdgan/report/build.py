@@ -1,4 +1,4 @@
-"""Reads runs, draws every figure, writes the page."""
+"""Writes the report of runs: `write_report` reads runs, draws their figures and writes the page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ PAGE_NAME = "report.html"
 
 @dataclass(frozen=True)
 class Report:
-    """What was written; `missing` says why figures that are for these runs are not in it."""
+    """The result of `write_report`."""
 
     path: Path
     num_figures: int
-    missing: dict[str, str]
+    missing: dict[str, str]  # figures that fit these runs but could not be drawn, and why
     damage: tuple[str, ...]
     running: bool
 
 
 def check_plots_extra() -> None:
-    """Raises BadInput unless figures can be drawn and the page can be written."""
+    """Raises BadInput if a library for figures or for the page is not installed."""
     for library, module in (("matplotlib", "matplotlib.figure"), ("jinja2", "jinja2")):
         try:
             import_module(module)
@@ -43,13 +43,13 @@ def write_report(
     all_files: bool = False,
     refresh_seconds: float | None = None,
 ) -> Report:
-    """Writes the report of some runs; while they go on, it may be called again and again.
+    """Writes the report of some runs, which may still go on.
 
     Args:
-        output: the page; by default `report.html` in the folder of the only path, or here.
+        output: the page; by default `report.html` in the only path, or in the working directory.
         figures: a folder for each figure as PDF and its numbers as CSV.
-        all_files: write further views, PNG and SVG into it, too.
-        refresh_seconds: how often a browser reads the page again while a run goes on; None: never.
+        all_files: whether to write further views, PNG and SVG into that folder, too.
+        refresh_seconds: how often a browser reloads the page while a run goes on; None: never.
 
     Raises:
         BadInput: a library is missing, a folder is no run, or a file cannot be written.
@@ -73,7 +73,7 @@ def write_report(
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[RecordedRun], list[str]]:
-    """The runs, and why some that lie in a folder of runs are left out."""
+    """Reads the runs; also returns why runs in a folder of runs are left out."""
     runs: dict[Path, RecordedRun] = {}
     left_out: list[BadInput] = []
     for path in paths:

@@ -1,6 +1,6 @@
 """All figures of the report, in their order: a new figure is one more entry here.
 
-Below them stands what the headings of tables mean where they do not say it.
+`HEADINGS` at the end explains headings of tables that do not explain themselves.
 """
 
 from typing import Any
@@ -30,21 +30,21 @@ NO_TRACE = "no trace of a complete {unit} is there yet"
 
 
 def _single(name: str, title: str, *, counted: bool = False, **view: Any) -> Entry:
-    """A figure that is looked at in one way."""
+    """A figure with a single view."""
     return Entry(name, title, (View(**view),), counted=counted)
 
 
-# Laid out by hand as a table: name and title, then the views: what is drawn, the words.
+# Laid out by hand as a table: name and title, then the views with their drawing and their words.
 # fmt: off
 SAMPLES = PageSection("samples", "Samples", (
     Entry("samples", "Samples", (
         View(name="over time", paper="7.12 to 7.16",
             fits=Subject.is_seen, of=samples.samples_over_time, missing="no samples are saved yet",
-            caption="What the generator makes of the same noise as training goes on."),
+            caption="Samples that the generator makes from the same noise as training goes on."),
         View(name="nearest real samples", of=samples.nearest_real,
             caption="Generated samples, and under each the held-out real sample whose features are "
-            "nearest. Held-out samples are those that the server itself may read; no worker's "
-            "shard is looked at. A generator that copies comes much nearer than real samples do."),
+            "nearest. The server may read held-out samples, but no shard. A generator that copies "
+            "comes much nearer than real samples come to each other."),
     )),
 ))
 
@@ -56,66 +56,66 @@ QUALITY = PageSection("quality", "Quality", (
                 draw=scores.scores(against),
                 missing=NO_SCORES if against is scores.ITERATIONS else "",
                 caption="FID: the Fréchet distance between generated and real features, lower is "
-                "better; dashed: what as many real samples get. Of rows of tables: how alike each "
-                "column spreads, 1 is best.")
+                "better; dashed: the FID of as many real samples. For rows of tables: how alike "
+                "generated and real columns are distributed, 1 is best.")
             for name, against in scores.COSTS.items()
         ),
         GroupedView(name="by epsilon",
             of=scores.curves("fid", "coverage", "column_shapes", against=scores.EPSILON),
             draw=scores.scores(scores.EPSILON),
-            caption="The same, and coverage (how much of what is real is among the samples, higher "
-            "is better), by what differential privacy has spent up to then."),
+            caption="The same, and coverage (the share of real samples that have a generated one "
+            "nearby, higher is better), by the ε that was spent up to then."),
         GroupedView(name="all", paper="7.9, E.7", of=scores.curves(*SCORE_NAMES),
             draw=scores.scores(columns=2),
             caption="Lower is better: FID, KID, class KL, intra FID. Higher is better: the "
-            "inception score, how sure a classifier is of each sample and how varied they are; "
-            "precision and density, do samples look real; recall and coverage, is everything real "
-            "among the samples; classes covered; samples of the class asked for. Dashed: real "
-            "data. The band of a single run is one standard deviation. Of rows of tables: column "
+            "inception score (how sure a classifier is of each sample, and how varied samples "
+            "are); precision and density (samples look real); recall and coverage (samples cover "
+            "the real data); classes covered; samples of the class asked for. Dashed: real data. "
+            "The band of a single run is one standard deviation. For rows of tables: column "
             "shapes and pair trends, 1 is best, and the AUC on real rows of a logistic regression "
             "(LR) and of gradient boosting (GB) that learnt from synthetic rows; the distance to "
-            "the closest record shall not be below that of real rows."),
+            "the closest record should not be below that of real rows."),
     )),
     Entry("columns", "Columns", (
         View(name="one by one", fits=Subject.has_columns,
             of=columns.table_columns, missing=NO_SCORES,
-            caption="How the values of each column spread in synthetic rows, and in the rows of "
-            "all sites, of which the counts are known. Numbers stand in 24 bars of equal width, of "
-            "categories the 24 most usual."),
+            caption="How often each value of a column occurs in synthetic rows, and in the rows of "
+            "all sites by their counts. Numbers are grouped into 24 bars of equal width; of "
+            "categories, the 24 most frequent are shown."),
         View(name="correlations", fits=Subject.has_columns,
             of=columns.table_correlations,
-            caption="Pearson's correlation of all columns of numbers and of those with two values, "
+            caption="Pearson's correlation of columns of numbers and of columns with two values, "
             "in synthetic and in held-out rows; the table has the pairs that differ most."),
         View(name="rare values", fits=Subject.has_columns,
             of=columns.rare_values,
-            caption="Values that less than 1 % of all rows have, in how many generated rows they "
-            "were expected by the counts of all sites, and in how many they are."),
+            caption="Values that less than 1 % of all rows have: the number of generated rows that "
+            "should have them by the counts of all sites, and the number that have them."),
     )),
     _single("told-pairs", "What workers told of columns", of=columns.told_pairs,
-        caption="How near rows are to what workers told with noise: 1 less half of all differences "
-        "between shares of rows with each value of a column (diagonal) and each two values of two "
-        "columns, by class. Beside it the same if noise alone made rows differ, on average."),
+        caption="How near generated rows are to the noisy shares that workers told, of rows with "
+        "each value of a column (diagonal) and each two values of two columns, by class: 1 is "
+        "equal, 0 disjoint. Beside it: how near rows would be if only noise made them differ."),
     Entry("classes", "Classes", (
         View(name="how often", fits=Subject.is_seen,
             missing="no scores of classes are recorded (mdgan evaluate adds some)",
             of=lambda subject: histograms(subject.run), draw=classes.class_histogram,
             caption="How often each class is generated, against how often it occurs in real data."),
         View(name="class by class", of=classes.class_by_class,
-            caption="How many of the samples that were asked for of a class are predicted to be of "
-            "it, and the FID between them and the held-out real ones of it, lower is better."),
+            caption="Of the samples that the generator should make of a class: the share that the "
+            "classifier takes for it, and the FID to held-out samples of it, lower is better."),
         View(name="held by workers", fits=Subject.has_workers,
             of=classes.worker_holdings, missing=NO_HOLDINGS,
-            caption="Samples by class and worker; they never leave it."),
+            caption="How many samples of each class each worker holds; samples never leave it."),
     )),
     Entry("losses", "Losses", (
         View(name="mean", of=losses.loss_series, draw=losses.losses,
             missing="no iteration is recorded yet",
-            caption="What the generator and the discriminators minimise; neither says how good "
-            "samples are."),
+            caption="The losses that the generator and the discriminators minimise; neither says "
+            "how good samples are."),
         View(name="by worker", fits=Subject.has_workers,
             of=losses.losses_by_worker,
-            caption="The same of every worker: one whose data differ, or whose discriminator wins, "
-            "stands apart."),
+            caption="The losses of every worker: one whose data differ, or whose discriminator "
+            "wins, stands apart."),
     )),
 ))
 
@@ -123,15 +123,15 @@ ROUNDS = PageSection("rounds", "Rounds", (
     Entry("rounds", "Rounds", (
         GroupedView(name="samples seen", fits=Subject.has_rounds,
             of=workers.classes_seen, missing=NO_HOLDINGS, draw=workers.samples_seen,
-            caption="Samples that the server has seen through the workers that took part, a sample "
-            "as often as its worker did. Lines are means over the classes, bands reach from the "
-            "least to the most seen one; diamonds: every class was seen 500 times. As figure 14 of "
-            "FeGAN (Guerraoui et al. 2020); the table has the KL divergence of its figure 10."),
+            caption="Samples that the server has seen through the workers that took part; a sample "
+            "counts in each round of its worker. Lines are means over the classes, bands reach "
+            "from the least to the most seen class; diamonds: every class was seen 500 times. See "
+            "FeGAN (Guerraoui et al. 2020), figure 14; the table's KL divergence: figure 10."),
         View(name="who took part", fits=Subject.has_rounds,
             of=workers.who_was_asked,
             missing="no round tells who took part, as under differential privacy",
-            caption="How often every worker was asked, and took part: its model came in time and "
-            "the round was not aborted."),
+            caption="How often the server asked each worker, and how often the worker took part: "
+            "its model arrived in time and the round was not aborted."),
     )),
 ))
 
@@ -140,9 +140,9 @@ SLOTS = PageSection("slots", "Clients in slots", (
         caption="The clients that each slot trained in a typical round, one after another: the "
         "stronger the colour, the more batches. Grey: the slot had nothing to do."),
     _single("predictions", "Predicted seconds", of=slots.predictions,
-        caption="How long clients took against what was predicted, and the curve "
-        "a·x + b·log(x) + d of seconds by batches x, as fitted last to each kind of slot "
-        "(Pollen, Sani et al. 2024, equation 3), with what it leaves."),
+        caption="How long clients took beside the prediction, and the curve a·x + b·log(x) + d of "
+        "seconds by batches x that was fitted last to each kind of slot (Pollen, Sani et al. "
+        "2024, equation 3), with its residuals."),
     _single("idle", "Idle slots", of=slots.idle_slots,
         caption="The share of each round in which a slot trained no client."),
     _single("concurrency", "How many slots", of=slots.numbers_of_slots,
@@ -154,8 +154,8 @@ COST = PageSection("cost", "Time, bytes and memory", (
     Entry("timeline", "Timeline", (
         View(name="ten {unit}s", paper="7.10", of=timeline.timelines(timeline.ten),
             missing=NO_TRACE,
-            caption="What every role did in ten typical {unit}s in a row. The palest grey is "
-            "idle time, the darker one waiting for others; hatched operations use the network.",
+            caption="What each role did in ten typical {unit}s in a row. The palest grey is idle "
+            "time, the darker grey is waiting for other roles; hatched operations use the network.",
             of_rounds="A worker that does not take part in a round is idle."),
         View(name="one {unit}", paper="7.11", of=timeline.timelines(timeline.one),
             caption="One typical {unit} out of these ten."),
@@ -165,7 +165,7 @@ COST = PageSection("cost", "Time, bytes and memory", (
             of=lambda subject: subject.durations, draw=timeline.each, missing=NO_TRACE,
             caption="How long every {unit} took, from its first operation to its last; scoring and "
             f"checkpoints do not count. Crosses are outliers: {OUTLIERS_ARE}",
-            of_rounds="What an aborted round took counts to the one in its place."),
+            of_rounds="The time of an aborted round counts to the round that replaced it."),
         View(name="operations", paper="7.6, 7.7, E.5",
             of=costs.time_spent(), draw=costs.operations,
             caption="Mean time of each operation in {a_unit}, outliers left out; hatched: network. "
@@ -181,24 +181,24 @@ COST = PageSection("cost", "Time, bytes and memory", (
         "{unit}, by kind of message.",
         of_rounds="All rounds count, whether a worker took part or not.", counted=True),
     _single("memory", "Memory by process", of=costs.memory,
-        caption="What each process held in memory while it was looked at, about once a second. "
-        "What several processes share counts for each of them."),
+        caption="The memory of each process, measured about once a second. Memory that several "
+        "processes share counts for each of them."),
     _single("fetching", "Waiting for data", of=costs.fetching,
-        caption="How long training waited for a batch of pictures, and what read them ahead: "
-        "threads and buffer grow while it waits, and shrink afterwards."),
+        caption="How long training waited for a batch of pictures, and how many threads read ahead "
+        "into which buffer: both grow while training waits, and shrink afterwards."),
     _single("operators", "What the processor does", of=costs.operators,
         caption="Shares of the time of the profiled {unit}s (--profile) by kind of operator. "
-        "Between operators: Python, messages, records. On a GPU its own time counts. Where all "
-        "roles share a process, the first row is of all of them. As figures 4 and 10 of ParaGAN "
-        "(Shi et al. 2024)."),
+        "Between operators: Python, messages, records. On a GPU, the GPU's time counts. If all "
+        "roles share a process, the first row is for all of them. See ParaGAN (Shi et al. 2024), "
+        "figures 4 and 10."),
 ))
 
 WORKERS = PageSection("workers", "Workers and swaps", (
     _single("attendance", "Who took part", fits=Subject.has_workers,
         of=workers.who_took_part,
-        caption="When each worker was there. Late: the server went on without its answer; "
-        "refused: the answer could not be used; each as high as its share of the iterations.",
-        of_rounds="In rounds, a worker that is not asked misses nothing."),
+        caption="When each worker took part. Late: the server went on without its answer; "
+        "refused: the server could not use it. A bar is as high as its share of the iterations.",
+        of_rounds="A worker that is not asked in a round misses nothing."),
     Entry("by-worker", "Worker by worker", tuple(
         View(name=numbers.title, fits=Subject.has_workers, caption=numbers.caption,
             of=losses.numbers_of(numbers))
@@ -213,28 +213,28 @@ AUDIT = PageSection("audit", "What insiders learn", (
     Entry("audit", "What insiders learn", (
         View(name="who was trained on: discriminators", of=audits.by_discriminators,
             caption="The attacker has a discriminator, as the next worker in a swap does, and "
-            "takes samples with high logits for those of its last worker. The share of these that "
-            "it finds, against the share of held-out samples that it takes for some. Dashed: "
-            "guessing."),
+            "takes samples with high logits for samples of the discriminator's last worker. The "
+            "share of that worker's samples that it finds, against the share of held-out samples "
+            "that it takes for them. Dashed: guessing."),
         View(name="generator", of=audits.by_generator,
-            caption="The attacker has the generator alone, and takes the samples that lie nearest "
-            "to generated ones for those that were trained on."),
+            caption="The attacker has only the generator, and takes the samples nearest to "
+            "generated ones for samples that were trained on."),
         View(name="copies", of=audits.copies,
-            caption="Above, the generated samples that come nearest to one that was trained on, "
-            "beside held-out ones; then that one; below, the nearest held-out one. These are real "
-            "samples: think before you pass this page on."),
+            caption="Above: the generated samples that come nearest to a training sample, compared "
+            "with held-out samples. Middle: that training sample. Below: the nearest held-out "
+            "sample. These are real samples: think before you pass this page on."),
         View(name="an update", of=audits.of_answers("update"),
-            caption="Above, samples of real batches; below, what comes nearest among the images "
-            "that explain the gradient of a discriminator on the batch (Zhu et al. 2019). Of large "
-            "batches, the eight samples that came out best."),
+            caption="Above: samples of real batches. Below: the nearest of the images that the "
+            "attacker rebuilt from a discriminator's gradient on the batch (Zhu et al. 2019). Of "
+            "large batches, the eight samples that were rebuilt best."),
         View(name="a feedback", of=audits.of_answers("feedback"),
-            caption="The same from feedback, by a host that knows the discriminator as it was "
-            "before it learnt from the batch."),
+            caption="The same attack on feedback, by a host that has the discriminator from before "
+            "it learnt from the batch."),
         View(name="ε from below", of=audits.from_below,
-            caption="Secret coins included canaries among the samples, or not. An attacker that "
-            "sees all that workers released, and knows all but the coins, guesses them; so many "
-            "right guesses rule out every smaller ε (Steinke, Nasr and Jagielski 2023; Mahloujifar "
-            "et al. 2024). Workers also measured their noise, and what samples add."),
+            caption="Secret coins decided which canaries were among the samples. An attacker that "
+            "sees everything that workers released, and knows everything but the coins, guesses "
+            "them; its right guesses rule out every smaller ε (Steinke, Nasr and Jagielski 2023; "
+            "Mahloujifar et al. 2024). Workers also measured their noise, and what samples add."),
     )),
 ))
 # fmt: on
@@ -248,43 +248,43 @@ HEADINGS = {
     "score": "FID, KID: less is better; all other scores: more is better",
     "time": "of training, up to the iteration",
     "value": "with ±: the standard deviation over parts of the samples",
-    "predicted to be of it": "the share of generated samples that the classifier takes for it",
+    "predicted to be of it": "the share of generated samples that the classifier puts there",
     "of class 0, 1, …": "how many samples of each class the worker holds, in this order",
     "generator": "the generator's loss: the mean over workers",
     "discriminators, mean": "the discriminators' loss: the mean over workers and local steps",
     "answered": "iterations or rounds with an answer of this worker in time",
-    "late": "answers that came after the others had been used without them",
+    "late": "answers that came after the server had gone on without them",
     "refused": "answers that were broken, too large or not finite",
     "lost": "how often the connection to it ended",
     "together": "the sum of the row",
     "at first": "memory of the process when it was first measured",
     "most": "the greatest that was measured",
-    "mean wait": "how long training waited for a batch of pictures that was not read yet",
+    "mean wait": "how long training waited on average for a batch of pictures",
     "pictures ahead": "how many pictures are read before they are needed",
-    "cores busy": "how many cores the process used in the mean",
+    "cores busy": "how many cores the process used on average",
     "between operators": "time of the process in which no operator of torch ran",
     "batches": "how many batches the clients of the slot trained on",
-    "predicted": "by the times of rounds before",
+    "predicted": "from the times of earlier rounds",
     "idle": "the share of the round in which the slot did not train",
     "idle, mean": "the share of a round in which the slot did not train",
     "error, median": "of the predicted seconds, as a share of those measured",
     "within 10 %": "clients whose prediction was that close",
-    "residual, median": "what the fitted curve leaves unexplained",
-    "held out": "samples that no worker trains on, among which neighbours are looked for",
+    "residual, median": "the distance of measured seconds from the fitted curve",
+    "held out": "samples that no worker trains on, and that neighbours are searched in",
     "distance, generated to real": "median distance of features to the nearest real sample",
-    "real to real": "the same from real samples",
-    "AUC": "0.5: the attack guesses; 1: it tells every sample that was trained on",
+    "real to real": "the same, from real samples to other real samples",
+    "AUC": "0.5: the attack guesses; 1: it finds every sample that was trained on",
     "±": "the standard error of the AUC",
     "nearer to one trained on": "of generated samples; 50 % if nothing is copied",
     "AUC of its samples": "0.5: the answer does not tell which samples were in the batch",
-    "AUC of the shard, blind": "the same for an attacker who has not seen the answer",
+    "AUC of the shard, blind": "the same for an attacker that has not seen the answer",
     "PSNR [dB]": "of samples rebuilt from the answer: the more, the more alike",
     "SSIM": "likeness of rebuilt samples: 1 if they are the same",
-    "ε at least": "a smaller ε would not explain how many guesses are right",
-    "ε stated": "what the run's accountant says was spent",
+    "ε at least": "with a smaller ε, so many right guesses would be too unlikely",
+    "ε stated": "the ε that was spent, by the run's accountant",
     "KL [nats] after round 1": "divergence of the classes seen so far from those of all data",
     "most usual": "the value, or the range of values, that most real rows have",
-    "differing": "half the sum of all differences of shares: 0 % is the same, 100 % disjoint",
-    "weight, mean": "the share of the average that the worker's model had",
+    "differing": "half the sum of all differences of shares: 0 % is equal, 100 % disjoint",
+    "weight, mean": "the weight of the worker's model in the server's average",
 }
-"""What readers see who point at a heading."""
+"""Headings of tables, and the explanation that the page shows when a reader points at one."""

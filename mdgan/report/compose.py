@@ -1,4 +1,4 @@
-"""Draws the figures of a report and puts them into its page."""
+"""Draws the figures of a report and renders its page: `compose` is called by `write_report`."""
 
 import base64
 import hashlib
@@ -30,7 +30,7 @@ _ABOUT_THE_RUN = ("version", "dataset_file", "dataset_sha256", "paper_scale", "m
 
 
 class Drawn(NamedTuple):
-    """One view of a figure as it stands in the page; `paper` numbers the same figures there."""
+    """One drawn view of a figure; `paper` has the numbers of the paper's figures like it."""
 
     name: str
     caption: str
@@ -39,7 +39,7 @@ class Drawn(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One figure as it stands in the page, with the views that could be drawn."""
+    """One figure of the page, with the views that could be drawn."""
 
     name: str
     title: str
@@ -48,12 +48,12 @@ class Block(NamedTuple):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether something is to be seen of it; else its numbers stand in a table alone."""
+        """Whether the figure has a drawing or pictures, and not only a table."""
         return any(view.picture.panels or view.picture.strips for view in self.views)
 
     @property
     def wide(self) -> bool:
-        """Whether it takes the whole width of the page."""
+        """Whether the figure takes the whole width of the page."""
         first = self.views[0].picture.panels
         has_strips = any(view.picture.strips for view in self.views)
         return len(first) > 1 or has_strips or any(panel.wide for panel in first)
@@ -67,13 +67,13 @@ def compose(
     *,
     all_files: bool = False,
 ) -> tuple[str, int, dict[str, str]]:
-    """The page of some runs: one HTML document that loads nothing.
+    """Renders the page of some runs: one HTML document that loads nothing from elsewhere.
 
     Args:
-        all_files: write each figure in every view and format, not as PDF and CSV alone.
+        all_files: whether `figures` gets every view and format, not only PDF and CSV.
 
     Returns:
-        The HTML, the number of figures in it, and name → reason for those that are missing.
+        The HTML, the number of figures in it, and name → reason of missing figures.
     """
     named = subjects(runs)
     with styled():
@@ -81,18 +81,18 @@ def compose(
             (section, [block for entry in section.entries for block in _blocks(entry, named)])
             for section in SECTIONS
         ]
-        every = [block for _, blocks in sections for block in blocks]
+        all_blocks = [block for _, blocks in sections for block in blocks]
         if figures is not None:
-            for block in every:
+            for block in all_blocks:
                 _write_figures(block, figures, all_files=all_files)
         chapters = [(section, blocks) for section, blocks in sections if blocks]
         page = _page(named, chapters, written, refresh_seconds=refresh_seconds)
-    missing = {block.name: block.missing for block in every if block.missing}
-    return page, sum(block.is_drawn for block in every), missing
+    missing = {block.name: block.missing for block in all_blocks if block.missing}
+    return page, sum(block.is_drawn for block in all_blocks), missing
 
 
 def _blocks(entry: Entry, named: Sequence[Subject]) -> Iterator[Block]:
-    """A figure of all runs, or where its kind differs one for iterations and one for rounds."""
+    """The figure of an entry, or two: one of runs in iterations, one of runs in rounds."""
     units = list(dict.fromkeys(subject.unit for subject in named))
     apart = entry.counted and len(units) > 1
     for unit in units if apart else units[:1]:
@@ -112,17 +112,17 @@ def _blocks(entry: Entry, named: Sequence[Subject]) -> Iterator[Block]:
 def _drawn(
     view: View[Any, Any], named: Sequence[Subject], words: Mapping[str, str]
 ) -> Drawn | None:
-    """A view of some runs; None if none of them recorded what it is of."""
+    """Draws a view of some runs; None if no run recorded its numbers."""
     fitting = [subject for subject in named if view.fits(subject)]
-    every: Sequence[Any] = fitting
+    candidates: Sequence[Any] = fitting
     if isinstance(view, GroupedView):
-        every = groups(fitting)
-    elif len(fitting) > MOST_RUNS:  # more than can be told apart
-        every = [group.first for group in groups(fitting)]
-    found = [(one, numbers) for one in every if (numbers := view.of(one))]
-    if not found:
+        candidates = groups(fitting)
+    elif len(fitting) > MOST_RUNS:  # more than readers can tell apart
+        candidates = [group.first for group in groups(fitting)]
+    recorded = [(one, numbers) for one in candidates if (numbers := view.of(one))]
+    if not recorded:
         return None
-    picture: Picture = (view.draw or by_run)(found)
+    picture: Picture = (view.draw or by_run)(recorded)
     in_rounds = all(subject.has_rounds() for subject in named)
     few = not isinstance(view, GroupedView) and len(named) > MOST_RUNS
     caption = (
@@ -132,12 +132,12 @@ def _drawn(
         f"Of {len(named)} runs this shows the first of each configuration." if few else "",
     )
     is_counted = view.of_rounds or "unit}" in view.name + view.caption
-    paper = "" if in_rounds and is_counted else view.paper  # it has no figures of rounds
+    paper = "" if in_rounds and is_counted else view.paper  # the paper has no figures of rounds
     return Drawn(view.name.format(**words), " ".join(filter(None, caption)), paper, picture=picture)
 
 
 def _write_figures(block: Block, figures: Path, *, all_files: bool) -> None:
-    """Writes drawings as PDF, or as PNG and SVG, too; pictures as they are; the numbers as CSV."""
+    """Writes a figure's drawings (PDF, perhaps PNG and SVG), pictures (PNG) and numbers (CSV)."""
     endings = ("png", "svg", "pdf") if all_files else ("pdf",)
     for place, view in enumerate(block.views if all_files else block.views[:1]):
         shown_as = view.name if place else ""
@@ -203,13 +203,13 @@ def _page(
         version=__version__,
         **_settings(named),
     )
-    return str(presentable(page))  # names of folders are in it, too
+    return str(presentable(page))  # names of folders in it may hold characters that are no text
 
 
 def _settings(named: Sequence[Subject]) -> Mapping[str, Table]:
-    """All settings, those in which the runs differ, those that are no defaults, and machines."""
+    """Tables of all settings, of settings that differ or are no defaults, and of machines."""
     configs = [subject.run.config for subject in named]
-    every = [
+    all_settings = [
         {**s.run.config, **{n: v for n, v in s.run.status.items() if n in _ABOUT_THE_RUN}}
         for s in named
     ]
@@ -230,5 +230,5 @@ def _settings(named: Sequence[Subject]) -> Mapping[str, Table]:
         "differing": table(configs, differing_settings(configs)),
         "changed": changed._replace(header=("setting", *header, "default")),
         "system": table([subject.run.status.get("system", {}) for subject in named]),
-        "settings": table(every),
+        "settings": table(all_settings),
     }

@@ -1,4 +1,4 @@
-"""Each run at a glance."""
+"""The card of a run at the top of the report: key figures, and notices in one line each."""
 
 from statistics import fmean
 
@@ -16,11 +16,11 @@ from mdgan.spelling import spelled
 
 _MOST_LOSSES = 3
 
-Fact = tuple[str, str, str]  # what it is, its value, and what is said beside it
+Fact = tuple[str, str, str]  # a name, a value, and a note beside it
 
 
 def facts(subject: Subject) -> list[Fact]:
-    """How far a run is, and how good its generator."""
+    """The key figures of a run: scores, spent ε and progress."""
     state = subject.run.state
     delta = number_in(subject.run.config, "dp_delta")
     spent = [("ε", *spent_in_words(state.epsilon, state.replaced, delta))] if state.epsilon else []
@@ -61,32 +61,32 @@ def _quality(subject: Subject) -> list[Fact]:
 
 
 def _disclosed(subject: Subject) -> str:
-    """What workers told without noise; older runs call it otherwise."""
+    """The facts that workers told without noise; older runs call the setting `dp_tell`."""
     config = subject.run.config
     return str(config.get("dp_disclose") or config.get("dp_tell") or "")
 
 
-def _untold(subject: Subject) -> list[str]:
-    """What workers under differential privacy have told besides."""
+def _disclosures(subject: Subject) -> list[str]:
+    """Sentences about what workers under differential privacy told without noise."""
     config = subject.run.config
     if config.get("dp_epsilon") is None and config.get("dp_noise") is None:
         return []
     at_server = ["The server added the noise, to sums of what clients sent."]
     by_server = at_server if config.get("dp_unit") == "client" else []
-    if told := _disclosed(subject):
+    if disclosed := _disclosed(subject):
         return [
             *by_server,
-            f"Workers told how many samples they say they hold, and without noise also: {told}.",
+            f"Workers told their stated number of samples, and without noise also: {disclosed}.",
         ]
     nothing = (
-        "Without noise, workers told how many samples they say they hold, and nothing else of "
-        "their data; nor do they tell times, of which timelines would be made."
+        "Without noise, workers told their stated number of samples, and nothing else about their "
+        "data; nor did they tell the times that timelines are made of."
     )
     return [*by_server, nothing]
 
 
 def measured(subject: Subject) -> str:
-    """What its scores are from, in a sentence."""
+    """A sentence about the samples and the extractor of a run's scores."""
     events = score_events(subject.run)
     if not events:
         return "Not scored."
@@ -94,52 +94,52 @@ def measured(subject: Subject) -> str:
     if newest.n is not None:
         against = "" if newest.n_real is None else f" against {newest.n_real:,} real"
         parts.append(f"{newest.n:,} samples{against}")
-    if found := newest.extractor:
-        parts.append(f"features of {shown(found.name)} {(found.sha256 or '')[:12]}".strip())
-        if found.accuracy is not None:
-            rightly = f"{100 * found.accuracy:.1f} % of held-out data rightly"
+    if extractor := newest.extractor:
+        parts.append(f"features of {shown(extractor.name)} {(extractor.sha256 or '')[:12]}".strip())
+        if extractor.accuracy is not None:
+            rightly = f"{100 * extractor.accuracy:.1f} % of held-out data rightly"
             parts.append(f"which classifies {rightly}")
     return f"Scored with {', '.join(parts)}."
 
 
 def notices(subject: Subject) -> list[str]:
-    """What a reader should know of a run, one line each."""
+    """What a reader should know about a run, one line each."""
     run = subject.run
-    told = [spelled(f"It looks as if {run.finding}.")] if run.finding else []
+    lines = [spelled(f"It looks as if {run.finding}.")] if run.finding else []
     if run.audit and run.audit.bound and run.audit.bound.contradicts:
-        told.append(f"The stated ε is wrong, by the audit's canaries: {run.audit.bound}.")
+        lines.append(f"The stated ε is wrong, by the audit's canaries: {run.audit.bound}.")
     if run.under_way:
         again = f"`mdgan report {run.path} --live` keeps the page up to date"
-        told.append(f"It was not finished when this page was written; {again}.")
-    told += _faults(subject)
-    told += _untold(subject)
+        lines.append(f"It was not finished when this page was written; {again}.")
+    lines += _faults(subject)
+    lines += _disclosures(subject)
     if swaps := run.of(Swap):
         arrived = exactness(swaps)
-        told.append(f"{arrived[0].upper()}{arrived[1:]}.")
-    unfinite = [f"{row.iteration:,}" for row in run.of(Losses) if row.generator_loss is None]
-    told_losses = "losses" in _disclosed(subject)
-    hidden = run.config.get("dp_unit") == "client" and not told_losses
-    if unfinite and not hidden:
-        told.append(f"The generator's loss was not finite in iteration {said_list(unfinite)}.")
-    return [*told, *remarks(run), *(f"Damaged: {line}" for line in run.damage)]
+        lines.append(f"{arrived[0].upper()}{arrived[1:]}.")
+    infinite = [f"{row.iteration:,}" for row in run.of(Losses) if row.generator_loss is None]
+    discloses_losses = "losses" in _disclosed(subject)
+    hidden = run.config.get("dp_unit") == "client" and not discloses_losses
+    if infinite and not hidden:
+        lines.append(f"The generator's loss was not finite in iteration {said_list(infinite)}.")
+    return [*lines, *remarks(run), *(f"Damaged: {line}" for line in run.damage)]
 
 
 def _faults(subject: Subject) -> list[str]:
-    """The first workers that were lost, everything that happened to workers, and to the disk."""
-    gone = sorted(
+    """Lines about the first lost workers, all events of workers in sum, and failed checkpoints."""
+    losses = sorted(
         (mark.iteration, worker.worker, mark)
         for worker in subject.presences
         for mark in worker.marks
         if mark.kind in (LOST, SHUT_OUT)
     )
     when = "the round that ends at iteration" if subject.has_rounds() else "iteration"
-    told = [
+    lines = [
         f"Worker {worker} was {mark.kind} in {when} {iteration:,}: {mark.reason}"
-        for iteration, worker, mark in gone[:_MOST_LOSSES]
+        for iteration, worker, mark in losses[:_MOST_LOSSES]
     ]
-    if said := said_in_all(subject.run, subject.presences):
-        told.append(f"Workers: {said}.")
+    if events := said_in_all(subject.run, subject.presences):
+        lines.append(f"Workers: {events}.")
     if unsaved := subject.run.state.reasons(UNSAVED):
         times = count(len(unsaved), "time")
-        told.append(f"Checkpoints went wrong {times}, the last: {unsaved[-1]}")
-    return told
+        lines.append(f"Checkpoints went wrong {times}, the last: {unsaved[-1]}")
+    return lines

@@ -1,7 +1,7 @@
-"""A page that is written again while its runs go on, and a server for it on this machine alone.
+"""Writes the page again while its runs go on, and serves it to browsers on this machine.
 
-The server answers only requests that name this machine as host: else a web page from elsewhere
-could point its own name here and read the report (DNS rebinding).
+The server answers only requests whose Host header names this machine. Otherwise a foreign web page
+could point its own name at this machine and read the report (DNS rebinding).
 """
 
 import contextlib
@@ -23,9 +23,9 @@ _log = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
 _LOOK_SECONDS = 1.0
 _REST = 4
-"""Times as long as a page took to write, nothing is written, so that training keeps the cores."""
+"""The next page waits this many times the duration of the last, to leave the cores to training."""
 _LAST_PAGE_SECONDS = 3.0
-"""How much longer than browsers take to read the page again the last one is served."""
+"""How long the server keeps serving the last page beyond the time in which browsers reload it."""
 _SLOW_CLIENT_SECONDS = 10.0
 
 
@@ -34,10 +34,10 @@ def keep_writing(
 ) -> None:
     """Writes a report again and again until its runs are over, or the user presses Ctrl-C.
 
-    If no run is under way, it is written once; with a port it is then served until Ctrl-C.
+    If no run is under way, it writes the page once, and with a port serves it until Ctrl-C.
 
     Args:
-        every_seconds: least time between two pages, and how often browsers read the page again.
+        every_seconds: least time between two pages, and how often browsers reload the page.
         port: to serve the page at; 0 for one that the system chooses; None not to serve it.
     """
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as resources:
@@ -54,7 +54,7 @@ def keep_writing(
         while page.running:
             before = _stamp(paths)
             time.sleep(max(every_seconds, _REST * took))
-            while _stamp(paths) == before:  # nothing new to draw
+            while _stamp(paths) == before:  # the runs have written nothing new
                 time.sleep(_LOOK_SECONDS)
             page, took = _timed(write)
         _tell(f"the run is over; {page.path} is complete")
@@ -68,7 +68,7 @@ def _timed(write: Callable[[], Report]) -> tuple[Report, float]:
 
 
 def _stamp(paths: Sequence[Path]) -> list[int]:
-    """When the runs last wrote what a page shows; differs if there is something new."""
+    """When the runs last wrote their files; it changes with every new record."""
     names = ("run.json", "metrics.jsonl")
     files = [run / name for path in paths for run in runs_in(path) for name in names]
     return [file.stat().st_mtime_ns for file in files if file.exists()]
@@ -98,7 +98,7 @@ def _handler(page: Path) -> type[BaseHTTPRequestHandler]:
         timeout = _SLOW_CLIENT_SECONDS
 
         def do_GET(self) -> None:
-            """Sends the page, or an error if it may not be read."""
+            """Sends the page, or an error."""
             port = self.server.server_port
             ours = [[f"{name}:{port}"] for name in (_LOOPBACK, "localhost")]
             if self.headers.get_all("Host", []) not in ours:
@@ -123,7 +123,7 @@ def _handler(page: Path) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def log_message(self, _format: str, *_arguments: object) -> None:
-            """Says nothing of requests."""
+            """Logs no requests."""
 
     return Handler
 

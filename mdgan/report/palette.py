@@ -1,17 +1,17 @@
-"""All colours of the report, for light and for dark, one name each.
+"""All colours of the report, each with a name, a light and a dark variant.
 
-Figures are drawn in the light colours, which are all different; in the page each is replaced by a
-variable of its name, so that one picture is right in both. The hues are those of Okabe and Ito
-(2008), which people of every colour vision tell apart, darkened on white and lightened on black
-until they stand out 3 : 1 (text 4.5 : 1; three light fills, named beside them, only 2.2 : 1).
-Waiting and receiving are paler on purpose: work should catch the eye first.
+Figures are drawn in the light colours, which are all different. The page replaces each by a CSS
+variable of its name, so that one picture suits both colour schemes. The hues are those of Okabe and
+Ito (2008), which people of every colour vision tell apart, darkened on white and lightened on black
+to a contrast of 3 : 1 (text 4.5 : 1; three light fills with a label beside them only 2.2 : 1).
+Waiting and receiving are paler on purpose: readers should notice work first.
 """
 
 from typing import NamedTuple
 
 
 class Colour(NamedTuple):
-    """One colour, `#rrggbb` on the light page, as in the exported figures, and on the dark one."""
+    """One colour as `#rrggbb`: on the light page and in exported figures, and on the dark page."""
 
     light: str
     dark: str
@@ -65,7 +65,7 @@ RUNS = {
         for name, colour in ALGORITHMS.items()
     },
 }
-"""An algorithm has one hue on every page; further runs of it have two darker shades."""
+"""An algorithm has the same hue on every page; its further runs have two other shades."""
 
 HEAT = Colour("#0b76b5", "#4aa8e0")
 OTHER = Colour("#6f7a84", "#8c98a3")
@@ -89,11 +89,11 @@ def run_colour_name(algorithm: int, nth: int) -> str:
 
 
 VARIABLE_OF = {colour.light: f"var(--{name})" for name, colour in PALETTE.items()}
-"""Light colour → what stands for it in the page."""
+"""Light colour → its CSS variable in the page."""
 
 
 def css_variables() -> str:
-    """The palette as declarations that follow the colour scheme."""
+    """The palette as CSS declarations that follow the colour scheme."""
     return "".join(
         f"--{name}:light-dark({colour.light},{colour.dark});" for name, colour in PALETTE.items()
     )

@@ -32,7 +32,7 @@ MOST_STRANGERS = 256
 """Strangers at a time; beyond, the address with the most of them loses its oldest."""
 _MOST_TRYING = 64  # strangers at a time that have been handed to the server
 _FAILURES_A_SECOND, _FAILURES_IN_A_ROW = 50.0, 100.0
-"""How often strangers reach the server in vain: each costs the server a TLS handshake."""
+"""How often strangers reach the server for nothing: each costs the server a TLS handshake."""
 _PATIENCE_SECONDS = 5.0
 """How long a stranger may take to begin and to get its turn; then as long again for a call."""
 _IMPATIENCE_SECONDS = 1.0  # how long it may take for a call while others wait for their turn

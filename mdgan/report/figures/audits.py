@@ -1,4 +1,4 @@
-"""What `mdgan audit` found: ROC curves, samples that look copied, single answers, a bound on ε."""
+"""Figures of `mdgan audit`: ROC curves, samples that look copied, single answers, a bound on ε."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -24,7 +24,7 @@ _OF_BOUND = (
 
 
 class Attack(NamedTuple):
-    """One way to tell members from others, and of whose samples."""
+    """An attack that tells members from others, and the workers whose samples it attacks."""
 
     name: str
     against: str
@@ -52,7 +52,7 @@ def by_generator(subject: Subject) -> OfRun | None:
 
 
 def _roc(subject: Subject, attacks: Sequence[Attack]) -> OfRun | None:
-    """How well the attacks work, and what the run promises of its own."""
+    """The ROC curves of attacks, with the ε that the run has spent."""
     if not attacks:
         return None
     rows = [
@@ -63,10 +63,10 @@ def _roc(subject: Subject, attacks: Sequence[Attack]) -> OfRun | None:
     drawn = [attack for attack in attacks if attack.drawn]
     areas = [attack.found.auc for attack in drawn]
     low, high = f"{min(areas):.2f}", f"{max(areas):.2f}"
-    told = f"AUC {low}" if low == high else f"AUC {low} to {high}"
+    summary = f"AUC {low}" if low == high else f"AUC {low} to {high}"
     if (audit := subject.run.audit) is not None and audit.epsilon:
         spent = said(max(audit.epsilon.values()))
-        told += f"; of differential privacy at most ε = {spent} is spent"
+        summary += f"; of differential privacy at most ε = {spent} is spent"
     figure, axes = new_axes(_INCHES)
     few = len(drawn) <= len(COLOURS)
     for place, attack in enumerate(drawn):
@@ -78,29 +78,29 @@ def _roc(subject: Subject, attacks: Sequence[Attack]) -> OfRun | None:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.set(xlabel="held-out samples taken for members", ylabel="members found")
     legend(figure)
-    return OfRun(rows, told, figure, header=_OF_ATTACKS)
+    return OfRun(rows, summary, figure, header=_OF_ATTACKS)
 
 
 def copies(subject: Subject) -> OfRun | None:
-    """What looks copied."""
+    """The generated samples that look most like copies."""
     found = subject.run.audit.generator if subject.run.audit else ()
     file = _picture(subject, NEIGHBOURS)
     if not found or file is None:
         return None
     rows = [(one.space, said(one.ratio), one.nearer_in_words()) for one in found]
     ratios = [f"{said(one.ratio)} in {one.space}" for one in found]
-    told = (
+    summary = (
         "The distance of a generated sample to the nearest sample trained on, by that to the "
         f"nearest of as many held-out ones, is {' and '.join(ratios)} (medians; 1 copies "
         "nothing)"
     )
     what = f"Samples of {subject.label} that look copied"
     still = (file, subject.label, f"iteration {file.iteration:,}")
-    return OfRun(rows, told, pictures=(what, [still]), header=_OF_COPIES)
+    return OfRun(rows, summary, pictures=(what, [still]), header=_OF_COPIES)
 
 
 def of_answers(kind: str) -> Callable[[Subject], OfRun | None]:
-    """What single answers of a kind, `update` or `feedback`, told of their batches."""
+    """What attacks learnt about batches from single answers of a kind, `update` or `feedback`."""
 
     def draw(subject: Subject) -> OfRun | None:
         audit = subject.run.audit
@@ -108,11 +108,13 @@ def of_answers(kind: str) -> Callable[[Subject], OfRun | None]:
         inverted = [(one, file) for one in tried if (file := _picture(subject, one.picture))]
         if not inverted:
             return None
-        told = [f"{said(one.psnr)} dB of a batch of {one.batch_size:,}" for one, _ in inverted]
+        summary = [f"{said(one.psnr)} dB of a batch of {one.batch_size:,}" for one, _ in inverted]
         stills = [(file, subject.label, f"batch of {one.batch_size:,}") for one, file in inverted]
         what = f"Real samples of {subject.label}, and what was made of answers"
         rows = [_row(one) for one, _ in inverted]
-        return OfRun(rows, f"PSNR {', '.join(told)}", pictures=(what, stills), header=_OF_ANSWERS)
+        return OfRun(
+            rows, f"PSNR {', '.join(summary)}", pictures=(what, stills), header=_OF_ANSWERS
+        )
 
     return draw
 
@@ -132,7 +134,7 @@ def _picture(subject: Subject, name: str) -> PictureFile | None:
 
 
 def from_below(subject: Subject) -> OfRun | None:
-    """What the ε of a run is at least, if canaries were looked for."""
+    """The lower bound on a run's ε by canaries, if it has some."""
     bound = subject.run.audit.bound if subject.run.audit else None
     if bound is None:
         return None

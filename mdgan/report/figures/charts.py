@@ -1,4 +1,4 @@
-"""How figures look, and what several draw alike: axes, lines, lanes, bars, heat maps."""
+"""The style of figures, and parts that several figures share: axes, lines, bars, heat maps."""
 
 import gc
 from collections import defaultdict
@@ -82,12 +82,12 @@ _GAP = 0.06
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Everything drawn or saved inside looks the same, whatever the user's matplotlibrc says."""
+    """Figures drawn or saved in the block look the same, whatever the user's matplotlibrc says."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_SETTINGS)
         collects = gc.isenabled()
-        gc.disable()  # a quarter of the time went into looking for garbage, of which there is none
+        gc.disable()  # collecting took a quarter of the time and found no garbage
         try:
             yield
         finally:
@@ -124,12 +124,12 @@ def kind_style(kind: str) -> dict[str, Any]:
 
 
 def new_figure(height: float, width: float = INCHES) -> Figure:
-    """An empty figure of so many inches."""
+    """An empty figure of this size in inches."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def new_axes(height: float = 2.75, width: float = INCHES) -> tuple[Figure, Axes]:
-    """A figure of so many inches that is one drawing."""
+    """A figure of this size in inches, with one axes."""
     figure = new_figure(height, width)
     return figure, figure.add_subplot()
 

@@ -1,4 +1,4 @@
-"""Which classes the generator makes, and which the workers hold."""
+"""Figures of classes: how often the generator makes each, and how many samples workers hold."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -18,17 +18,17 @@ Histograms: TypeAlias = tuple[int, list[float], list[float]]
 """An iteration, and what share each class has among generated and among real samples."""
 
 
-def class_histogram(found: Sequence[tuple[Subject, Histograms]]) -> Picture:
+def class_histogram(recorded: Sequence[tuple[Subject, Histograms]]) -> Picture:
     """How often each class is generated, and how often it is real."""
-    num_classes = max(max(len(made), len(real)) for _, (_, made, real) in found)
+    num_classes = max(max(len(made), len(real)) for _, (_, made, real) in recorded)
     figure, axes = charts.new_axes()
-    real = next((real for _, (_, _, real) in found if real), [])
+    real = next((real for _, (_, _, real) in recorded if real), [])
     look: dict[str, Any] = {"facecolor": charts.IDLE, "edgecolor": charts.AXIS, "linewidth": 0.8}
     axes.bar(range(len(real)), [100 * r for r in real], width=0.86, **look, label="real data")
-    last = max(subject.position for subject, _ in found)
-    for subject, (_, made, _) in found:
+    last = max(subject.position for subject, _ in recorded)
+    for subject, (_, made, _) in recorded:
         percent = [100 * share for share in made]
-        if len(found) == 1:
+        if len(recorded) == 1:
             colour = charts.run_colour(subject)
             axes.bar(range(len(made)), percent, width=0.5, color=colour, label="generated")
         else:
@@ -39,8 +39,8 @@ def class_histogram(found: Sequence[tuple[Subject, Histograms]]) -> Picture:
     axes.set(xlabel="class", ylabel="share of samples [%]", ylim=(0, None))
     charts.legend(figure)
     rows = [("real data", *_percent(real))]
-    rows += [(f"{s.label}, iteration {i:,}", *_percent(made)) for s, (i, made, _) in found]
-    iterations = sorted({iteration for _, (iteration, _, _) in found})
+    rows += [(f"{s.label}, iteration {i:,}", *_percent(made)) for s, (i, made, _) in recorded]
+    iterations = sorted({iteration for _, (iteration, _, _) in recorded})
     *first, final = [f"{iteration:,}" for iteration in iterations]
     seen = f"After iteration {', '.join(first)}{' or ' * bool(first)}{final}."
     return together(figure, seen, ("", *(f"class {c}" for c in range(num_classes))), rows=rows)
@@ -51,10 +51,10 @@ def _percent(shares: Sequence[float]) -> Row:
 
 
 def class_by_class(subject: Subject) -> OfRun | None:
-    """How many samples asked for of a class are of it, and how good they are."""
-    if (found := classwise(subject.run)) is None:
+    """How many samples of each class the classifier takes for it, and their FID."""
+    if (recorded := classwise(subject.run)) is None:
         return None
-    iteration, right, distances = found
+    iteration, right, distances = recorded
     rows = []
     for number, (share, distance) in enumerate(zip_longest(right, distances)):
         if share is not None or distance is not None:
@@ -83,5 +83,5 @@ def worker_holdings(subject: Subject) -> OfRun | None:
     axes.set(xlabel="class", ylabel="worker")
     charts.some_names(axes.set_xticks, range(num_classes))
     charts.some_names(axes.set_yticks, workers, 2 * MOST_TICKS)
-    told = f"{count(len(of_workers), 'worker')} with {size} samples each"
-    return OfRun(rows, told, figure, header=("worker", "samples", "of class 0, 1, …"))
+    summary = f"{count(len(of_workers), 'worker')} with {size} samples each"
+    return OfRun(rows, summary, figure, header=("worker", "samples", "of class 0, 1, …"))

@@ -65,10 +65,10 @@ def table_figures(run: RecordedRun) -> TableFigures | None:
     """The columns of the newest scores; None if there are none, or the file makes no sense."""
     path = run.path / FIGURES_FILE
     try:
-        found = typed(json_object(read_whole(path)), TableFigures)
+        scored = typed(json_object(read_whole(path)), TableFigures)
     except (OSError, ValueError):
         return None
-    return found if found.columns and all(one.is_sound for one in found.columns) else None
+    return scored if scored.columns and all(one.is_sound for one in scored.columns) else None
 
 
 def correlations(run: RecordedRun) -> TableFigures | None:
@@ -76,21 +76,21 @@ def correlations(run: RecordedRun) -> TableFigures | None:
     return _with_matrices(table_figures(run))
 
 
-def _with_matrices(found: TableFigures | None) -> TableFigures | None:
+def _with_matrices(scored: TableFigures | None) -> TableFigures | None:
     size = 0
-    if found is not None:
-        size = len(found.correlated)
-        for matrix in (found.made, found.real or found.made):
+    if scored is not None:
+        size = len(scored.correlated)
+        for matrix in (scored.made, scored.real or scored.made):
             if len(matrix) != size or any(len(row) != size for row in matrix):
                 return None
-    return found if size > 1 else None
+    return scored if size > 1 else None
 
 
 def table_columns(subject: Subject) -> OfRun | None:
-    """How the values of each column spread."""
-    if (found := table_figures(subject.run)) is None:
+    """How the values of each column are distributed."""
+    if (scored := table_figures(subject.run)) is None:
         return None
-    shown = found.columns[:_MOST_DRAWN]
+    shown = scored.columns[:_MOST_DRAWN]
     across = min(_ACROSS, len(shown))
     down = -(-len(shown) // across)
     figure = charts.new_figure(0.5 + 1.35 * down, charts.WIDE_INCHES)
@@ -101,13 +101,14 @@ def table_columns(subject: Subject) -> OfRun | None:
         else:
             _draw_column(axes, column, charts.run_colour(subject))
     charts.legend(figure)
-    left_out = len(found.columns) - _MOST_DRAWN
-    told = f"{left_out} more columns stand in the table" if left_out > 0 else ""
-    for kept in found.rules:
+    left_out = len(scored.columns) - _MOST_DRAWN
+    summary = f"{left_out} more columns stand in the table" if left_out > 0 else ""
+    for kept in scored.rules:
         real = "" if kept.real is None else f", {kept.real:,} held-out ones"
-        told += f"{'; ' if told else ''}{kept.rule}: {kept.made:,} synthetic rows keep it{real}"
+        summary += "; " if summary else ""
+        summary += f"{kept.rule}: {kept.made:,} synthetic rows keep it{real}"
     header = ("column", "kind", "most usual", "of real rows", "of synthetic", "differing")
-    return OfRun(map(_row_of_column, found.columns), told, figure, header=header)
+    return OfRun(map(_row_of_column, scored.columns), summary, figure, header=header)
 
 
 def _draw_column(axes: Axes, column: ColumnShape, colour: str) -> None:
@@ -160,28 +161,28 @@ def rare_values(subject: Subject) -> OfRun | None:
 
 def table_correlations(subject: Subject) -> OfRun | None:
     """Correlations, as pictures; the rows are the pairs that differ most."""
-    if (found := correlations(subject.run)) is None:
+    if (scored := correlations(subject.run)) is None:
         return None
-    return _matrices(found, "held-out real rows", "synthetic rows", vmin=-1, vmax=1, cmap="RdBu")
+    return _matrices(scored, "held-out real rows", "synthetic rows", vmin=-1, vmax=1, cmap="RdBu")
 
 
 def told_pairs(subject: Subject) -> OfRun | None:
     """How near rows are to what workers told, and would be if noise alone made them differ."""
     try:
-        found = _with_matrices(typed(subject.run.named(TOLD_PAIRS)[-1], TableFigures))
+        scored = _with_matrices(typed(subject.run.named(TOLD_PAIRS)[-1], TableFigures))
     except (LookupError, ValueError):
         return None
-    told = "if noise alone differed", "generated rows"
-    return None if found is None else _matrices(found, *told, vmin=0.5, vmax=1, cmap="Blues_r")
+    titles = "if noise alone differed", "generated rows"
+    return None if scored is None else _matrices(scored, *titles, vmin=0.5, vmax=1, cmap="Blues_r")
 
 
-def _matrices(found: TableFigures, of_real: str, of_made: str, **look: Any) -> OfRun:
+def _matrices(scored: TableFigures, of_real: str, of_made: str, **look: Any) -> OfRun:
     """Two matrices, or one, side by side; the rows are the pairs that differ most."""
-    matrices = [(of_made, found.made)]
-    if found.real is not None:
-        matrices.insert(0, (of_real, found.real))
+    matrices = [(of_made, scored.made)]
+    if scored.real is not None:
+        matrices.insert(0, (of_real, scored.real))
     figure = charts.new_figure(3.9, charts.WIDE_INCHES)
-    names = [_brief(name) for name in found.correlated]
+    names = [_brief(name) for name in scored.correlated]
     grid = figure.subplots(1, len(matrices), squeeze=False)[0]
     for axes, (title, matrix) in zip(grid, matrices, strict=True):
         values = [[float("nan") if value is None else value for value in row] for row in matrix]
@@ -192,16 +193,17 @@ def _matrices(found: TableFigures, of_real: str, of_made: str, **look: Any) -> O
         charts.some_names(axes.set_xticks, names, 30)
         axes.tick_params(axis="x", rotation=90)
     figure.colorbar(drawn, ax=list(grid), shrink=0.8)
-    size = len(found.correlated)
-    real = found.real or [[None] * size] * size
+    full = scored.correlated
+    size = len(full)
+    real = scored.real or [[None] * size] * size
     pairs = [
-        (abs(here - there), a, b, there, here)
+        (abs(made_value - real_value), a, b, real_value, made_value)
         for a in range(size)
         for b in range(a)
-        if (there := real[a][b]) is not None and (here := found.made[a][b]) is not None
+        if (real_value := real[a][b]) is not None and (made_value := scored.made[a][b]) is not None
     ]
     rows = [
-        (f"{found.correlated[b]} and {found.correlated[a]}", f"{there:.2f}", f"{here:.2f}")
-        for _, a, b, there, here in sorted(pairs, reverse=True)[:20]
+        (f"{full[b]} and {full[a]}", f"{real_value:.2f}", f"{made_value:.2f}")
+        for _, a, b, real_value, made_value in sorted(pairs, reverse=True)[:20]
     ]
     return OfRun(rows, figure=figure, header=("columns", of_real, of_made))

@@ -1,4 +1,4 @@
-"""What iterations, or rounds, are spent on: operations, bytes, memory, waiting for data."""
+"""Figures of costs: time by operation, bytes, memory and waiting for data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
@@ -16,7 +16,7 @@ from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.traffic import KIND_ORDER, Rate, server_rate, worker_rate
 
 ORDER = tuple(dict.fromkeys(("generate", *numbers.WORKER_ORDER[:-3], *numbers.SERVER_ORDER)))
-"""Of the operations of all roles, as they follow one another."""
+"""The operations of all roles, in the order in which they occur."""
 
 _LEAST_SHARE = 0.01
 _WAYS = ("sent", "received")
@@ -25,19 +25,19 @@ _WORKER, _HOST = "a worker, mean", "a host, mean"
 _MOST_ROWS = 40
 
 Had = TypeVar("Had")
-Of: TypeAlias = list[tuple[Subject, Had]]  # runs, and what is known of each
+Of: TypeAlias = list[tuple[Subject, Had]]  # runs with their numbers
 
 
 class Means(NamedTuple):
-    """Seconds of an iteration or round by operation, the mean of so many."""
+    """Mean seconds of an iteration or round by operation, `over` this many."""
 
     seconds: Mapping[str, float]
     over: int
 
 
-Spent: TypeAlias = Mapping[str, Means]  # role → where its time goes
+Spent: TypeAlias = Mapping[str, Means]  # role → its seconds by operation
 
-Moved: TypeAlias = Mapping[str, Rate]  # role → what it moves
+Moved: TypeAlias = Mapping[str, Rate]  # role → its bytes
 
 
 def time_spent(in_outliers: bool = False) -> Callable[[Subject], Spent]:
@@ -45,40 +45,40 @@ def time_spent(in_outliers: bool = False) -> Callable[[Subject], Spent]:
 
     def means(subject: Subject) -> Spent:
         chosen = subject.outliers if in_outliers else subject.ordinary
-        found = {}
+        recorded = {}
         if trace := subject.main_trace:
             seconds = numbers.role_operations(trace.spans, chosen)
-            found[trace.role] = Means(seconds, len(chosen))
-        found[_WORKER] = Means(*numbers.worker_operations(subject.hosts, chosen))
-        return {role: one for role, one in found.items() if one.seconds}
+            recorded[trace.role] = Means(seconds, len(chosen))
+        recorded[_WORKER] = Means(*numbers.worker_operations(subject.hosts, chosen))
+        return {role: one for role, one in recorded.items() if one.seconds}
 
     return means
 
 
-def operations(found: Sequence[tuple[Subject, Spent]]) -> Picture:
-    """For every role one bar an operation of one run, or one stacked bar a run of several."""
+def operations(recorded: Sequence[tuple[Subject, Spent]]) -> Picture:
+    """For every role a bar for each operation of the only run, or a stacked bar for each run."""
     names = numbers.in_order(
-        {name for _, spent in found for means in spent.values() for name in means.seconds}, ORDER
+        {name for _, spent in recorded for means in spent.values() for name in means.seconds}, ORDER
     )
     rows: list[Row] = [
         (f"{subject.label}, {role}", *map(values.said_seconds, map(means.seconds.get, names)),
          values.said_seconds(sum(means.seconds.values())), f"{means.over:,}")
-        for subject, spent in found
+        for subject, spent in recorded
         for role, means in spent.items()
     ]  # fmt: skip
     panels = []
-    for role, had in _by_role(found).items():
-        label = f"mean time in {values.a(found[0][0].unit)}"
+    for role, had in _by_role(recorded).items():
+        label = f"mean time in {values.a(recorded[0][0].unit)}"
         said = only([_said_operations(subject, means) for subject, means in had])
         panels.append(Panel(role, _operations(had, names, label), said.rstrip(".")))
-    table = Table(("run and role", *names, "together", f"{found[0][0].unit}s"), rows)
+    table = Table(("run and role", *names, "together", f"{recorded[0][0].unit}s"), rows)
     return Picture(panels, "", table)
 
 
-def _by_role(found: Sequence[tuple[Subject, Mapping[str, Had]]]) -> dict[str, Of[Had]]:
-    """Role → the runs that have it, and what is known of it there."""
-    roles = dict.fromkeys(role for _, had in found for role in had)
-    return {role: [(s, had[role]) for s, had in found if role in had] for role in roles}
+def _by_role(recorded: Sequence[tuple[Subject, Mapping[str, Had]]]) -> dict[str, Of[Had]]:
+    """Role → the runs that have it, with its numbers."""
+    roles = dict.fromkeys(role for _, had in recorded for role in had)
+    return {role: [(s, had[role]) for s, had in recorded if role in had] for role in roles}
 
 
 def _operations(had: Of[Means], names: Sequence[str], label: str) -> Figure:
@@ -111,24 +111,24 @@ def bytes_moved(subject: Subject) -> Moved:
     return {role: rate for role, rate in rates.items() if rate}
 
 
-def moved_bytes(found: Sequence[tuple[Subject, Moved]]) -> Picture:
+def moved_bytes(recorded: Sequence[tuple[Subject, Moved]]) -> Picture:
     """For every role bytes by direction and kind of message."""
     kinds = numbers.in_order(
-        {kind for _, moved in found for rate in moved.values() for way in rate for kind in way},
+        {kind for _, moved in recorded for rate in moved.values() for way in rate for kind in way},
         KIND_ORDER,
     )
     rows: list[Row] = [
         (f"{subject.label}, {role}, {name}", *map(values.said_bytes, map(way.get, kinds)),
          values.said_bytes(sum(way.values())))
-        for subject, moved in found
+        for subject, moved in recorded
         for role, rate in moved.items()
         for name, way in zip(_WAYS, rate, strict=True)
     ]  # fmt: skip
     panels = []
-    for role, had in _by_role(found).items():
+    for role, had in _by_role(recorded).items():
         sums = [[values.said_bytes(sum(way.values())) for way in rate] for _, rate in had]
         note = f"{sums[0][0]} sent, {sums[0][1]} received" if len(had) == 1 else ""
-        panels.append(Panel(role, _bytes(had, kinds, values.a(found[0][0].unit)), note))
+        panels.append(Panel(role, _bytes(had, kinds, values.a(recorded[0][0].unit)), note))
     return Picture(panels, "", Table(("run, role and direction", *kinds, "together"), rows))
 
 
@@ -166,9 +166,9 @@ def memory(subject: Subject) -> OfRun | None:
         (role, *map(values.said_bytes, (sizes[0], max(sizes), sizes[-1])))
         for role, sizes in roles.items()
     ]
-    told = f"{values.said_bytes(sum(map(max, roles.values())))} in all"
+    summary = f"{values.said_bytes(sum(map(max, roles.values())))} in all"
     header = ("process", "at first", "most", "at the end")
-    return OfRun(rows, told, header=header) if rows else None
+    return OfRun(rows, summary, header=header) if rows else None
 
 
 def fetching(subject: Subject) -> OfRun | None:
@@ -187,9 +187,9 @@ def fetching(subject: Subject) -> OfRun | None:
     threads = values.count(max(row.threads for row in rows), "thread")
     mean = sum(row.waited_seconds for row in rows) / sum(row.batches for row in rows)
     longest = values.said_seconds(max(row.longest_seconds for row in rows))
-    told = f"{values.said_seconds(mean)} a batch, {longest} at most, with up to {threads}"
+    summary = f"{values.said_seconds(mean)} a batch, {longest} at most, with up to {threads}"
     header = ("process", "iteration", "mean wait", "longest", "threads", "pictures ahead")
-    return OfRun(table, told, header=header)
+    return OfRun(table, summary, header=header)
 
 
 def operators(subject: Subject) -> OfRun | None:
@@ -198,7 +198,7 @@ def operators(subject: Subject) -> OfRun | None:
     groups: dict[str, list[Profile]] = {}
     for role, row in sorted(last.items(), key=lambda item: first_worker(item[0])):
         groups.setdefault(_HOST if first_worker(role) else role, []).append(row)
-    rows, told = [], []
+    rows, summary = [], []
     for role, members in groups.items():
         shares: dict[str, float] = numbers.summed(
             (kind, seconds / sum(row.operators.values()) / len(members))
@@ -213,6 +213,6 @@ def operators(subject: Subject) -> OfRun | None:
         rows.append((role, iterations, *each, busy, gpu))
         kind = max(shares, key=shares.__getitem__)
         more = f" and its GPU {gpu} of the time" if known else ""
-        told.append(f"{role}: {100 * shares[kind]:.0f} % {kind}, {busy} cores busy{more}")
+        summary.append(f"{role}: {100 * shares[kind]:.0f} % {kind}, {busy} cores busy{more}")
     header = ("role", "iterations", *OPERATORS, "cores busy", "GPU busy")
-    return OfRun(rows, "; ".join(told), header=header) if rows else None
+    return OfRun(rows, "; ".join(summary), header=header) if rows else None

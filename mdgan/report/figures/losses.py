@@ -37,37 +37,37 @@ def _add(series: Series, iteration: int, losses: Sequence[float | None]) -> None
             values[iteration] = loss
 
 
-def losses(found: Sequence[tuple[Subject, Series]]) -> Picture:
+def losses(recorded: Sequence[tuple[Subject, Series]]) -> Picture:
     """Generator and, where there are any, mean discriminator loss against iterations."""
-    number = 1 if not any(series[1] for _, series in found) else 2
+    number = 1 if not any(series[1] for _, series in recorded) else 2
     figure, both = _axes_of(_PLAYERS[:number])
-    for subject, series in found:
+    for subject, series in recorded:
         for axes, values in zip(both, series[:number], strict=True):
             thin = envelope(values, MOST_STRETCHES)
             charts.draw_line(axes, subject, subject.label, line=thin, linewidth=1.2)
-    if len(found) > 1:
+    if len(recorded) > 1:
         charts.legend(figure)
-    gone = [
+    infinite = [
         f"{subject.label}: a loss was not finite"
-        for subject, _ in found
+        for subject, _ in recorded
         if any(None in row[: 1 + number] for row in subject.run.state.losses)
     ]
     rows = [
         (subject.label, f"{i:,}", *(said(values.get(i)) for values in series[:number]))
-        for subject, series in found
-        for i in chosen_evenly(sorted(series[0]), _MOST_ROWS // len(found) + 2)
+        for subject, series in recorded
+        for i in chosen_evenly(sorted(series[0]), _MOST_ROWS // len(recorded) + 2)
     ]
-    seen = f"{'; '.join(gone)}." if gone else ""
+    seen = f"{'; '.join(infinite)}." if infinite else ""
     return together(figure, seen, ("run", "iteration", *_PLAYERS[:number]), rows=rows)
 
 
 def losses_by_worker(subject: Subject) -> OfRun | None:
     """A line for each worker; None if their losses were not recorded."""
-    found: dict[int, Series] = {}
+    recorded: dict[int, Series] = {}
     for row in subject.run.of(Losses):
         for worker, losses in row.by_worker.items():
-            _add(found.setdefault(worker, ({}, {})), row.iteration, losses[::-1])
-    workers = {f"worker {n}": series for n, series in sorted(found.items())}
+            _add(recorded.setdefault(worker, ({}, {})), row.iteration, losses[::-1])
+    workers = {f"worker {n}": series for n, series in sorted(recorded.items())}
     if not workers:
         return None
     rows = [
@@ -100,13 +100,13 @@ def numbers_of(numbers: WorkerNumbers) -> Callable[[Subject], OfRun | None]:
     header = ("worker", f"{numbers.label}, mean", "most", *alarm)
 
     def draw(subject: Subject) -> OfRun | None:
-        found: dict[int, dict[int, tuple[float, ...]]] = {}  # a number, or a mean and a greatest
+        recorded: dict[int, dict[int, tuple[float, ...]]] = {}  # a number, or a mean and a greatest
         for row in subject.run.of(Losses):
             for worker, values in row.numbers.get(numbers.key, {}).items():
-                found.setdefault(worker, {})[row.iteration] = values
-        if not found:
+                recorded.setdefault(worker, {})[row.iteration] = values
+        if not recorded:
             return None
-        workers = dict(sorted(found.items()))
+        workers = dict(sorted(recorded.items()))
         figure, axes = charts.new_axes(2.6)
         first = {
             f"worker {worker}": {i: values[0] for i, values in series.items()}
@@ -127,11 +127,11 @@ def numbers_of(numbers: WorkerNumbers) -> Callable[[Subject], OfRun | None]:
             rows.append((f"worker {worker}", mean, most, *([said(since, 9)] * has_alarm)))
         if has_alarm:
             which = f"found: {', '.join(alarming)}" if alarming else "none found"
-            told = f"{len(workers)} workers, {numbers.alarming}: {which}"
-            return OfRun(rows, told, figure, header=header)
+            summary = f"{len(workers)} workers, {numbers.alarming}: {which}"
+            return OfRun(rows, summary, figure, header=header)
         every = [values for series in workers.values() for values in series.values()]
         mean, most = said(fmean(x for x, *_ in every)), said(max(map(max, every)))
-        told = f"{mean} {numbers.label} in the mean, {most} at most"
-        return OfRun(rows, told, figure, header=header)
+        summary = f"{mean} {numbers.label} in the mean, {most} at most"
+        return OfRun(rows, summary, figure, header=header)
 
     return draw

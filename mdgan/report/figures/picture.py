@@ -1,4 +1,4 @@
-"""What the catalogue says of a figure, and what a drawing function hands out."""
+"""Types of the report: entries of the catalogue, and the pictures that drawing functions return."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ Row = tuple[str, ...]
 
 
 class Table(NamedTuple):
-    """The numbers of a figure as text, for readers who cannot see it or want to use the numbers."""
+    """The numbers of a figure as text, for readers who cannot see it or want the numbers."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
 class Panel(NamedTuple):
-    """One drawing, of `label` (empty: of all)."""
+    """One drawing; `label` names its runs (empty: all)."""
 
     label: str
     figure: Figure
@@ -30,12 +30,12 @@ class Panel(NamedTuple):
 
     @property
     def wide(self) -> bool:
-        """Whether it takes the whole width of the page."""
+        """Whether the drawing takes the whole width of the page."""
         return bool(self.figure.get_figwidth() > INCHES)
 
 
 class PictureFile(NamedTuple):
-    """A PNG file of the generator of an iteration; its sides are in pixels."""
+    """A PNG file about the generator of an iteration; its sides are in pixels."""
 
     iteration: int
     png: bytes
@@ -44,11 +44,11 @@ class PictureFile(NamedTuple):
 
 
 Stills = Sequence[tuple[PictureFile, str, str]]
-"""Pictures side by side: each, what it is of, what stands beneath."""
+"""Pictures side by side, each with a description and the text beneath it."""
 
 
 class Strip(NamedTuple):
-    """The pictures of one run, and what they are of."""
+    """The pictures of one run, and what they show."""
 
     subject: Subject
     what: str
@@ -57,57 +57,58 @@ class Strip(NamedTuple):
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of the report, or a view of it: drawings, strips of pictures, or a table alone."""
+    """A figure of the report, or a view of it: drawings, strips of pictures, or only a table."""
 
     panels: Sequence[Panel]
-    seen: str
+    seen: str  # a sentence about what the picture shows
     table: Table
     strips: Sequence[Strip] = ()
 
 
 def only(texts: Sequence[str]) -> str:
-    """What is said of the only run, as a sentence; of several runs, the table says it."""
+    """The text of the only run as a sentence; empty for several runs, since the table has them."""
     return f"{texts[0]}." if len(texts) == 1 and texts[0] else ""
 
 
 def together(figure: Figure, seen: str, header: Row, rows: Sequence[Row]) -> Picture:
-    """One drawing that shows all runs."""
+    """A picture with one drawing that shows all runs."""
     return Picture([Panel("", figure)], seen.strip(), Table(header, rows))
 
 
 class OfRun(NamedTuple):
-    """What is drawn or shown of one run for itself; without either a table alone."""
+    """The part of a picture for one run: a drawing, pictures, or only rows of a table."""
 
     rows: Iterable[Row]  # of the table, without the run's name
-    told: str = ""  # what is to be seen, in a few words
+    told: str = ""  # what the part shows, in a few words
     figure: Figure | None = None
-    pictures: tuple[str, Stills] | None = None  # what they are of, and these
+    pictures: tuple[str, Stills] | None = None  # their description, and the pictures
     header: Row = ()  # of the columns of rows
 
 
-def by_run(each: Sequence[tuple[Subject, OfRun]]) -> Picture:
-    """Puts what is drawn or shown of each run side by side."""
+def by_run(parts: Sequence[tuple[Subject, OfRun]]) -> Picture:
+    """Joins the parts of all runs side by side."""
     panels = [
-        Panel(subject.label, one.figure, one.told) if len(each) > 1 else Panel("", one.figure)
-        for subject, one in each
+        Panel(subject.label, one.figure, one.told) if len(parts) > 1 else Panel("", one.figure)
+        for subject, one in parts
         if one.figure
     ]
-    lines = [(subject.label, *row) for subject, one in each for row in one.rows]
-    strips = [Strip(subject, *one.pictures) for subject, one in each if one.pictures]
-    table = Table(("run", *each[0][1].header), lines)
-    return Picture(panels, only([one.told for _, one in each]), table, strips=strips)
+    lines = [(subject.label, *row) for subject, one in parts for row in one.rows]
+    strips = [Strip(subject, *one.pictures) for subject, one in parts if one.pictures]
+    table = Table(("run", *parts[0][1].header), lines)
+    return Picture(panels, only([one.told for _, one in parts]), table, strips=strips)
 
 
 @dataclass(frozen=True, kw_only=True)
 class View(Generic[Drawn, Numbers]):
-    """One way to look at a figure; in all words `{unit}` stands for what the runs are counted in.
+    """One view of a figure; in its texts `{unit}` stands for `iteration` or `round`.
 
     Attributes:
+        of_rounds: a further caption for runs in rounds.
         paper: the figures of Darmanger and Gombas (2024) that show the same; empty for none.
-        fits: for which runs it is; the page does not mention it if there is none.
-        of: the numbers of a run or a configuration; None, or something empty, if it recorded none.
-        missing: what is said if no run recorded any; empty: the page does not mention it.
-        draw: makes the picture of what recorded some; by default `of` has drawn each run.
+        fits: whether the view is for a run; if it is for none, the page does not mention it.
+        of: the numbers of a run or configuration; None or empty if it recorded none.
+        missing: the text if no run recorded numbers; empty: the page does not mention the view.
+        draw: makes the picture of all numbers; without it, `of` returns the part of each run.
     """
 
     name: str = ""
@@ -125,12 +126,12 @@ class GroupedView(View[Group, Numbers]):
 
 
 class Entry(NamedTuple):
-    """One figure, or numbers that stand in a table alone; the page shows the first of its views."""
+    """One figure, or a table alone; the page shows the first of its views at first."""
 
-    name: str  # its file name, and `fig-<name>` in the page; views after the first add theirs
+    name: str  # of its files, and `fig-<name>` in the page; further views append their names
     title: str
     views: Sequence[View[Any, Any]]
-    counted: bool = False  # whether runs in iterations and runs in rounds have a figure each
+    counted: bool = False  # whether runs in iterations and runs in rounds need separate figures
 
 
 class PageSection(NamedTuple):

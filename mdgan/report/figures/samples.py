@@ -43,12 +43,12 @@ def samples_over_time(subject: Subject) -> OfRun | None:
         return None
     rows = [(f"{file.iteration:,}", f"{file.width} × {file.height} pixels") for file in files]
     grids = count(len(saved), "grid")
-    told = f"{grids}, the last after iteration {files[-1].iteration:,}"
+    summary = f"{grids}, the last after iteration {files[-1].iteration:,}"
     if unread := len(chosen) - len(files):
-        told += f"; {unread} left out, which cannot be read or are too large"
+        summary += f"; {unread} left out, which cannot be read or are too large"
     stills = [(file, subject.label, f"iteration {file.iteration:,}") for file in files]
     what = f"Samples of {subject.label}"
-    return OfRun(rows, told, pictures=(what, stills), header=("iteration", "size"))
+    return OfRun(rows, summary, pictures=(what, stills), header=("iteration", "size"))
 
 
 def nearest_real(subject: Subject) -> OfRun | None:
@@ -62,11 +62,11 @@ def nearest_real(subject: Subject) -> OfRun | None:
         return None
     held_out = f"{near.n:,} samples" if near.n else "no sample"
     row = (f"{file.iteration:,}", held_out, said(near.generated), said(near.real))
-    told = (
+    summary = (
         f"In the features of the extractor a sample lies {said(near.generated)} "
         f"from its nearest neighbour, a real one {said(near.real)} (medians)"
     )
     what = f"Samples of {subject.label} and their nearest real neighbours"
     still = (file, what, f"{subject.label}, iteration {file.iteration:,}")
     header = ("iteration", "held out", "distance, generated to real", "real to real")
-    return OfRun([row], told, pictures=(what, [still]), header=header)
+    return OfRun([row], summary, pictures=(what, [still]), header=header)

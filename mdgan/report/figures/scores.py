@@ -1,4 +1,4 @@
-"""How good the generator is, and what that cost."""
+"""Figures of scores: against iterations, time, bytes or spent ε."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -32,19 +32,19 @@ _REAL = {
     "tstr_gb": ("tstr_gb", "real rows"),
     "closest_record": ("closest_record", "real rows"),
 }
-"""Metric → where records have what real data gets, and what it is called."""
+"""Metric → the name of real data's score in records, and the label of its line."""
 
-Lines: TypeAlias = Mapping[str, BandedLine]  # metric → its values; only those that were measured
+Lines: TypeAlias = Mapping[str, BandedLine]  # metric → its values; only measured metrics
 
 Found: TypeAlias = Sequence[tuple[Group, Lines]]
 
 
 Cost: TypeAlias = Callable[[Subject, Score], float | None]
-"""How many iterations, seconds or bytes a run took up to a score; None if it is not known."""
+"""How many iterations, seconds or bytes a run took up to a score; None if unknown."""
 
 
 class Against(NamedTuple):
-    """What scores are held against, and what gives the unit in which the greatest reads best."""
+    """The x axis of scores: its name, its values, and a function that chooses the unit."""
 
     name: str
     of: Cost
@@ -62,7 +62,7 @@ COSTS = {
         "moved by the server", lambda run, score: server_bytes(run, score.iteration), size_unit
     ),
 }
-"""What a switch offers."""
+"""The x axes that the page offers."""
 
 
 def _epsilon(run: Subject, score: Score) -> float | None:
@@ -75,26 +75,26 @@ EPSILON = Against("ε spent", _epsilon)
 
 
 def curve(group: Group, metric: str, cost: Cost) -> BandedLine:
-    """A metric of a configuration against what it took, one point an iteration that was scored.
+    """A metric of a configuration against its cost, with a point for each scored iteration.
 
-    Of the iterations those that all runs have in common, or all if there are none; of those that
-    cost the same, the last. It is the mean over the runs with a band from the least to the
-    greatest, or of a single run its standard deviation.
+    It takes the iterations that all runs have in common, or else all iterations; of iterations with
+    equal cost, the last. A point is the mean over the runs, in a band from the least to the
+    greatest, or for a single run in a band of one standard deviation.
     """
-    found: list[dict[int, tuple[float, Score]]] = []
+    recorded: list[dict[int, tuple[float, Score]]] = []
     for subject in group.members:
         costs = [(score, cost(subject, score)) for score in scores_of(subject.run, metric)]
         known = {score.iteration: (x, score) for score, x in costs if x is not None}
         if known:
-            found.append(known)
-    every = [set(points) for points in found]
+            recorded.append(known)
+    every = [set(points) for points in recorded]
     iterations = sorted(set.intersection(*every) or set.union(*every)) if every else []
     line = BandedLine(x=[], low=[], middle=[], high=[])
     for iteration in iterations:
-        points = [points[iteration] for points in found if iteration in points]
+        points = [points[iteration] for points in recorded if iteration in points]
         values = [score.value for _, score in points]
         spread = (points[0][1].deviation or 0.0) if len(group.members) == 1 else 0.0
-        x = fmean(each for each, _ in points)
+        x = fmean(at for at, _ in points)
         if line.x and line.x[-1] == x:
             for series in line:
                 series.pop()
@@ -115,9 +115,9 @@ def curves(*metrics: str, against: Against = ITERATIONS) -> Callable[[Group], Li
 def scores(against: Against = ITERATIONS, columns: int = 1) -> Callable[[Found], Picture]:
     """Draws metrics, an axes each; runs whose scores do not compare are drawn apart."""
 
-    def draw(found: Found) -> Picture:
+    def draw(recorded: Found) -> Picture:
         apart: dict[tuple[str, str], list[tuple[Group, Lines]]] = defaultdict(list)
-        for group, lines in found:
+        for group, lines in recorded:
             apart[yardstick(group.first.run)].append((group, lines))
         several = len(apart) > 1
         same_words = len({words for words, _ in apart}) < len(apart)
@@ -125,35 +125,35 @@ def scores(against: Against = ITERATIONS, columns: int = 1) -> Callable[[Found],
         for (words, real), part in apart.items():
             label = f"{words}{f' (real samples {real})' if same_words else ''}"
             panels.append(Panel(label if several else "", _draw(part, against, columns)))
-        members = [subject for group, _ in found for subject in group.members]
-        metrics = _metrics(found)
-        told = [_said_last(members, metrics), said_bands([group for group, _ in found])]
-        told += [said for part in apart.values() for said in _said_references(part)]
+        members = [subject for group, _ in recorded for subject in group.members]
+        metrics = _metrics(recorded)
+        summary = [_said_last(members, metrics), said_bands([group for group, _ in recorded])]
+        summary += [said for part in apart.values() for said in _said_references(part)]
         if several:
-            told.append("Scores of different real samples, networks or sample counts stand apart: "
-                        "they do not compare.")  # fmt: skip
+            summary.append("Scores of different real samples, networks or sample counts do not "
+                           "compare: they stand apart.")  # fmt: skip
         rows = _rows(members, metrics)
-        return Picture(panels, " ".join(dict.fromkeys(filter(None, told))), Table(_HEADER, rows))
+        return Picture(panels, " ".join(dict.fromkeys(filter(None, summary))), Table(_HEADER, rows))
 
     return draw
 
 
-def _metrics(found: Found) -> list[str]:
-    return [metric for metric in SCORE_NAMES if any(metric in lines for _, lines in found)]
+def _metrics(recorded: Found) -> list[str]:
+    return [metric for metric in SCORE_NAMES if any(metric in lines for _, lines in recorded)]
 
 
-def _draw(found: Found, against: Against, columns: int) -> Figure:
-    metrics = _metrics(found)
+def _draw(recorded: Found, against: Against, columns: int) -> Figure:
+    metrics = _metrics(recorded)
     num_rows = -(-len(metrics) // columns)
     figure = charts.new_figure(2.75 if len(metrics) == 1 else 0.35 + 1.65 * num_rows)
     grid = list(figure.subplots(num_rows, columns, sharex=True, squeeze=False).flat)
-    most = max(x for _, lines in found for line in lines.values() for x in line.x)
+    most = max(x for _, lines in recorded for line in lines.values() for x in line.x)
     factor, unit = against.unit([most]) if against.unit else (1.0, "")
     for place, (axes, metric) in enumerate(zip(grid, metrics, strict=False)):
-        lines = [(group, known[metric]) for group, known in found if metric in known]
+        lines = [(group, known[metric]) for group, known in recorded if metric in known]
         for group, line in lines:
             charts.draw_line(axes, group.first, group.label, line=line, factor=factor)
-        real = _draw_references(axes, found, metric)
+        real = _draw_references(axes, recorded, metric)
         _limit(axes, metric, [line for _, line in lines], real=real)
         axes.set_xlim(0, 1.03 * most / factor or 1)
         if len(metrics) == 1:
@@ -168,13 +168,13 @@ def _draw(found: Found, against: Against, columns: int) -> Figure:
             charts.iteration_axis(axes, against.name if is_last else "", most_ticks=6 // columns)
     for axes in grid[len(metrics) :]:
         axes.set_visible(False)
-    if len(found) > 1:
+    if len(recorded) > 1:
         charts.legend(figure)
     return figure
 
 
 def _limit(axes: Axes, metric: str, lines: Sequence[BandedLine], real: Sequence[float]) -> None:
-    """Makes the y axis hold all curves and what real data gets: from 0 on, or logarithmic."""
+    """Fits the y axis to all curves and the scores of real data: from 0 on, or logarithmic."""
     values = [value for line in lines for value in line.middle]
     highest = max(value for line in lines for value in line.high)
     if metric == "fid" and charts.log_if_wide(axes, values):
@@ -185,19 +185,19 @@ def _limit(axes: Axes, metric: str, lines: Sequence[BandedLine], real: Sequence[
         axes.set_ylim(0, 1.12 * max([highest, *room_for_name]) or 1)
 
 
-def _references(found: Found, metric: str) -> list[float]:
-    """What real data gets, in increasing order; one value if all runs agree."""
+def _references(recorded: Found, metric: str) -> list[float]:
+    """The scores of real data, in increasing order; one value if all runs agree."""
     if metric not in _REAL:
         return []
     name, _ = _REAL[metric]
-    values = (reference(subject.run, name) for group, _ in found for subject in group.members)
+    values = (reference(subject.run, name) for group, _ in recorded for subject in group.members)
     known = {said(value): value for value in values if value is not None}
-    return sorted(known.values())  # no reader sees smaller differences
+    return sorted(known.values())  # values that print alike count as one
 
 
-def _draw_references(axes: Axes, found: Found, metric: str) -> list[float]:
-    """Dashed lines at what real data gets."""
-    known = _references(found, metric)
+def _draw_references(axes: Axes, recorded: Found, metric: str) -> list[float]:
+    """Draws dashed lines at the scores of real data."""
+    known = _references(recorded, metric)
     for value in known:
         axes.axhline(value, color=SOFT, linestyle=DASHED, linewidth=1.1)
     if known:
@@ -214,29 +214,31 @@ def _draw_references(axes: Axes, found: Found, metric: str) -> list[float]:
     return known
 
 
-def _said_references(found: Found) -> list[str]:
-    """What real data gets, for every metric; with a warning where runs do not agree."""
-    told = []
-    for metric in _metrics(found):
-        if known := _references(found, metric):
+def _said_references(recorded: Found) -> list[str]:
+    """Sentences about the scores of real data, with a warning if runs do not agree."""
+    summary = []
+    for metric in _metrics(recorded):
+        if known := _references(recorded, metric):
             name, low, high = _REAL[metric][1].capitalize(), said(known[0]), said(known[-1])
             differ = ": it differs from run to run, and so does what a score is worth"
-            told.append(f"{name}: {low}." if low == high else f"{name}: {low} to {high}{differ}.")
-    return told
+            summary.append(
+                f"{name}: {low}." if low == high else f"{name}: {low} to {high}{differ}."
+            )
+    return summary
 
 
 def _said_last(subjects: Sequence[Subject], metrics: Sequence[str]) -> str:
     """The last scores of the only run."""
-    told = []
+    summary = []
     for subject in subjects:
         last = [(metric, scores_of(subject.run, metric)) for metric in metrics]
         values = [f"{SCORE_NAMES[m]} {said(known[-1].value)}" for m, known in last if known]
-        told.append(f"At the end: {', '.join(values)}")
-    return only(told)
+        summary.append(f"At the end: {', '.join(values)}")
+    return only(summary)
 
 
 def _rows(subjects: Sequence[Subject], metrics: Sequence[str]) -> list[Row]:
-    """The scores of every run, or some of them where they are many."""
+    """Rows of the scores of every run; evenly chosen ones if there are many."""
     rows = []
     for metric in metrics:
         for subject in subjects:

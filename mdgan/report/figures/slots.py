@@ -51,9 +51,9 @@ def name_of(place: Place) -> str:
 
 
 def typical_round(run: RecordedRun) -> Placed | None:
-    """A round of the second half with its clients, whose makespan is in the middle of theirs."""
-    told = [row for row in run.of(Placed) if row.detailed]
-    late = sorted(told[len(told) // 2 :], key=lambda row: row.makespan)
+    """The round of median makespan in the second half of the run."""
+    detailed = [row for row in run.of(Placed) if row.detailed]
+    late = sorted(detailed[len(detailed) // 2 :], key=lambda row: row.makespan)
     return late[(len(late) - 1) // 2] if late else None
 
 
@@ -63,7 +63,7 @@ def idle_share(slot: InSlot, row: Placed) -> float:
 
 
 def _predicted(slot: InSlot) -> float | None:
-    """How long a slot was expected to train; None unless that is known of all its clients."""
+    """How long a slot was expected to train; None if a client of it has no prediction."""
     known = [one.predicted for one in slot.trained if one.predicted is not None]
     return sum(known) if known and len(known) == len(slot.clients) else None
 
@@ -82,13 +82,13 @@ def by_batches(subject: Subject) -> OfRun | None:
     num_clients = sum(len(slot.clients) for slot in row.slots)
     left_out = count(len(row.slots) - MOST_LANES, "more slot is", "more slots are")
     more = f"; only {MOST_LANES} fit, {left_out} left out" if len(row.slots) > MOST_LANES else ""
-    told = (
+    summary = (
         f"round {row.number + 1:,}, placed by {short(row.strategy)}: "
         f"{count(num_clients, 'client')} in {count(len(row.slots), 'slot')}, "
         f"{said_seconds(row.makespan)}, {percent(idle)} of the slots' time idle{more}"
     )
     header = ("slot", "kind", "clients", "batches", "trained", "predicted", "idle")
-    return OfRun(rows, told, _draw_round(row, slots), header=header)
+    return OfRun(rows, summary, _draw_round(row, slots), header=header)
 
 
 def _draw_round(row: Placed, slots: Sequence[InSlot]) -> Figure:
@@ -118,7 +118,7 @@ def _draw_round(row: Placed, slots: Sequence[InSlot]) -> Figure:
 
 
 def _shades(row: Placed) -> tuple[list[int], list[str]]:
-    """Up to four shades of about as many clients each: the most batches of each, and its name."""
+    """Up to four shades, each for about as many clients: its most batches, and its name."""
     sizes = sorted(x for slot in row.slots for x in slot.batches)
     tops = sorted({*sizes})
     if len(tops) > len(_SHADES):
@@ -153,25 +153,21 @@ def _new_lanes(places: Sequence[Place], length: float) -> tuple[Figure, Axes]:
 
 
 class Predicted(NamedTuple):
-    """How clients in one kind of slot were predicted: by a curve a·x + b·log(x) + d of batches x.
+    """Predictions for clients in one kind of slot, by a curve a·x + b·log(x) + d of batches x."""
 
-    The curve is the last one, with the seconds that it leaves of its clients; `pairs` are predicted
-    and measured seconds.
-    """
-
-    curve: Sequence[float]
-    residuals: Sequence[float]
-    pairs: Sequence[tuple[float, float]]
+    curve: Sequence[float]  # a, b and d of the last curve
+    residuals: Sequence[float]  # measured seconds less the curve's
+    pairs: Sequence[tuple[float, float]]  # predicted and measured seconds
 
 
 def predicted_by_kind(run: RecordedRun) -> dict[str, Predicted]:
-    """Kind of slot → what was predicted of the clients that trained in one."""
+    """Kind of slot → predictions for the clients that trained in one."""
     curves = {kind: curve for row in run.of(Placed) for kind, curve in row.fits.items()}
     trained: defaultdict[str, list[Trained]] = defaultdict(list)
     for row in run.of(Placed):
         for slot in row.slots:
             trained[slot.kind] += [one for one in slot.trained if one.seconds >= _LEAST_SECONDS]
-    found = {}
+    by_kind = {}
     for kind, clients in sorted(trained.items()):
         pairs = [
             (guess, one.seconds)
@@ -184,12 +180,12 @@ def predicted_by_kind(run: RecordedRun) -> dict[str, Predicted]:
             sizes = [(one.batches, one.seconds) for one in clients if one.batches >= 1]
             residuals = [seconds - (a * x + b * log(x) + d) for x, seconds in sizes]
         if pairs or residuals:
-            found[kind] = Predicted(curves.get(kind, ()) if residuals else (), residuals, pairs)
-    return found
+            by_kind[kind] = Predicted(curves.get(kind, ()) if residuals else (), residuals, pairs)
+    return by_kind
 
 
 def predictions(subject: Subject) -> OfRun | None:
-    """How long clients took against what was predicted."""
+    """How long clients took beside their predictions."""
     rows: list[Row] = []
     every: list[tuple[float, float]] = []
     for kind, (curve, residuals, pairs) in predicted_by_kind(subject.run).items():
@@ -200,12 +196,12 @@ def predictions(subject: Subject) -> OfRun | None:
         error, ratio = (_error(pairs), f"{median(ratios):.2f}") if ratios else "––"
         rows.append((short(kind), f"{len(pairs):,}", error, near, ratio, *fitted))
     half = f"of half of the {len(every):,} clients"
-    told = f"{half} the prediction was less than {_error(every)} off" if every else ""
+    summary = f"{half} the prediction was less than {_error(every)} off" if every else ""
     header = (
         *("kind", "clients predicted", "error, median", "within 10 %", "measured / predicted"),
         *("a [s]", "b [s]", "d [s]", "residual, median"),
     )
-    return OfRun(rows, told, header=header) if rows else None
+    return OfRun(rows, summary, header=header) if rows else None
 
 
 def _error(pairs: Sequence[tuple[float, float]]) -> str:
@@ -217,11 +213,11 @@ def _error(pairs: Sequence[tuple[float, float]]) -> str:
 
 def idle_shares(run: RecordedRun) -> dict[Place, dict[int, float]]:
     """Slot → number of the round, from 1 → the share of the makespan in which it did not train."""
-    found: defaultdict[Place, dict[int, float]] = defaultdict(dict)
+    by_place: defaultdict[Place, dict[int, float]] = defaultdict(dict)
     for row in run.of(Placed):
         for slot in row.slots:
-            found[slot.place][row.number + 1] = idle_share(slot, row)
-    return dict(sorted(found.items()))
+            by_place[slot.place][row.number + 1] = idle_share(slot, row)
+    return dict(sorted(by_place.items()))
 
 
 def idle_slots(subject: Subject) -> OfRun | None:
@@ -231,13 +227,13 @@ def idle_slots(subject: Subject) -> OfRun | None:
          percent(fmean(rounds.values())), percent(max(rounds.values())))
         for place, rounds in idle_shares(subject.run).items()
     ]  # fmt: skip
-    found: defaultdict[str, list[float]] = defaultdict(list)
+    by_strategy: defaultdict[str, list[float]] = defaultdict(list)
     for row in subject.run.of(Placed):
         if row.slots:
-            found[row.strategy].append(fmean(idle_share(slot, row) for slot in row.slots))
+            by_strategy[row.strategy].append(fmean(idle_share(slot, row) for slot in row.slots))
     each = [
         f"{percent(fmean(shares))} in {count(len(shares), 'round')} of {short(strategy)}"
-        for strategy, shares in chosen_evenly(sorted(found.items()), _MOST_STRATEGIES)
+        for strategy, shares in chosen_evenly(sorted(by_strategy.items()), _MOST_STRATEGIES)
     ]
     header = ("slot", "kind", "rounds", "idle, mean", "idle, most")
     return OfRun(rows, f"idle in the mean: {', '.join(each)}", header=header) if rows else None
@@ -263,12 +259,12 @@ def climbs(run: RecordedRun) -> dict[int, list[Tried]]:
         for host, num_slots in row.num_slots.items():
             if work[host] and seconds[host] >= _LEAST_SECONDS:
                 used[host].append((row.number + 1, num_slots, work[host] / seconds[host]))
-    found: defaultdict[int, list[Tried]] = defaultdict(list)
-    for host, told in sorted(used.items()):
-        for num_slots, group in groupby(told, key=lambda each: each[1]):
+    by_host: defaultdict[int, list[Tried]] = defaultdict(list)
+    for host, rounds in sorted(used.items()):
+        for num_slots, group in groupby(rounds, key=lambda entry: entry[1]):
             numbers, _, rates = zip(*group, strict=True)
-            found[host].append(Tried(num_slots, [*numbers], [*rates]))
-    return {host: tried for host, tried in found.items() if len(tried) > 1}
+            by_host[host].append(Tried(num_slots, [*numbers], [*rates]))
+    return {host: tried for host, tried in by_host.items() if len(tried) > 1}
 
 
 def numbers_of_slots(subject: Subject) -> OfRun | None:
@@ -285,6 +281,6 @@ def numbers_of_slots(subject: Subject) -> OfRun | None:
         gain = median(tried[-1].rates) / median(tried[0].rates)
         numbers = f"{tried[0].num_slots} to {tried[-1].num_slots}"
         gains.append(f"host {host} went from {numbers} ({gain:.2f} ×)")
-    told = f"slots, and batches a second: {', '.join(gains)}"
+    summary = f"slots, and batches a second: {', '.join(gains)}"
     header = ("host", "slots", "rounds", "batches a second, median")
-    return OfRun(rows, told, header=header) if rows else None
+    return OfRun(rows, summary, header=header) if rows else None

@@ -1,4 +1,4 @@
-"""Who did what when, and how long iterations, or rounds, take; named by their last one."""
+"""Timelines of all roles, and the durations of iterations, or of rounds by their last iteration."""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -66,7 +66,7 @@ def typical_window(subject: Subject) -> list[int]:
 
 
 def _recorded(subject: Subject) -> list[int]:
-    """The complete iterations that as many hosts as possible recorded; rounds that any did."""
+    """The complete iterations that most hosts recorded; or the rounds that any host recorded."""
     times = Counter(i for host in subject.hosts for i in subject.durations.keys() & host.spans)
     most = 1 if subject.has_rounds() else max(times.values(), default=0)
     return [i for i in subject.durations if times[i] >= most] or list(subject.durations)
@@ -95,7 +95,7 @@ def timeline(subject: Subject, first: int, last: int) -> Timeline:
 
 
 def _is_there(subject: Subject, host: Trace, first: int, last: int) -> bool:
-    """Whether one of its workers took part then; with rounds, also if none was asked."""
+    """Whether a worker of the host took part then; in rounds, whether it was connected."""
     carried = host.workers or {first_worker(host.role)}
     return any(
         begin < last and end >= first
@@ -135,7 +135,7 @@ def ten(subject: Subject) -> Timeline | None:
 
 
 def one(subject: Subject) -> Timeline | None:
-    """Of these ten the one that is nearest to the median duration."""
+    """The one of these ten whose duration is nearest to the median."""
     window, took = typical_window(subject), subject.durations
     if not window:
         return None
@@ -145,7 +145,7 @@ def one(subject: Subject) -> Timeline | None:
 
 
 def timelines(of: Callable[[Subject], Timeline | None]) -> Callable[[Subject], OfRun | None]:
-    """Draws what every role did when, in the stretch that `of` chooses."""
+    """Draws what every role did in the stretch that `of` chooses."""
 
     def draw(subject: Subject) -> OfRun | None:
         if (lines := of(subject)) is None:
@@ -161,9 +161,9 @@ def timelines(of: Callable[[Subject], Timeline | None]) -> Callable[[Subject], O
             which = f"{subject.unit}s {lines.first:,} to {lines.last:,}"
         left_out = count(lines.num_left_out, "more lane is", "more lanes are")
         more = f"; only {MOST_LANES} lanes fit, {left_out} left out" if lines.num_left_out else ""
-        told = f"{which}, {said_seconds(lines.seconds)}{more}"
+        summary = f"{which}, {said_seconds(lines.seconds)}{more}"
         header = ("lane", "recorded as doing something", "mostly", "for")
-        return OfRun(rows, told, _draw_lines(lines), header=header)
+        return OfRun(rows, summary, _draw_lines(lines), header=header)
 
     return draw
 
@@ -195,13 +195,13 @@ Timed: TypeAlias = Sequence[tuple[Subject, Mapping[int, float]]]
 """Runs, and the seconds of their complete iterations or rounds by iteration."""
 
 
-def each(found: Timed) -> Picture:
+def each(recorded: Timed) -> Picture:
     """Duration against iteration, or against the number of the round; crosses are outliers."""
-    series = [{s.number_of(i): took[i] for i in sorted(took)} for s, took in found]
+    series = [{s.number_of(i): took[i] for i in sorted(took)} for s, took in recorded]
     middles = [median(took.values()) for took in series]
     factor, unit = time_unit(middles)
     figure, axes = charts.new_axes()
-    for (subject, _), took in zip(found, series, strict=True):
+    for (subject, _), took in zip(recorded, series, strict=True):
         thin = envelope({x: y / factor for x, y in took.items()}, _MOST_STRETCHES)
         charts.draw_line(axes, subject, subject.label, line=thin, markersize=3, linewidth=1.1)
         slow = {subject.number_of(i) for i in subject.outliers}
@@ -212,31 +212,31 @@ def each(found: Timed) -> Picture:
     if not charts.log_if_wide(axes, [*middles, longest], _LOG_FROM_RATIO):
         axes.set_ylim(0, None)
     axes.margins(x=0.01)
-    charts.iteration_axis(axes, found[0][0].unit)
-    if len(found) > 1:
+    charts.iteration_axis(axes, recorded[0][0].unit)
+    if len(recorded) > 1:
         charts.legend(figure)
-    seen = only([_said_outliers(subject) for subject, _ in found])
+    seen = only([_said_outliers(subject) for subject, _ in recorded])
     if max(map(len, series)) > _MOST_STRETCHES:
         seen += " Lines are medians of short stretches, bands reach from least to greatest."
-    return together(figure, seen, *_table(found))
+    return together(figure, seen, *_table(recorded))
 
 
 def _said_outliers(subject: Subject) -> str:
     """How many are outliers, and whether scoring makes the others longer."""
-    told = f"{count(len(subject.outliers), 'outlier')} among "
-    told += count(len(subject.durations), subject.unit)
+    summary = f"{count(len(subject.outliers), 'outlier')} among "
+    summary += count(len(subject.durations), subject.unit)
     beside, alone = subject.durations_while_scoring()
     if beside and alone:
-        told += (
+        summary += (
             f"; the others took {said_seconds(fmean(beside))} in the mean while a generator was "
             f"scored, {said_seconds(fmean(alone))} otherwise"
         )
-    return told
+    return summary
 
 
-def _table(found: Timed) -> tuple[Row, list[Row]]:
+def _table(recorded: Timed) -> tuple[Row, list[Row]]:
     rows: list[Row] = []
-    for subject, took in found:
+    for subject, took in recorded:
         ordinary = [took[i] for i in subject.ordinary]
         middle = (fmean(ordinary), *np.quantile(ordinary, (0.1, 0.5, 0.9)), max(took.values()))
         times = map(said_seconds, map(float, middle))
@@ -246,5 +246,5 @@ def _table(found: Timed) -> tuple[Row, list[Row]]:
         limit = said_seconds(subject.threshold)
         rows.append((subject.label, workers, *times, slow, limit, which))
     five = ("mean", "10 % below", "median", "10 % above", "longest of all")
-    slow_ones = ("outliers", "outliers are above", f"in {found[0][0].unit}s")
+    slow_ones = ("outliers", "outliers are above", f"in {recorded[0][0].unit}s")
     return ("run", "workers", *five, *slow_ones), rows

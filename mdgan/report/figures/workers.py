@@ -1,4 +1,4 @@
-"""Who took part when, what the server has seen, and who gave a discriminator to whom."""
+"""Figures of workers: when they took part, the samples that the server saw, and swaps."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _MARKERS = {LOST: "X", SHUT_OUT: "s", LEFT: "<", JOINED: ">"}
 
 
 def who_took_part(subject: Subject) -> OfRun | None:
-    """When each worker was there, and what it missed; None if nothing unusual happened."""
+    """When each worker took part, and what it missed; None if nothing unusual happened."""
     workers = subject.presences
     if not workers or not numbers.eventful(subject.run, workers):
         return None
@@ -47,9 +47,9 @@ def who_took_part(subject: Subject) -> OfRun | None:
     left_out = len(workers) - _MOST_LANES
     more = count(left_out, "more worker is", "more workers are")
     room = f"; {more} left out of the drawing" if left_out > 0 else ""
-    told = numbers.said_in_all(subject.run, workers) + room
+    summary = numbers.said_in_all(subject.run, workers) + room
     header = ("worker", *COUNTED, "what happened")
-    return OfRun(rows, told, _draw(subject, workers, last), header=header)
+    return OfRun(rows, summary, _draw(subject, workers, last), header=header)
 
 
 def _draw(subject: Subject, every: Sequence[Presence], last: int) -> Figure:
@@ -75,7 +75,7 @@ def _draw(subject: Subject, every: Sequence[Presence], last: int) -> Figure:
 def _add_lane(
     boxes: dict[str, list[charts.Rectangle]], worker: Presence, y: int, last: int
 ) -> None:
-    """One worker's bar; what it missed stands on it, as high as the share that it missed."""
+    """Adds one worker's bar, and on it boxes as high as the shares that the worker missed."""
     floor = y + _BAR_HEIGHT / 2
     for begin, end in worker.stays:
         boxes[_TOOK_PART].append((begin, y - _BAR_HEIGHT / 2, end - begin, _BAR_HEIGHT))
@@ -104,7 +104,7 @@ def _draw_marks(axes: Axes, workers: Sequence[Presence], last: int) -> None:
 
 
 def who_was_asked(subject: Subject) -> OfRun | None:
-    """How often each worker was asked, and took part; differential privacy does not tell."""
+    """How often each worker was asked, and took part; None if rounds do not record workers."""
     rounds = subject.run.of(RoundRow)
     if not any(one.asked or one.took_part for one in rounds):
         return None
@@ -118,9 +118,9 @@ def who_was_asked(subject: Subject) -> OfRun | None:
     size = said_range([len(one.counted) for one in rounds])
     aborted = sum(one.aborted for one in rounds)
     more = f", {aborted:,} of them aborted" if aborted else ""
-    told = f"{count(len(rounds), 'round')} of {size} workers{more}"
+    summary = f"{count(len(rounds), 'round')} of {size} workers{more}"
     header = ("worker", "asked", "took part", "weight, mean", "weight, in all")
-    return OfRun(rows, told, header=header)
+    return OfRun(rows, summary, header=header)
 
 
 _EVERY_CLASS = f"Rounds until every class was seen {SEEN_OFTEN} times"
@@ -128,8 +128,8 @@ _EVERY_CLASS = f"Rounds until every class was seen {SEEN_OFTEN} times"
 
 def classes_seen(group: Group) -> BandedLine | None:
     """Samples of a class seen after every round: mean, least and greatest of classes and runs."""
-    found = [numbers.seen_of(subject.run) for subject in group.members]
-    every = [[[0] * len(real), *seen] for seen, real in found if real]
+    recorded = [numbers.seen_of(subject.run) for subject in group.members]
+    every = [[[0] * len(real), *seen] for seen, real in recorded if real]
     line = BandedLine(x=[], low=[], middle=[], high=[])
     for number, after in enumerate(zip(*every, strict=False)):
         values = [float(value) for of_run in after for value in of_run]
@@ -137,23 +137,23 @@ def classes_seen(group: Group) -> BandedLine | None:
     return line if every else None
 
 
-def samples_seen(found: Sequence[tuple[Group, BandedLine]]) -> Picture:
+def samples_seen(recorded: Sequence[tuple[Group, BandedLine]]) -> Picture:
     """Samples of a class that the server has seen, against rounds."""
     figure, axes = charts.new_axes()
-    for group, line in found:
+    for group, line in recorded:
         charts.draw_line(axes, group.first, group.label, line=line)
     axes.set_xlim(0, None)
     charts.iteration_axis(axes, "round")
-    if len(found) > 1:
+    if len(recorded) > 1:
         charts.legend(figure)
     axes.axhline(SEEN_OFTEN, color=SOFT, linestyle=DASHED, linewidth=1.1)
     axes.set(ylim=(0, None), ylabel="samples of a class seen")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
     rows = []
-    for group, _ in found:
+    for group, _ in recorded:
         every = [numbers.rounds_until_seen(subject.run) for subject in group.members]
         known = [reached for reached in every if reached is not None]
-        if len(known) == len(every):  # a mean of those that got there would flatter the others
+        if len(known) == len(every):  # else a mean would leave out the runs that never got there
             colour, x = run_colour(group.first), fmean(known)
             axes.axvline(x, color=colour, linewidth=1, linestyle=":")
             axes.plot(x, SEEN_OFTEN, "D", color=colour, markeredgecolor=INK, markersize=6, zorder=4)
@@ -165,10 +165,10 @@ def samples_seen(found: Sequence[tuple[Group, BandedLine]]) -> Picture:
             divergence = ("∞" if x is not None and not isfinite(x) else said(x) for x in at)
             rounds = f"{len(subject.run.of(RoundRow)):,}"
             rows.append((subject.label, rounds, *last, *divergence, often))
-    told = "; ".join(f"{row[0]}: {row[-1]}" if len(rows) > 1 else row[-1] for row in rows)
+    summary = "; ".join(f"{row[0]}: {row[-1]}" if len(rows) > 1 else row[-1] for row in rows)
     header = ("run", "rounds", "least seen class", "most seen class", "KL [nats] after round 1",
               "in the middle", "at the end", _EVERY_CLASS)  # fmt: skip
-    seen_in_words = f"{_EVERY_CLASS}: {told}. {said_bands([group for group, _ in found])}"
+    seen_in_words = f"{_EVERY_CLASS}: {summary}. {said_bands([group for group, _ in recorded])}"
     return together(figure, seen_in_words, header, rows=rows)
 
 
@@ -203,7 +203,7 @@ def exactness(swaps: Sequence[Swap]) -> str:
 
 
 def who_gave_to_whom(subject: Subject) -> OfRun | None:
-    """How often each worker's discriminator went to each other one; None if none was to move."""
+    """How often each worker's discriminator went to each other worker; None without swaps."""
     swaps = subject.run.of(Swap)
     swapped = {worker for swap in swaps for move in swap.moves.items() for worker in move}
     if not swapped:

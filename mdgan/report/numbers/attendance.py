@@ -1,7 +1,7 @@
-"""When each worker took part, what it missed, and what the server has seen through it.
+"""When each worker took part, what it missed, and the samples that the server saw through it.
 
-The last as Guerraoui et al. (2020, figures 10 and 14) count: in every round that it takes part in,
-a worker shows the server all the samples that it holds.
+Samples are counted as by Guerraoui et al. (2020, figures 10 and 14): in every round that it takes
+part in, a worker shows the server all samples that it holds.
 """
 
 from bisect import bisect_left
@@ -53,7 +53,7 @@ class Presence:
         return bool(self.marks or self.missed or self.refused)
 
     def shares(self, last: int, most: int) -> list[MissedShare]:
-        """What it missed, in stretches of equal length; a stretch without a miss is left out."""
+        """Shares of answers that the worker missed, in stretches of equal length that have some."""
         edges = np.linspace(0, last, min(most, last) + 1)
         late, refused = (
             np.round(np.diff(_covered(part, edges)) / edges[1], _DIGITS)
@@ -64,35 +64,35 @@ class Presence:
 
 
 def presences(run: RecordedRun, done: int) -> list[Presence]:
-    """When each worker was there, and what it missed; in rounds, only if it was asked."""
+    """When each worker took part, and what it missed; in rounds, only if it was asked."""
     rounds = run.of(RoundRow)
     ends = sorted({one.iteration for one in rounds})
     took_part = Counter(number for one in rounds for number in one.took_part)
     end = max(done, run.state.happened_until)
-    found = []
+    workers = []
     for number, worker in sorted(run.state.workers.items()):
         if worker.here_since is not None or worker.stays or worker.marks:
             one = _presence(number, worker, ends, end=end)
-            there, missed = _length(one.stays), _length([*one.missed, *one.refused])
-            answered = took_part[number] if ends else there - missed
+            present, missed = _length(one.stays), _length([*one.missed, *one.refused])
+            answered = took_part[number] if ends else present - missed
             one.counts.update({**worker.counts, "answered": max(0, answered)})
             server = run.state.counted(number)
             dict.update(one.counts, {name: server[name] for name in COUNTED if name in server})
-            found.append(one)
-    return found
+            workers.append(one)
+    return workers
 
 
 def _presence(number: int, worker: WorkerState, ends: Sequence[int], end: int) -> Presence:
     def before(iteration: int) -> int:
-        """The iteration before another one, or the end of the round before that it ends."""
+        """The iteration before, or for the end of a round, the end of the round before."""
         if not ends:
             return max(0, iteration - 1)
         place = bisect_left(ends, iteration)
         return ends[place - 1] if place else 0
 
-    stays, missed, here, late = worker.stays, worker.missed, worker.here_since, worker.late_since
-    if here is not None and end > here:
-        stays = [*stays, (here, end)]
+    stays, missed, since, late = worker.stays, worker.missed, worker.here_since, worker.late_since
+    if since is not None and end > since:
+        stays = [*stays, (since, end)]
     if late is not None and end >= late[0]:
         missed = [*missed, (late[0], end)]
     return Presence(
@@ -119,32 +119,32 @@ def eventful(run: RecordedRun, workers: Iterable[Presence]) -> bool:
 
 
 def said_story(worker: Presence, last: int) -> str:
-    """What happened to a worker, in words."""
-    told = [
+    """The events of a worker, in words."""
+    events = [
         (i, f"{kind} in {i:,}{f' ({reason})' if reason else ''}")
         for kind, i, reason in worker.marks
     ]
     for begin, end in worker.missed:
         if end - begin > max(1.0, _LONG_SHARE * last):
-            told.append((begin + 1, f"no answer from {begin + 1:,} to {end:,}"))
-    words = [text for _, text in sorted(told, key=lambda item: item[0])]
+            events.append((begin + 1, f"no answer from {begin + 1:,} to {end:,}"))
+    words = [text for _, text in sorted(events, key=lambda item: item[0])]
     more = f"; {len(words) - _MOST_TOLD} more" if len(words) > _MOST_TOLD else ""
     return "; ".join(words[:_MOST_TOLD]) + more
 
 
 def said_in_all(run: RecordedRun, workers: Sequence[Presence]) -> str:
-    """What happened in a run, in one clause; empty if nothing did."""
+    """The number of each kind of event in a run, in one clause; empty without events."""
     marks = Counter(mark.kind for worker in workers for mark in worker.marks)
     late, refused = (sum(worker.counts[what] for worker in workers) for what in (LATE, REFUSED))
     resumed = len(resumptions(run))
-    said = (
+    counts = (
         (marks[LOST], count(marks[LOST], "loss", "losses")),
         *((marks[kind], f"{marks[kind]:,} {kind}") for kind in (SHUT_OUT, LEFT, JOINED)),
         (late, count(late, "late answer")),
         (refused, count(refused, "refused answer")),
         (resumed, f"resumed {'once' if resumed == 1 else f'{resumed:,} times'}"),
     )
-    return ", ".join(text for times, text in said if times)
+    return ", ".join(text for times, text in counts if times)
 
 
 def thinned(marks: Sequence[Mark], last: int, most: int) -> list[Mark]:
@@ -154,13 +154,13 @@ def thinned(marks: Sequence[Mark], last: int, most: int) -> list[Mark]:
 
 
 def most_eventful(workers: Sequence[Presence], most: int) -> list[Presence]:
-    """At most `most` workers, by number: those to which most happened, and some others."""
+    """At most `most` workers, by number: those with the most events, and some others."""
     first = sorted(workers, key=lambda w: (not w.eventful, -len(w.marks), -w.counts[LATE]))
     return sorted(first[:most], key=lambda worker: worker.worker)
 
 
 def _covered(stretches: Sequence[Stretch], until: FloatArray) -> FloatArray:
-    """How many iterations up to each of some are covered by `stretches`, which are in order."""
+    """For each end in `until`, how many earlier iterations the ordered `stretches` cover."""
     iterations, covered = [0], [0]
     for begin, end in stretches:
         iterations += [begin, end]
@@ -168,7 +168,7 @@ def _covered(stretches: Sequence[Stretch], until: FloatArray) -> FloatArray:
     return np.interp(until, iterations, covered)
 
 
-SEEN_OFTEN = 500  # samples of a class after which their figure 14 stops counting
+SEEN_OFTEN = 500  # samples of a class after which figure 14 of the paper stops counting
 
 
 def samples_trained(rounds: Sequence[RoundRow]) -> float:
@@ -188,31 +188,31 @@ def real_counts(held: Mapping[int, Sequence[int]]) -> list[int]:
 
 
 def seen_of(run: RecordedRun) -> tuple[list[list[int]], list[int]]:
-    """Samples of each class seen after every round, and in all; of classes that are held."""
+    """Samples of each class seen after every round, and held in all; only of held classes."""
     held = run.holdings()
     real = real_counts(held)
-    there = [c for c, amount in enumerate(real) if amount > 0]
+    classes = [c for c, amount in enumerate(real) if amount > 0]
     seen = [0] * len(real)
     after = []
-    for one in run.of(RoundRow) if there else ():
+    for one in run.of(RoundRow) if classes else ():
         shown = real_counts({worker: held.get(worker, []) for worker in one.counted})
         seen = [a + b for a, b in zip_longest(seen, shown, fillvalue=0)]
-        after.append([seen[c] for c in there])
-    return after, [real[c] for c in there]
+        after.append([seen[c] for c in classes])
+    return after, [real[c] for c in classes]
 
 
 def kl_of_seen(run: RecordedRun) -> list[float]:
-    """KL(real ‖ seen) after every round (their figure 10); infinite until every class was seen."""
+    """KL(real ‖ seen) after every round (figure 10); infinite until every class was seen."""
     from scipy.special import rel_entr  # takes a fifth of a second to import
 
     seen, real = seen_of(run)
     shares = [np.divide(counts, sum(counts) or 1) for counts in seen]
     of_real = np.divide(real, sum(real) or 1)
-    # Of equal ones a rounding error may be below 0.
+    # Rounding may bring the divergence of equal shares below 0.
     return [max(0.0, float(rel_entr(of_real, share).sum())) for share in shares]
 
 
 def rounds_until_seen(run: RecordedRun, times: int = SEEN_OFTEN) -> int | None:
-    """Rounds after which every class was seen so many times; None if that never happened."""
+    """Rounds after which every class was seen this many times; None if that never happened."""
     seen = enumerate(seen_of(run)[0], start=1)
     return next((number for number, counts in seen if min(counts) >= times), None)

@@ -12,7 +12,7 @@ SERVER_ORDER = (
     *("generate", "real half", "fake half", "both halves", "local step", "send", "wait"),
     *("reduce", "aggregate", "step", "swap", "evaluate", "checkpoint"),
 )
-"""On the server, or on the only role of a run without hosts."""
+"""Operations of the server, or of the only role of a run without hosts."""
 
 WORKER_ORDER = (
     *("receive", "train", "real half", "fake half", "both halves", "local step", "feedback"),
@@ -24,7 +24,7 @@ _WAITING = "receive"
 def role_operations(
     spans: Mapping[int, Sequence[RecordedSpan]], iterations: Collection[int]
 ) -> dict[str, float]:
-    """Seconds an iteration by operation, of one role; empty if it did not record any of them."""
+    """Mean seconds of a role in an iteration by operation; empty if it recorded none of them."""
     recorded = [iteration for iteration in iterations if iteration in spans]
     done = [(span.name, span.seconds) for iteration in recorded for span in spans[iteration]]
     return {name: total / len(recorded) for name, total in summed(done).items()}
@@ -33,7 +33,7 @@ def role_operations(
 def worker_operations(
     hosts: Sequence[Trace], iterations: Collection[int]
 ) -> tuple[dict[str, float], int]:
-    """Seconds an iteration by operation, mean over the workers, and the number of iterations.
+    """Seconds in an iteration by operation, mean over the workers; and the number of iterations.
 
     What a host does once for all its workers (receive, send, swap) is averaged over the hosts. What
     it does for each of them is averaged over the workers for which it did something.
@@ -70,7 +70,7 @@ def _clipped(span: RecordedSpan, begin: float, end: float) -> tuple[float, float
 
 
 def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
-    """Known operations in their order, then all others."""
+    """Sorts operations: known ones in their order, then all others."""
     present = set(names)
     return [name for name in order if name in present] + sorted(present - set(order))
 
@@ -88,7 +88,7 @@ NOT_TRAINING = frozenset({"evaluate", "checkpoint"})
 
 _LAST_OPERATION = "step"  # an iteration or a round without this operation was cut off or aborted
 
-MOST_STRETCHES = 300  # of a line that is drawn
+MOST_STRETCHES = 300  # points of a drawn line
 OUTLIER_DEVIATIONS = 5
 _DEVIATION_PER_MAD = 1.4826
 
@@ -133,7 +133,7 @@ class BandedLine(NamedTuple):
     high: list[float]
 
     def add(self, x: float, values: Sequence[float], middle: float, spread: float = 0.0) -> None:
-        """Adds a point, whose band holds some values."""
+        """Adds a point, with a band that contains these values."""
         new = (x, min(values) - spread, middle, max(values) + spread)
         for series, value in zip(self, new, strict=True):
             series.append(float(value))

@@ -21,25 +21,26 @@ class Score(NamedTuple):
 
 
 def score_events(run: RecordedRun) -> list[ScoresRow]:
-    """The newest scores of each iteration that may be compared with one another.
+    """The newest scores of each iteration that compare with one another.
 
-    They have the extractor and number of samples that most have, the newest of equally many.
+    They share the extractor and the number of samples that most scores have; if several are equally
+    frequent, the newest.
     """
     groups: dict[tuple[str | None, int | None], dict[int, ScoresRow]] = {}
     for event in run.of(ScoresRow):
-        how = event.extractor.sha256 if event.extractor else None, event.n
-        groups[how] = {**groups.pop(how, {}), event.iteration: event}
+        method = event.extractor.sha256 if event.extractor else None, event.n
+        groups[method] = {**groups.pop(method, {}), event.iteration: event}
     chosen = max(reversed(groups.values()), key=len, default={})
     return [event for _, event in sorted(chosen.items())]
 
 
 def scores_of(run: RecordedRun, metric: str) -> list[Score]:
     """The scores of one metric, in the order of iterations."""
-    found = [(event, number(event.scores.get(metric))) for event in score_events(run)]
+    values = [(event, number(event.scores.get(metric))) for event in score_events(run)]
     name = f"{metric}_std"
     return [
         Score(event.iteration, event.seconds, value, deviation=number(event.scores.get(name)))
-        for event, value in found
+        for event, value in values
         if value is not None
     ]
 
@@ -50,9 +51,9 @@ def last_score(run: RecordedRun, metric: str) -> Score | None:
 
 
 def reference(run: RecordedRun, metric: str) -> float | None:
-    """What real data get, such as "fid"; the newest that was recorded."""
-    found = [event.real.get(metric) for event in score_events(run)]
-    return next((x for value in reversed(found) if (x := number(value)) is not None), None)
+    """The newest recorded score of real data in a metric, such as "fid"."""
+    values = [event.real.get(metric) for event in score_events(run)]
+    return next((x for value in reversed(values) if (x := number(value)) is not None), None)
 
 
 def histograms(run: RecordedRun) -> tuple[int, list[float], list[float]] | None:
@@ -64,25 +65,25 @@ def histograms(run: RecordedRun) -> tuple[int, list[float], list[float]] | None:
 
 
 def classwise(run: RecordedRun) -> tuple[int, list[float | None], list[float | None]] | None:
-    """The newest iteration with numbers of some class: shares of the right class, and FIDs."""
+    """The newest iteration with scores by class: shares of the right class, and FIDs."""
     for event in reversed(score_events(run)):
-        found = event.by_class
-        if found and any(value is not None for value in (*found.right, *found.fid)):
-            return event.iteration, found.right, found.fid
+        scores = event.by_class
+        if scores and any(value is not None for value in (*scores.right, *scores.fid)):
+            return event.iteration, scores.right, scores.fid
     return None
 
 
 def remarks(run: RecordedRun) -> list[str]:
-    """What the scorer warned of and which scores it left out, each once."""
-    found: dict[str, None] = {}
+    """The scorer's warnings and the scores that it left out, each once."""
+    lines: dict[str, None] = {}
     scores = run.of(ScoresRow)
     for event in scores:
         left_out = said_left_out(event.left_out, SCORE_NAMES)
-        found.update(dict.fromkeys([*event.warnings, *left_out]))
-    found.update(dict.fromkeys(f"Not scored: {why}" for why in run.state.reasons(UNSCORED)))
+        lines.update(dict.fromkeys([*event.warnings, *left_out]))
+    lines.update(dict.fromkeys(f"Not scored: {why}" for why in run.state.reasons(UNSCORED)))
     drawn = score_events(run)
     apart = [event for event in scores if not any(event is other for other in drawn)]
-    return [*found, *(_said_apart(event, drawn[-1]) for event in apart)]
+    return [*lines, *(_said_apart(event, drawn[-1]) for event in apart)]
 
 
 def _said_apart(event: ScoresRow, newest: ScoresRow) -> str:
@@ -101,7 +102,7 @@ def _said_apart(event: ScoresRow, newest: ScoresRow) -> str:
 
 
 def yardstick(run: RecordedRun) -> tuple[str, str]:
-    """What a run was scored with, in words, and what tells its real samples from others."""
+    """The method of a run's scores in words, and a digest of its real samples' classes."""
     events = score_events(run)
     if not events:
         return "not scored", ""
@@ -113,8 +114,8 @@ def yardstick(run: RecordedRun) -> tuple[str, str]:
 
 
 def _extractor_of(event: ScoresRow) -> str:
-    found = event.extractor
-    return f"{found.name} {(found.sha256 or '')[:6]}".strip() if found else "an unknown extractor"
+    one = event.extractor
+    return f"{one.name} {(one.sha256 or '')[:6]}".strip() if one else "an unknown extractor"
 
 
 def _shares(counts: Sequence[float]) -> list[float]:

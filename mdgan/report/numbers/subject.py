@@ -1,4 +1,4 @@
-"""The runs of one report: what each is called, in what they differ, which are drawn as one."""
+"""The runs of one report: their labels, the settings that differ, and groups drawn as one."""
 
 import json
 import re
@@ -38,7 +38,7 @@ _MOST_PHRASES = 3
 _LONGEST_LABEL = 42
 _SEEDED = re.compile(r"(.+)-seed([0-9]+)")
 
-MOST_RUNS = 8  # each has a look of its own; of more runs, those of one configuration share theirs
+MOST_RUNS = 8  # up to here each run has its own look; beyond, each configuration
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,9 @@ class Subject:
     @cached_property
     def colour(self) -> str:
         """The name of its colour, which is that of its algorithm on every page."""
-        known, own = registry.names(), self.run.config.get("algorithm")
-        return run_colour_name(known.index(own) if own in known else len(ALGORITHMS) - 1, self.nth)
+        known, name = registry.names(), self.run.config.get("algorithm")
+        place = known.index(name) if name in known else len(ALGORITHMS) - 1
+        return run_colour_name(place, self.nth)
 
     @cached_property
     def num_workers(self) -> int:
@@ -92,7 +93,7 @@ class Subject:
 
     @property
     def unit(self) -> str:
-        """What it is counted in: `round` or `iteration`."""
+        """The unit of the run's progress: `round` or `iteration`."""
         return self.run.unit
 
     def has_rounds(self) -> bool:
@@ -182,9 +183,9 @@ def subjects(runs: Sequence[RecordedRun]) -> list[Subject]:
 
 
 def configuration(run: RecordedRun) -> str:
-    """A text that is the same for runs that differ only in the seed and in where they ran.
+    """A text that is equal for runs that differ only in the seed and in where they ran.
 
-    A setting without a value is as one that the run's version did not know.
+    A setting without a value counts as one that the run's version did not know.
     """
     return _as_text({k: v for k, v in run.config.items() if v is not None and k not in NO_MATTER})
 
@@ -201,7 +202,7 @@ def configuration_names(runs: Sequence[RecordedRun]) -> list[str]:
 
 
 def labels(runs: Sequence[RecordedRun]) -> list[str]:
-    """A short name for every run: that of its folder, or what tells it from the others."""
+    """A short name for every run: its folder's name, or the settings that distinguish it."""
     if names := configuration_names(runs):
         repeated = _repeated(names)
         found = [
@@ -223,7 +224,7 @@ def labels(runs: Sequence[RecordedRun]) -> list[str]:
 
 
 def differing_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The settings that are not the same in all of some configurations, in order."""
+    """The settings that differ between these configurations, in order."""
     names = list(dict.fromkeys(name for config in configs for name in config))
     return [name for name in names if len({_as_text(config.get(name)) for config in configs}) > 1]
 
@@ -304,7 +305,7 @@ def groups(subjects: Sequence[Subject]) -> list[Group]:
 
 
 def said_bands(found: Sequence[Group]) -> str:
-    """What the bands are, if there are some; a sentence."""
+    """A sentence that explains the bands; empty without bands."""
     most = max((len(group.members) for group in found), default=0)
     if most < 2:
         return ""

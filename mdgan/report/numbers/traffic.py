@@ -1,4 +1,4 @@
-"""What a run moved, in bytes, and how many samples it used."""
+"""The bytes that a run moved, and the samples that it used."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,13 +27,13 @@ class Rate(NamedTuple):
 
 
 def server_rate(run: RecordedRun) -> Rate | None:
-    """What the server moves in an average iteration or round; None if it recorded nothing."""
+    """Bytes of the server in an average iteration or round; None if it recorded none."""
     trace = run.traces.get(SERVER)
     return role_rate(trace.traffic, len(run.of(RoundRow))) if trace else None
 
 
 def worker_rate(run: RecordedRun) -> Rate | None:
-    """What one worker moves in an average iteration, or of all rounds; mean over the workers."""
+    """Bytes of one worker in an average iteration or round; mean over the workers."""
     rates = [(host, role_rate(host.traffic, len(run.of(RoundRow)))) for host in run.hosts]
     known = [(host, rate) for host, rate in rates if rate is not None]
     workers = sum(max(1, len(host.workers)) for host, _ in known)
@@ -69,16 +69,16 @@ def server_bytes(subject: Subject, iteration: float) -> float | None:
 
 
 def worker_bytes(subject: Subject, iteration: float) -> float | None:
-    """As `server_bytes`, mean over the workers; what one sends to another counts for both."""
+    """As `server_bytes`, mean over the workers; bytes between workers count for both."""
     counted = [bytes_until(host.traffic, iteration) for host in subject.run.hosts]
     known = [size for size in counted if size is not None]
-    # A worker that was never asked may have recorded nothing; the settings count it all the same.
+    # A worker that was never asked may have recorded nothing, but counts by the settings.
     workers = max(subject.num_workers, len(subject.workers))
     return sum(known) / workers if known and workers else None
 
 
 def bytes_until(traffic: Sequence[TrafficCount], iteration: float) -> float | None:
-    """Bytes sent and received until an iteration in all starts, interpolated between two counts."""
+    """Bytes sent and received in all starts until an iteration, interpolated between counts."""
     if not traffic:
         return None
     every = [_NOTHING, *_since_the_beginning(traffic)]
@@ -90,8 +90,8 @@ def bytes_until(traffic: Sequence[TrafficCount], iteration: float) -> float | No
 def samples_processed(subject: Subject) -> float | None:
     """Real samples that discriminators were trained on and whose result went into the model.
 
-    Those of workers that took part in a round that was not aborted, or elsewhere b · L for every
-    answer or, without workers, every iteration. A sample counts as often as it was used.
+    In rounds, the samples of workers that took part in a round that was not aborted. Otherwise
+    b · L for every answer, or without workers for every iteration. A sample counts at each use.
     """
     config = subject.run.config
     steps = number_in(config, "local_steps") or 1.0
@@ -108,7 +108,7 @@ _NOTHING = TrafficCount(0, 0.0)
 
 
 def _since_the_beginning(traffic: Sequence[TrafficCount]) -> list[TrafficCount]:
-    """The counts of a role over all its starts; one below the one before is of a new start."""
+    """The counts of a role, summed over all starts; a count falls when the role starts anew."""
     counts: list[TrafficCount] = []
     base, before = _NOTHING, _NOTHING
     for count in traffic:

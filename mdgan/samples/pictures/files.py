@@ -1,4 +1,4 @@
-"""What a file in a folder of pictures is: the one table of endings, contents and ways out."""
+"""Recognises files in a folder of pictures, by one table of endings, first bytes and ways out."""
 
 import importlib
 import re
@@ -13,18 +13,18 @@ from mdgan.spelling import flag
 
 
 class FileKind(NamedTuple):
-    """Files of one kind."""
+    """A kind of file."""
 
     name: str
     endings: str
-    pil: str = ""  # what Pillow calls the format; empty if none reads it
-    way_out: str = ""  # what makes samples of it
-    begins: tuple[bytes, ...] = ()  # with which of these bytes such a file begins,
-    at: int = 0  # and where
+    pil: str = ""  # Pillow's name of the format; empty if Pillow cannot read it
+    way_out: str = ""  # how the user makes samples of such a file
+    begins: tuple[bytes, ...] = ()  # such a file has one of these
+    at: int = 0  # at this position
 
     @property
     def is_read(self) -> bool:
-        """Whether pictures of this kind can be read here."""
+        """Whether this machine can read pictures of this kind."""
         return self.pil in readable_formats()
 
 
@@ -57,22 +57,22 @@ _KINDS = (
     FileKind("web page", "", "", "download it again", (b"<!DOCTYPE", b"<html")),
 )
 OF_PAGES = ("GIF", "TIFF", "WEBP", "PNG", "AVIF")
-"""In other formats of PIL the further pictures are previews of the first."""
+"""Formats with several pictures; in other formats of PIL, further pictures are previews."""
 _BY_ENDING = {ending: kind for kind in _KINDS for ending in kind.endings.split()}
 ENDINGS = tuple(ending for ending, kind in _BY_ENDING.items() if kind.pil)
-"""Of pictures that can be read, some of them where a package is there."""
+"""Endings of pictures that mdgan can read, some of them only with a further package."""
 _OF_MACHINES = re.compile(
     r"\..*|@eadir|@tmp|[@#]recycle|#snapshot|__macosx|\$recycle\.bin|lost\+found|(eh)?thumbs\.db|"
     r"desktop\.ini|icon\r|__pycache__|system volume information",
     re.IGNORECASE | re.DOTALL,
 )
 _BUILT = {"AVIF": "avif", "JPEG2000": "jpg_2000"}
-"""What Pillow may be built without, by its names."""
+"""Formats that Pillow may be built without, and Pillow's names of these features."""
 
 
 @cache
 def readable_formats() -> tuple[str, ...]:
-    """The formats that are read here, as PIL names them; others of PIL start other programs."""
+    """The formats that this machine reads, by PIL's names; the rest of PIL's start programs."""
     Image.init()
     with suppress(ImportError):
         importlib.import_module("pillow_heif").register_heif_opener()
@@ -81,19 +81,19 @@ def readable_formats() -> tuple[str, ...]:
 
 
 def is_of_machine(name: str) -> bool:
-    """Whether a file or folder is hidden, or one that machines make beside those of people."""
+    """Whether a file or folder is hidden, or made by a machine beside people's files."""
     return _OF_MACHINES.fullmatch(name) is not None
 
 
 def ending_of(name: str) -> str:
-    """The ending of a name in small letters; empty if it has none but a number, as of series."""
+    """The ending of a name in small letters; empty if there is none, or a number as in series."""
     small = name.lower().rstrip()
     ending = ".nii.gz" if small.endswith(".nii.gz") else PurePath(small).suffix
     return "" if ending[1:].isdigit() else ending
 
 
 def kind_of_file(path: Path) -> FileKind | None:
-    """What a file is: by its ending, where that says too little by its content; None if neither."""
+    """The kind of a file by its ending, or else by its content; None if unknown."""
     ending = ending_of(path.name)
     kind = _BY_ENDING.get(ending)
     if (ending and kind is None) or (kind and (kind.is_read or not kind.begins)):
@@ -102,7 +102,7 @@ def kind_of_file(path: Path) -> FileKind | None:
 
 
 def kind_of_content(path: Path) -> FileKind | None:
-    """What a file holds, by its first bytes; None if that is not known."""
+    """The kind of a file by its first bytes; None if unknown."""
     with suppress(OSError), path.open("rb") as file:
         start = file.read(256)
         return next((kind for kind in _KINDS if start.startswith(kind.begins, kind.at)), None)

@@ -1,4 +1,4 @@
-"""From picture files to tensors."""
+"""Reads picture files as tensors."""
 
 import contextlib
 from collections.abc import Iterator
@@ -19,16 +19,16 @@ PictureShape = tuple[int, int, int]
 """(C, H, W)."""
 
 _MOST_IN_8_BITS = (1 << 8) - 1
-_PHOTOMETRIC = 262  # of TIFF
+_PHOTOMETRIC = 262  # a tag of TIFF
 _THIN = 3
-"""Times as long as wide: less than a third is seen."""
+"""Of a picture this many times as long as wide, networks see at most a third."""
 MOST_OF_16_BITS = "the largest value of 16 bits"
 _WAY_OUT = "; save it with 8 or 16 bits a value"
 
 
 Seen = dict[str, tuple[float, str]]
-"""What a sample is beside the values that networks see: what is said of all that have a trait, or
-the name of the trait, with a number, 0 if it is not so, and what is shown of this one."""
+"""Traits of a sample that networks do not see: a text about all samples with the trait, or the
+trait's name, → a number, 0 without the trait, and a text about this sample."""
 
 
 def image_to_tensor(image: Image.Image, shape: PictureShape) -> Tensor:
@@ -37,7 +37,7 @@ def image_to_tensor(image: Image.Image, shape: PictureShape) -> Tensor:
 
 
 def _to_tensor(image: Image.Image) -> Tensor:
-    # numpy, as many threads may read at once: of torch each would start a team of threads.
+    # numpy, since many threads may read at once: with torch, each would start a team of threads.
     return torch.from_numpy(_OF_PIXEL[pil_to_tensor(image).numpy()])
 
 
@@ -46,21 +46,22 @@ def _fitted(image: Image.Image, shape: PictureShape, bits: int = 16) -> Image.Im
     if bits < 16 and _has_deep_colours(image):
         way_out = f"save it with 8, or use {key('picture_bits', 16)}"
         raise ValueError(f"of 16 bits a colour the upper 8 are read: {way_out}")
-    has_white_zero = getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0  # PIL minds it in 8 bits
+    # PIL inverts such pictures itself only if they have 8 bits.
+    has_white_zero = getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith("I"):  # 16 bits of grey, which PIL would clip instead of scale
         values = np.asarray(upright)
         if values.min() < 0 or values.max() >= 1 << bits:
-            found = f"values from {values.min()} to {values.max()}"
-            raise ValueError(f"{found} are not of {bits} bits{_WAY_OUT}")
+            extremes = f"values from {values.min()} to {values.max()}"
+            raise ValueError(f"{extremes} are not of {bits} bits{_WAY_OUT}")
         values = (1 << bits) - 1 - values if has_white_zero else values
         upright = Image.fromarray((values >> (bits - 8)).astype(np.uint8))
     if upright.mode == "F":
         values = np.asarray(upright)
         low, high = float(values.min()), float(values.max())
         if low < 0 or not 1 < high <= _MOST_IN_8_BITS:
-            found = f"floating point values from {low:g} to {high:g}"
-            raise ValueError(f"{found}, not from 0 to 255{_WAY_OUT}")
+            extremes = f"floating point values from {low:g} to {high:g}"
+            raise ValueError(f"{extremes}, not from 0 to 255{_WAY_OUT}")
         upright = Image.fromarray(_MOST_IN_8_BITS - values) if has_white_zero else upright
     if upright.has_transparency_data:
         layers = upright.convert("RGBA")
@@ -71,7 +72,7 @@ def _fitted(image: Image.Image, shape: PictureShape, bits: int = 16) -> Image.Im
 
 
 def _has_deep_colours(image: Image.Image) -> bool:
-    """Whether a picture that is not decoded yet has 16 bits a colour, of which PIL reads 8."""
+    """Whether an undecoded picture has 16 bits a colour, of which PIL reads only 8."""
     layout = str(getattr(image, "tile", ""))
     return ";16" in layout and not image.mode.startswith("I")
 
@@ -80,7 +81,7 @@ def read_image(path: Path, shape: PictureShape, bits: int = 16) -> Tensor:
     """Reads one picture file and converts it as `image_to_tensor` does.
 
     Args:
-        bits: of values that have more than 8.
+        bits: how many bits values have, if more than 8.
     """
     try:
         with _opened(path) as image:
@@ -92,9 +93,9 @@ def read_image(path: Path, shape: PictureShape, bits: int = 16) -> Tensor:
 
 
 def look_at(path: Path, shape: PictureShape, bits: int = 16) -> Seen:
-    """Decodes one picture file and says what it is; raises anything if it cannot be read.
+    """Decodes one picture file and returns its traits; may raise any error if it cannot be read.
 
-    A JPEG is read whole but decoded coarsely, which is many times faster.
+    It reads a JPEG whole but decodes it coarsely, which is many times faster.
     """
     with _opened(path) as image:
         size, in_colour = image.size, _has_deep_colours(image)
@@ -121,7 +122,7 @@ def look_at(path: Path, shape: PictureShape, bits: int = 16) -> Seen:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
-    check_whole(path)  # what a TIFF tells of itself may be as long
+    check_whole(path)  # the tags of a TIFF may be as long as the file
     with Image.open(path, formats=readable_formats()) as image:
         check_picture(image.size, path.stat().st_size)
         yield image
@@ -145,7 +146,7 @@ def why_unreadable(error: Exception, path: Path | None) -> str:
 
 
 def pixels_to_float(pixels: Tensor) -> Tensor:
-    """Pixels, uint8 in [0, 255], to float32 in [−1, 1]."""
+    """Converts pixels, uint8 in [0, 255], to float32 in [−1, 1]."""
     return pixels.to(torch.float32).div_(127.5).sub_(1.0)
 
 
@@ -154,5 +155,5 @@ _OF_PIXEL = pixels_to_float(torch.arange(_MOST_IN_8_BITS + 1)).numpy()
 
 
 def float_to_pixels(images: Tensor) -> Tensor:
-    """Float in [−1, 1] to uint8 in [0, 255], rounded; values outside are clamped."""
+    """Converts floats in [−1, 1] to uint8 in [0, 255], rounded; clamps values outside."""
     return images.add(1.0).mul(127.5).round().clamp(0, 255).to(torch.uint8)

@@ -32,7 +32,7 @@ from mdgan.storage.foreign_file import open_regular
 NIFTI = (".nii", ".nii.gz")
 TURNED = "volumes were turned to the axes of the body"
 _VOXEL_BYTES, _TIMES_RESIZED = 16, 8
-"""Of a voxel while it is read: as the file has it, scaled, and as float32."""
+"""Memory of a voxel while it is read: as stored, scaled, and as float32; and for resizing."""
 _MOST_EXTRA_BYTES = 1 << 20
 _NIFTI_2 = ((540).to_bytes(4, "little"), (540).to_bytes(4, "big"))
 _GZIP = b"\x1f\x8b"
@@ -41,7 +41,7 @@ _ALIKE, _LEAST_DETERMINANT, _LEANS = 0.02, 0.1, 0.05
 _ONE_PLACE_MM = 1e-3
 _LEAST_SHARE, _GREATEST_SHARE = 0.005, 0.995
 _UP_FRONT_RIGHT = (2, 1, 0)
-"""Of the axes of the body in the order of RAS."""
+"""Indices of the body's axes in the order of RAS."""
 
 Spacing = tuple[float, float, float]
 
@@ -51,10 +51,10 @@ class Scan(NamedTuple):
 
     Attributes:
         voxels: float32 [D, H, W].
-        spacing: the distances of voxels along these, in mm.
-        axes: [3, 3], where D, H and W lead, unit vectors to the right, to the front and upwards
-            (RAS); None if the file does not say.
-        notes: what was done to it, and how often.
+        spacing: the distances of voxels along D, H and W, in mm.
+        axes: [3, 3], the directions of D, H and W as unit vectors to the right, to the front and
+            upwards (RAS); None if the file has none.
+        notes: the changes to the volume, and how often each was made.
     """
 
     voxels: Voxels
@@ -69,27 +69,27 @@ def read_volume(
     window: tuple[float, float] | None,
     spacing: float | None,
 ) -> Tensor:
-    """A volume as a sample, float32 [1, D, H, W] in [−1, 1].
+    """Reads a volume as a sample, float32 [1, D, H, W] in [−1, 1].
 
     Args:
         path: a NIfTI file, or a folder of the DICOM files of one series.
         shape: of the sample, (1, D, H, W).
         window: the values that become −1 and 1, such as −160 and 240 Hounsfield units; None for
-            those that 0.5 % and 99.5 % of the voxels are below.
-        spacing: mm between voxels of the sample; what lies outside is cut off, and what is missing
-            has the least value. None to fit the whole volume into the shape.
+            the values that 0.5 % and 99.5 % of the voxels are below.
+        spacing: mm between voxels of the sample: the volume is cropped, or padded with the least
+            value. None to fit the whole volume into the shape.
 
     Raises:
-        ValueError, OSError: it cannot be read.
-        BadInput: a program that reads it is not installed.
+        ValueError, OSError: the volume cannot be read.
+        BadInput: a library that reads it is not installed.
     """
     return fit(read_scan(path), shape, window, spacing=spacing)
 
 
 def read_scan(path: Path) -> Scan:
-    """A volume turned to the axes of the body, where it says how it lies; errors as `read_volume`.
+    """Reads a volume and turns it to the axes of the body, if known; errors as `read_volume`.
 
-    So the same anatomy gives the same voxels, in whatever order a scanner writes them.
+    So equal anatomy gives equal voxels, whatever order a scanner writes them in.
     """
     voxels, spacing, axes, notes = read_dicom(path) if path.is_dir() else read_nifti(path)
     if not all(0 < apart < 1e4 for apart in spacing):
@@ -119,7 +119,7 @@ def fit(
     *,
     spacing: float | None,
 ) -> Tensor:
-    """A scan as a sample, see `read_volume`; its voxels are overwritten."""
+    """Makes a sample from a scan, see `read_volume`; overwrites the scan's voxels."""
     low, high = window or np.quantile(scan.voxels, (_LEAST_SHARE, _GREATEST_SHARE)).tolist()
     if not high > low:
         is_flat = float(np.ptp(scan.voxels)) == 0
@@ -141,7 +141,7 @@ def fit(
 
 
 def _centred(volumes: Tensor, sizes: Iterable[int]) -> Tensor:
-    """The middle of [1, 1, D, H, W], cut or filled with −1 to some sizes."""
+    """The middle of [1, 1, D, H, W], cropped or padded with −1 to these sizes."""
     pads: list[int] = []
     for have, want in zip(volumes.shape[2:], sizes, strict=True):
         before = (want - have) // 2
@@ -150,12 +150,12 @@ def _centred(volumes: Tensor, sizes: Iterable[int]) -> Tensor:
 
 
 def read_nifti(path: Path) -> Scan:
-    """A NIfTI file, packed or not; of several volumes in it, the first. Depth is its last axis."""
+    """Reads the first volume of a NIfTI file, packed or not. Depth is the file's last axis."""
     try:
         import nibabel
     except ImportError as error:
         raise BadInput(path, NEEDS.format("nibabel")) from error
-    logging.getLogger("nibabel.global").setLevel(logging.CRITICAL)  # it is told here
+    logging.getLogger("nibabel.global").setLevel(logging.CRITICAL)  # errors are raised below
     with open_regular(path) as file:
         is_packed = file.read(len(_GZIP)) == _GZIP
         file.seek(0)
@@ -167,7 +167,7 @@ def read_nifti(path: Path) -> Scan:
         if len(head) < size:
             raise ValueError("is no NIfTI file")
         place = kind.header_class(head[:size], check=False)["vox_offset"]
-        if not place <= _MOST_EXTRA_BYTES:  # all before that would be read
+        if not place <= _MOST_EXTRA_BYTES:  # nibabel would read everything before that byte
             raise ValueError(f"its voxels begin only at byte {float(place):,.0f}")
         unpacked.seek(0)
         holder = nibabel.FileHolder(fileobj=unpacked)
@@ -189,7 +189,7 @@ def _scan_of(image: Any, path: Path) -> Scan:
     several = "files hold several volumes, of which the first is taken"
     notes[several] += max(sizes[3:], default=1) > 1
     few = "holds fewer voxels than its header says, or is damaged"
-    with told_as(few), np.errstate(over="ignore"):  # what overflows is infinite
+    with told_as(few), np.errstate(over="ignore"):  # values that overflow become infinite
         first = (..., *([0] * (len(sizes) - 3)))
         data = np.asarray(image.dataobj[first], dtype=np.float32)
     unit = _MM_OF_UNIT.get(int(header["xyzt_units"]) & 7, 1.0)
@@ -204,15 +204,15 @@ def _scan_of(image: Any, path: Path) -> Scan:
         if not np.allclose(lengths * unit, apart, rtol=_ALIKE):
             apart, second = (lengths * unit).tolist(), None
         if second is None or not np.allclose(second, steps, atol=_ALIKE * lengths.max()):
-            said = "volumes say two orientations or spacings, and those of the affine are taken"
-            notes[said] += 1
+            note = "volumes say two orientations or spacings, and those of the affine are taken"
+            notes[note] += 1
     voxels = np.require(data.transpose(2, 1, 0), requirements="W")
     clean(voxels, None, notes)
     return Scan(voxels, (apart[2], apart[1], apart[0]), axes, notes)
 
 
 def read_dicom(folder: Path) -> Scan:
-    """The slices of one series, in the order of their places along its normal."""
+    """Reads the slices of a series as a volume, in the order of places along their normal."""
     files, notes = dicom_files(folder), Counter[str]()
     if not files:
         raise ValueError("no DICOM file in it")
@@ -226,7 +226,7 @@ def read_dicom(folder: Path) -> Scan:
     depth, (rows, columns, *_) = one.thickness or 1.0, one.spacing or (1.0, 1.0)
     if plane is not None:
         depth = float(np.median(np.diff(places))) if len(places) > 1 else depth
-        across = [each.plane[0] @ plane[1:].T for each in slices if each.plane is not None]
+        across = [part.plane[0] @ plane[1:].T for part in slices if part.plane is not None]
         if float(np.ptp(across, axis=0).max()) > max(rows, columns):
             notes["stacks lean, as their slices are shifted, and are taken as upright"] += 1
         axes = np.array([np.cross(plane[1], plane[2]), plane[2], plane[1]]) * (-1, -1, 1)
@@ -238,30 +238,30 @@ def read_dicom(folder: Path) -> Scan:
 def _without_copies(
     slices: list[Slice], voxels: Voxels, notes: Counter[str]
 ) -> tuple[list[Slice], Voxels]:
-    """Slices of which no two have one place; refuses different ones that have."""
+    """Drops copies of slices at one place; raises ValueError if slices at one place differ."""
     kept = [0]
     for at in range(1, len(slices)):
-        before, here = slices[at - 1], slices[at]
-        if here.place - before.place > _ONE_PLACE_MM:
+        before, after = slices[at - 1], slices[at]
+        if after.place - before.place > _ONE_PLACE_MM:
             kept.append(at)
         elif not np.array_equal(voxels[at], voxels[at - 1]):
-            why = f"{before.name} and {here.name} are different pictures of one place"
+            why = f"{before.name} and {after.name} are different pictures of one place"
             raise ValueError(f"{why}, of {len(slices)} in all; give each time or echo a folder")
     notes["copies of slices left out"] += len(slices) - len(kept)
     return [slices[at] for at in kept], voxels[kept] if len(kept) < len(slices) else voxels
 
 
 def patient_of(path: Path) -> str:
-    """Whose volume it is: DICOM's PatientID; of NIfTI the folder, or sub-NAME as in BIDS."""
+    """The patient of a volume: DICOM's PatientID; for NIfTI sub-NAME as in BIDS, or the folder."""
     if path.is_dir():
-        found = dicom_files(path)
-        told = str(read_file(found[0], pixels=False).get("PatientID") or "") if found else ""
-        return told or path.parent.name
+        files = dicom_files(path)
+        patient = str(read_file(files[0], pixels=False).get("PatientID") or "") if files else ""
+        return patient or path.parent.name
     named = [part for part in path.name.split("_") if part.startswith("sub-")]
     return named[0] if named else str(path.parent)
 
 
 def _check_size(sizes: Sequence[int], stored: Path | int) -> None:
-    """Refuses a volume that would take too much memory."""
+    """Raises an error for a volume that would need too much memory."""
     what = f"{' × '.join(map(str, sizes))} voxels"
     check_decoded(_VOXEL_BYTES * float(np.prod(sizes, dtype=np.float64)), stored, what=what)

@@ -1,4 +1,4 @@
-"""The slices of a DICOM series: what their headers say, which belong together, and their pixels."""
+"""Reads the slices of a DICOM series: their headers, which slices form a volume, and pixels."""
 
 import warnings
 from collections import Counter
@@ -24,15 +24,15 @@ _GREY = ("MONOCHROME1", "MONOCHROME2")
 _ALIKE = 0.02
 _MOST_FRAMES = 1 << 20
 
-warnings.filterwarnings("ignore", module=r"pydicom\.")  # what matters of a file is said by mdgan
+warnings.filterwarnings("ignore", module=r"pydicom\.")  # mdgan itself reports what matters
 
 
 class Slice(NamedTuple):
-    """A picture of a file, by its header; `frame` tells it from others in the file.
+    """A picture of a file, by its header; `frame` distinguishes several in one file.
 
     Attributes:
-        plane: [3, 3], where its first pixel lies, in mm to the left, back and up, and where its
-            rows and columns lead; None if it does not say.
+        plane: [3, 3], the place of the first pixel, in mm to the left, back and up, and the
+            directions of rows and columns; None if the header does not have them.
     """
 
     path: Path
@@ -49,12 +49,12 @@ class Slice(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its file, and the frame in it unless that is the first."""
+        """The file's name, and the frame unless it is the first."""
         return self.path.name + (f", frame {self.frame + 1}," if self.frame else "")
 
     @property
     def place(self) -> float:
-        """Where it lies along its normal, in mm; its number if it does not say."""
+        """The slice's place along its normal, in mm; without a plane, its number."""
         if self.plane is None:
             return self.number or 0.0
         return float(np.dot(np.cross(self.plane[1], self.plane[2]), self.plane[0]))
@@ -71,7 +71,7 @@ class Slice(NamedTuple):
 
 @contextmanager
 def told_as(text: str) -> Iterator[None]:
-    """Says of whatever a library raises in the block what is wrong with the file."""
+    """Replaces any error of a library in the block by a ValueError with this text."""
     try:
         yield
     except (MemoryError, TooLarge):
@@ -83,7 +83,7 @@ def told_as(text: str) -> Iterator[None]:
 
 
 def is_dicom(path: Path) -> bool:
-    """Whether a file is one by its ending or its first bytes; a directory of a disk is none."""
+    """Whether a file is DICOM by its ending or first bytes; the index of a disk does not count."""
     if path.name.startswith(".") or path.stem.upper() == DIRECTORY or not path.is_file():
         return False
     if path.suffix.lower() in DICOM:
@@ -98,22 +98,22 @@ def dicom_files(folder: Path) -> list[Path]:
 
 
 def read_file(path: Path, *, pixels: bool = True) -> Any:
-    """A DICOM file as pydicom reads it; raises ValueError, or BadInput where that is missing."""
+    """Reads a DICOM file by pydicom; raises ValueError, or BadInput if pydicom is missing."""
     try:
         import pydicom
     except ImportError as error:
         raise BadInput(path, NEEDS.format("pydicom")) from error
-    check_whole(path)  # any field may be as long
+    check_whole(path)  # any field may be as long as the file
     with told_as(f"{path.name} is no DICOM file"):
         syntax = pydicom.filereader.read_file_meta_info(path).get("TransferSyntaxUID")
-    if syntax == _DEFLATED:  # its reader would inflate it whole, whatever it holds
+    if syntax == _DEFLATED:  # pydicom would inflate the whole file, whatever its size
         raise ValueError(f"{path.name} is deflated as a whole; write it anew without that")
     with told_as(f"{path.name} is no DICOM file, or a damaged one"):
         return pydicom.dcmread(path, stop_before_pixels=not pixels)
 
 
 def read_headers(files: Sequence[Path], notes: Counter[str]) -> list[Slice]:
-    """The slices of some files, by their headers; raises ValueError for one that does not fit."""
+    """Reads the slices of files, by their headers; raises ValueError for an unusable one."""
     slices: list[Slice] = []
     for path in files:
         one = read_file(path, pixels=False)
@@ -170,7 +170,7 @@ def _slices_of(one: Any, path: Path) -> Iterator[Slice]:
 
 
 def _fields(one: Any, frame: int) -> Any:
-    """The fields of a picture; those of a frame stand in groups of their own."""
+    """The fields of a picture; those of a frame are merged from the file's groups."""
     groups = [
         *(one.get("SharedFunctionalGroupsSequence") or [])[:1],
         *(one.get("PerFrameFunctionalGroupsSequence") or [])[frame : frame + 1],
@@ -182,9 +182,9 @@ def _fields(one: Any, frame: int) -> Any:
     fields = Dataset()
     fields.update(one)
     fields.filename = one.filename
-    for each in (each for group in groups for each in group if not each.tag.is_private):
-        if each.VR == "SQ" and each.value:
-            fields.update(each.value[0])
+    for element in (element for group in groups for element in group):
+        if not element.tag.is_private and element.VR == "SQ" and element.value:
+            fields.update(element.value[0])
     return fields
 
 
@@ -194,9 +194,9 @@ def _numbers(fields: Any, name: str, count: int = 1) -> list[float] | None:
         value = fields.get(name)
         if value is None or value == "":
             return None
-        found = np.atleast_1d(np.asarray(value, np.float64))
-        if len(found) >= count and np.isfinite(found).all():
-            return list(found.tolist())
+        numbers = np.atleast_1d(np.asarray(value, np.float64))
+        if len(numbers) >= count and np.isfinite(numbers).all():
+            return list(numbers.tolist())
     raise ValueError(f"{Path(fields.filename).name} has a {name} that is no number")
 
 
@@ -205,15 +205,15 @@ def _whole(fields: Any, name: str, usual: int) -> int:
 
 
 def _number(fields: Any, name: str) -> float | None:
-    """The number of a field that may as well be missing; None if it is, or holds none."""
+    """The number of an optional field; None if it is missing, or holds no number."""
     with suppress(ValueError):
-        if found := _numbers(fields, name):
-            return found[0]
+        if numbers := _numbers(fields, name):
+            return numbers[0]
     return None
 
 
 def _plane(fields: Any) -> NDArray[np.float64] | None:
-    """Where a picture lies, see `Slice`; None if it does not say, or no two directions."""
+    """The plane of a picture, see `Slice`; None if its place or directions are unusable."""
     with suppress(ValueError):
         place = _numbers(fields, "ImagePositionPatient", 3)
         axes = _numbers(fields, "ImageOrientationPatient", 6)
@@ -226,10 +226,10 @@ def _plane(fields: Any) -> NDArray[np.float64] | None:
 
 
 def one_stack(slices: list[Slice], notes: Counter[str]) -> list[Slice]:
-    """The slices that make up the volume, in the order of their places.
+    """Chooses the slices that form the volume, in the order of their places.
 
     Raises:
-        ValueError: there are several volumes, and none is clearly the one that is meant.
+        ValueError: there are several volumes, and none has most of the slices.
     """
     scans = [one for one in slices if not one.is_localizer]
     if not scans:
@@ -256,22 +256,22 @@ def one_stack(slices: list[Slice], notes: Counter[str]) -> list[Slice]:
 
 
 def read_pixels(slices: Sequence[Slice], notes: Counter[str]) -> tuple[Voxels, NDArray[np.bool_]]:
-    """The values of slices, float32 [D, H, W], and which of them their files call padding."""
+    """Reads the values of slices, float32 [D, H, W], and which of them files name as padding."""
     voxels = np.empty((len(slices), *slices[0].size), np.float32)
     padding, path, one = np.zeros(voxels.shape, np.bool_), None, None
-    for place, each in enumerate(slices):
-        if each.path != path:
-            one, path = read_file(each.path), each.path
-        fields = _fields(one, each.frame)
-        voxels[place] = stored = _stored(one, each)
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite
+    for place, part in enumerate(slices):
+        if part.path != path:
+            one, path = read_file(part.path), part.path
+        fields = _fields(one, part.frame)
+        voxels[place] = stored = _stored(one, part)
+        with np.errstate(over="ignore", invalid="ignore"):  # values that overflow become infinite
             _scale(voxels[place], fields, notes)
         padding[place] = _is_padding(stored, fields)
     return voxels, padding
 
 
 def _stored(one: Any, of: Slice) -> NDArray[Any]:
-    """The pixels of a slice as its file has them."""
+    """The pixels of a slice as its file stores them."""
     from pydicom.pixels.utils import pixel_array
     from pydicom.uid import UncompressedTransferSyntaxes
 
@@ -284,20 +284,20 @@ def _stored(one: Any, of: Slice) -> NDArray[Any]:
 
 
 def _scale(plane: Voxels, fields: Any, notes: Counter[str]) -> None:
-    """Turns stored numbers to what they stand for, in place; bright is bright in all slices."""
+    """Scales stored numbers by the header, in place; inverts slices in which 0 is bright."""
     if fields.get("PhotometricInterpretation") == "MONOCHROME1":
         is_signed, bits = fields.get("PixelRepresentation") == 1, fields.get("BitsStored") or 16
         np.subtract(-1 if is_signed else (1 << bits) - 1, plane, out=plane)
         notes["slices of MONOCHROME1 were inverted"] += 1
     for name, apply in (("RescaleSlope", np.multiply), ("RescaleIntercept", np.add)):
-        if (found := _numbers(fields, name)) is not None:
-            apply(plane, found[0], out=plane)
+        if (numbers := _numbers(fields, name)) is not None:
+            apply(plane, numbers[0], out=plane)
         elif name in fields:
             notes[f"slices have an empty {name}, which changes nothing"] += 1
 
 
 def _is_padding(stored: NDArray[Any], fields: Any) -> NDArray[np.bool_]:
-    """Which pixels have PixelPaddingValue, or lie between that and PixelPaddingRangeLimit."""
+    """Which pixels equal PixelPaddingValue, or lie between it and PixelPaddingRangeLimit."""
     half = 1 << ((fields.get("BitsAllocated") or 16) - 1)
     ends = [
         end - 2 * half if end >= half and fields.get("PixelRepresentation") == 1 else end

@@ -1,4 +1,4 @@
-"""What voxels hold that no tissue is: NaN, the padding of scanners, gaps between slices."""
+"""Repairs voxels that show no tissue: NaN, the padding of scanners, gaps between slices."""
 
 from collections import Counter
 
@@ -12,23 +12,24 @@ FILLED = "slices were interpolated, as some are missing or lie unevenly"
 _BELOW_TISSUE = -1100
 """Air has −1000 Hounsfield units, and scanners that clip do so at −1024."""
 _FAR, _NEAR = 0.2, 0.01
-"""Of the range of the other values: how far padding lies below them, and what does no harm."""
+"""Parts of the range of the other values: padding lies at least the first below them; below the
+second it does no harm."""
 _OFF_GRID, _WIDEST_GAP = 0.05, 4.0
-"""Of the usual distance of slices."""
+"""In units of the usual distance of slices: the tolerated error, and the widest gap to fill."""
 
 
 def clean(voxels: Voxels, padding: NDArray[np.bool_] | None, notes: Counter[str]) -> None:
-    """Gives voxels that are NaN, infinite or padding the least of the other values, in place.
+    """Sets voxels that are NaN, infinite or padding to the least of the other values, in place.
 
-    Padding is what the file calls so, unless it lies close below the other values as a background
-    does, and a single value far below them that is no tissue's.
+    Padding is what the file names, unless it lies close below the other values as a background
+    does; and any single value far below the others that no tissue has.
 
     Args:
-        padding: the voxels that the file calls so, of the same shape; None if it names none.
-        notes: counts the voxels that were changed.
+        padding: the voxels that the file names as padding, of the same shape; None without any.
+        notes: counts the changed voxels.
 
     Raises:
-        ValueError: nothing is left.
+        ValueError: all voxels are NaN or padding.
     """
     true = np.isfinite(voxels)
     if not true.any():
@@ -61,14 +62,14 @@ def _ends(voxels: Voxels, chosen: NDArray[np.bool_]) -> tuple[float, float]:
 def evenly_placed(
     voxels: Voxels, places: NDArray[np.float64], notes: Counter[str]
 ) -> tuple[Voxels, NDArray[np.float64]]:
-    """Slices [D, H, W] at some increasing places, which are all different, at equal distances.
+    """Interpolates slices [D, H, W] at strictly increasing places to equal distances.
 
     Returns:
-        The slices and their places as they are if they are equidistant; else interpolated ones,
-        which are less than three times as many.
+        The same slices and places if they are equidistant; else interpolated ones, fewer than
+        three times as many.
 
     Raises:
-        ValueError: a gap is wider than what may be interpolated.
+        ValueError: a gap is too wide to be interpolated.
     """
     apart = np.diff(places)
     even = np.linspace(places[0], places[-1], len(places))

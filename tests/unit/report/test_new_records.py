@@ -65,7 +65,7 @@ def test_a_page_has_what_a_run_of_this_version_records(run: Path) -> None:
         *("3 steps old in the mean, 7 at most", "2 workers, free rider: found: 2"),
         *("500 MB", "700 MB", "by worker", "2 workers", "Abacus 3000", "Not the default", "77"),
         "a sample lies 4.5 from its nearest neighbour, a real one 2.25 (medians)",
-        "no worker's shard is looked at",
+        "held-out samples, but no shard",
         "Bytes an iteration",  # rows with memory alone are no counts of bytes
     ):
         assert text in page.text, text
