@@ -101,7 +101,7 @@ def test_who_knows_what_another_one_answers_has_nobody_named_in_its_place(
     interval = "0" if workers < 5 else "15"  # without swaps nobody is named in so few iterations
     flags = ("--world-size", str(workers + 1), "--swap-interval", interval, "--partition", "sorted")
     ran = run_with("opposite", tmp_path, *flags, "--iterations", "120", liar=2)
-    said = "no worker is taken for an attacker: fewer than 5 workers answer"
+    said = "attackers are not looked for: fewer than 5 workers answer"
     assert ran.errors.count(said) == (workers < 5)
     named = re.findall(r"rank (\d+) looks like an attacker", ran.errors)
     assert named == ["2"] * (workers > 4)
