@@ -83,6 +83,9 @@ class Data:
             raise BadInput(f"name={name!r}", "must be a word of letters, digits and _")
         if kind not in (None, _SERIES, _PICTURES):
             raise BadInput(f"kind={kind!r:.40}", f"must be {_SERIES!r} or {_PICTURES!r}")
+        if _holds_classes(held_out):
+            way_out = "give the pair (samples, classes) as train"
+            raise BadInput("held_out", "has classes in it, not samples", way_out)
         given = {"train": train, "held_out": held_out}
         self.name = name
         self.parts = {w: _with_classes(w, part) for w, part in given.items() if part is not None}
@@ -262,6 +265,16 @@ class Data:
         except Exception as error:  # the user's own code may raise anything
             why = f"cannot be read: {reason_of(error)}{where_raised(error)}"
             raise BadInput(f"{what}[{index}]", why) from error
+
+
+def _holds_classes(part: Any) -> bool:
+    """Whether the user has given classes where samples are due."""
+    if not isinstance(part, list | tuple | np.ndarray | Tensor) or not len(part):
+        return False
+    first = part[0]
+    return isinstance(first, str | int | np.generic) or (
+        isinstance(first, Tensor) and first.ndim == 0
+    )
 
 
 def _with_classes(what: str, part: Any) -> Any:

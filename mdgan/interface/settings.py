@@ -25,6 +25,12 @@ def refuses_in_python() -> Iterator[None]:
         raise
 
 
+_ARGUMENTS = dict.fromkeys(
+    ("callbacks", "scores", "quiet", "dataset", "generator", "discriminator", "z_dim")
+)
+"""What `mdgan.train` takes beside settings."""
+
+
 def plain(
     settings: Mapping[str, Any], among: Sequence[str] = (), why_not: str = ""
 ) -> dict[str, Any]:
@@ -39,7 +45,7 @@ def plain(
         if name not in known:
             if said := answer(name, value):
                 raise BadInput(said)
-            raise BadInput(name, f"is no setting{suggest(name, known)}")
+            raise BadInput(name, f"is no setting{suggest(name, {**known, **_ARGUMENTS})}")
         if among and name not in among:
             raise BadInput(name, why_not, f"{' and '.join(among)} may")
         if isinstance(value, list | tuple):

@@ -175,6 +175,7 @@ def test_a_named_data_set_from_a_thread_has_the_bits_of_the_command_line(here: P
     ("given", "said"),
     [
         ({"iteratons": 3}, "iteratons: is no setting; did you mean 'iterations'"),
+        ({"callback": print}, "callback: is no setting; did you mean 'callbacks'"),
         ({"iterations": 0}, "iterations=0: must be at least 1"),
         ({"iterations": object()}, "iterations: object is no value of a setting"),
         ({"dataset": "digts"}, "dataset=digts: not found among .*; did you mean 'digits'"),

@@ -270,3 +270,9 @@ def test_importing_mdgan_is_quick() -> None:
     assert set(mdgan.__all__) <= set(dir(mdgan))
     with pytest.raises(AttributeError, match="has no attribute 'trian'"):
         _ = mdgan.trian
+
+
+@pytest.mark.parametrize("classes", [[0, 2, 1], ["a", "c", "b"], LABELS, np.array(["a", "b", "c"])])
+def test_classes_in_place_of_held_out_samples_are_told_from_samples(classes: Any) -> None:
+    with pytest.raises(mdgan.BadInput, match=r"has classes in it.*\(samples, classes\)"):
+        mdgan.Data(FLOATS, classes)
