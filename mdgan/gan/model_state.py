@@ -120,7 +120,7 @@ def load_moments(
     model: nn.Module, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]
 ) -> None:
     """Copies moments as `load_model` does; weights stay."""
-    _store(model, optimizer, _of_this_kind(optimizer, _sorted_out(model, moments)))
+    _store(model, optimizer, _of_this_kind(optimizer, _sorted_out(model, optimizer, moments)))
 
 
 class _OptimizerState(NamedTuple):
@@ -130,7 +130,9 @@ class _OptimizerState(NamedTuple):
     counts: Mapping[str, int]
 
 
-def _sorted_out(model: nn.Module, moments: Mapping[str, Tensor]) -> _OptimizerState:
+def _sorted_out(
+    model: nn.Module, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]
+) -> _OptimizerState:
     """Sorts moments by parameter, checks that they fit the model, and reads the counts."""
     by_parameter = {name: part_of(moments, f"{name}.") for name, _ in model.named_parameters()}
     counts = {key: moments[f".{key}"] for key in COUNTS if f".{key}" in moments}
@@ -138,13 +140,30 @@ def _sorted_out(model: nn.Module, moments: Mapping[str, Tensor]) -> _OptimizerSt
         raise KeyError(_MISFIT)
     for name, parameter in model.named_parameters():
         for key, value in by_parameter[name].items():
-            shape = () if key in NUMBERS else parameter.shape
-            if value.shape != shape or not value.is_floating_point():
+            shapes = _shapes(optimizer, parameter, key)
+            if value.shape not in shapes or not value.is_floating_point():
                 raise RuntimeError(f"{name}.{key} is {_kind(value)}, not {_kind(parameter)}")
     for key, value in counts.items():
         if value.shape != () or value.dtype != torch.int64 or value < 0:
             raise RuntimeError(f"{key} is {_kind(value)}, not a count")
     return _OptimizerState(by_parameter, {key: int(value) for key, value in counts.items()})
+
+
+def _shapes(
+    optimizer: torch.optim.Optimizer, parameter: nn.Parameter, key: str
+) -> tuple[tuple[int, ...], ...]:
+    """The shapes that a tensor of an optimizer's state may have.
+
+    A user's optimizer may keep single numbers under any name. Once it has taken a step, its own
+    tensor says which shape is right.
+    """
+    if key in NUMBERS:
+        return ((),)
+    inner = within(optimizer)
+    if kept_of(inner) is not None or key == SLOW:
+        return (parameter.shape,)
+    own = inner.state.get(parameter, {}).get(key)
+    return (own.shape,) if isinstance(own, Tensor) else ((), parameter.shape)
 
 
 def _of_this_kind(optimizer: torch.optim.Optimizer, state: _OptimizerState) -> _OptimizerState:

@@ -70,6 +70,7 @@ def join(
             raise BadInput(what, way_out="install the same version on every machine")
         check(identity)
         checked = prepare(Given([settings, of_the_run(identity)], launched=launched, joins_as=rank))
+        _check_agreed(identity, checked)
         for warning in checked.warnings:
             _log.warning("warning: %s", warning)
         run = checked.settings
@@ -91,6 +92,15 @@ def join(
         if status == 2:  # it could not join; the rank is the next one's at once
             give_back([rank], why, places, own.links)
     return status
+
+
+def _check_agreed(asked: Mapping[str, Any], checked: Checked) -> None:
+    """Refuses another schema than the run's, before the counts of a table are charged."""
+    for name, here in checked.dataset.agreed.items():
+        if asked.get(name, here) != here:
+            what = flag("schema", checked.settings.data.schema)
+            why = f"is not the run's schema: its {name} is {here}, rank 0 has {asked[name]!s:.64}"
+            raise BadInput(what, why, "take the file of rank 0")
 
 
 def of_the_run(told: Mapping[str, Any]) -> dict[str, Any]:

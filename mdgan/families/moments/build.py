@@ -106,7 +106,7 @@ class _Moments(contract.Builder[MomentsSettings]):
         error = BadInput(
             flag("dp_epsilon", f"{epsilon:g}"),
             f"noise of {hides:,.0f} rows hides the {seen:,.0f} in each two halves of two columns",
-            f"give {_MORE * enough:.2g} or more, more rows or fewer columns",
+            f"give an ε of {_MORE * enough:.2g} or more, more rows or fewer columns",
         )
         if len(sizes) == number:
             raise error
