@@ -43,7 +43,7 @@ def main(out: Path, iterations: int) -> None:
     files = out / "flights" / "site-{rank}-iid.csv"
     of_rows = ("--schema", str(schema), "--target", outcome)
     _train(out / "rows", "table", files, *common, *of_rows)
-    _sample(out / "digits", out / "digits.png", 48)
+    _sample(out / "digits", out / "digits.png", 49)
     _sample(out / "rows", out / "rows.csv", _ROWS)
     draw(out / "digits.png", out / "rows.csv", ROOT / "docs" / "made.png")
 
@@ -64,8 +64,8 @@ def _sample(run: Path, file: Path, count: int) -> None:
 
 def draw(digits: Path, rows: Path, picture: Path) -> None:
     """Digits on the left, rows on the right."""
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.6))
     with Image.open(digits) as read:
         left.imshow(read, cmap="gray")
     with rows.open(newline="") as file:
@@ -78,7 +78,7 @@ def draw(digits: Path, rows: Path, picture: Path) -> None:
     drawn.scale(1, 1.2)
     for axes in (left, right):
         axes.axis("off")
-    figure.savefig(picture, dpi=130, facecolor="white")
+    figure.savefig(picture, dpi=130, facecolor="white", bbox_inches="tight")
 
 
 if __name__ == "__main__":

@@ -48,8 +48,9 @@ class HeavyBall(torch.optim.Optimizer):
                 if weights.grad is not None:
                     state = self.state[weights]
                     velocity = state.setdefault("velocity", torch.zeros_like(weights))
+                    pace = state.setdefault("pace", torch.ones(()))  # one number
                     velocity.mul_(group["momentum"]).add_(weights.grad)
-                    weights.sub_(velocity, alpha=group["lr"])
+                    weights.sub_(velocity * pace, alpha=group["lr"])
 
 
 @mdgan.register.scaling_rule("root")

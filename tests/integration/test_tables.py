@@ -225,6 +225,12 @@ def test_a_site_with_another_schema_is_refused(sites: Path, port: int) -> None:
     serving = start([*MDGAN, *flags, "--ranks", "0", "--out", "run"], sites)
     joins = start([*MDGAN, *flags, "--ranks", "2", "--schema", "other.json"], sites)
     check_refused(finish(joins), f"schema_sha256 = {both[0]}, rank 0 has schema_sha256 = {both[1]}")
+    place = ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+    own = ["--schema", "other.json", "--data-dir", "site-2.csv"]
+    late = run_here("join", *place, *own, cwd=sites)  # refused before it counts, and so spends
+    assert late.status == 2, late
+    refusal = f"--schema other.json: is not the run's schema: its schema_sha256 is {both[0]}"
+    assert refusal in late.errors
     serving.terminate()
     finish(serving)
 
