@@ -61,7 +61,7 @@ def test_files_that_come_or_go_are_named(place: Path, tmp_path: Path) -> None:
         assert part in said
 
 
-@claim("release", "mdgan verify bundle --authority ca.pem # anywhere, without a network")
+@claim("release", "mdgan verify bundle --authority authority/ca.pem # anywhere, without a network")
 def test_a_bundle_is_checked_without_a_network(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

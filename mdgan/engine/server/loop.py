@@ -42,7 +42,7 @@ class Server:
         ended = manifest.iteration == manifest.settings.get("iterations")
         self.part.go_on(manifest.progress, changed, ended=ended)
         self.peers.admission.restore(manifest, takes_over=replaces_another)
-        # Their states may be copies that they were given; only the last server knew which.
+        # A worker's discriminator may be another worker's; only the previous server knew whose.
         self.peers.strikes.excuse(manifest.workers)
         self._goes_on, self._replaces_another = True, replaces_another
 

@@ -60,7 +60,7 @@ def assign(workers: Sequence[int], kappa: int) -> dict[int, Assignment]:
 
 
 class Sent(NamedTuple):
-    """A question that the server has sent: X, [m, b, C, H, W], and the batches of each worker."""
+    """What the server has sent, and to whom: X, [m, b, C, H, W], and each worker's batches."""
 
     plan: BatchPlan
     assignment: Assignments
@@ -91,7 +91,7 @@ def ask(i: int, server: "MDGANServer", hosts: Hosts, engine: Engine) -> Sent:
 def finish(
     i: int, server: "MDGANServer", sent: Sent, answers: Answers, engine: Engine
 ) -> Advance | None:
-    """Steps 5 and 6: G learns from all feedback but that of attackers; then pairs may swap."""
+    """Steps 5 and 6: G learns from the feedback of all but suspected attackers; pairs may swap."""
     if not answers.losses:
         return server.without_answers(i, answers)
     judged, swaps = sent.asked.groups, server.swap_follows(i)

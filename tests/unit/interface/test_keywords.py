@@ -23,7 +23,9 @@ def test_the_file_of_keywords_is_that_of_the_declarations() -> None:
         text=True,
         check=True,
     )
-    assert FILE.read_text(encoding="utf-8") == formatted.stdout, "run python -m scripts.keywords"
+    assert FILE.read_text(encoding="utf-8") == formatted.stdout, (
+        "run python -m scripts.keywords; ruff format mdgan"
+    )
 
 
 def test_a_file_of_settings_stands_below_the_keywords(tmp_path: Path) -> None:
