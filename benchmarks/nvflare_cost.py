@@ -32,7 +32,7 @@ def main(turns: int, iterations: int, config: Path | None) -> None:
     """Runs both in turns, and prints."""
     changes = json.loads(config.read_text()) if config else {}
     changes |= {"iterations": iterations, "eval_interval": 0, "sample_interval": 0}
-    changes |= {"checkpoint_interval": 0, "workers_per_host": 1}
+    changes |= {"checkpoint_interval": 0}
     speeds: dict[str, list[float]] = {"job": [], "join": []}
     with tempfile.TemporaryDirectory() as folder, started(Path(folder)) as poc:
         for turn in range(turns):
