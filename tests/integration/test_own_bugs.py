@@ -73,7 +73,7 @@ def test_a_bug_ends_the_run_and_is_on_the_last_line(
     write_file(tmp_path, whose, how)
     began = time.monotonic()
     result = run_command(*FLAGS, "--transport", transport, cwd=tmp_path)
-    assert time.monotonic() - began < 80  # and not the 300 s for a worker to come back
+    assert time.monotonic() - began < 250  # and not the 300 s for a worker to come back
     assert result.status == 1, result
     last = result.errors.splitlines()[-1]
     assert "mdgan: " in last, result

@@ -264,8 +264,7 @@ def test_ranks_with_other_extractors_are_refused(tmp_path: Path, port: int) -> N
     assert host.status == 2, host
     assert "rank 1 has extractor = sha256" in host.errors
     assert "rank 0 has extractor = classifier" in host.errors
-    server.terminate()
-    assert finish(server).status == 143
+    assert finish(server).status == 2, "rank 1 alone was to come"
 
 
 @pytest.mark.slow

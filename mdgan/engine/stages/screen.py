@@ -208,6 +208,7 @@ class AnswerChecks:
     weights: Mapping[int, float]
     read: Callable[[Message], Any] | None = None
     answers: Answers = field(default_factory=Answers)
+    nan_workers: list[int] = field(default_factory=list)  # on this machine, with NaN losses
 
     def take_in(self, answer: HostAnswer) -> None:
         """Adds the usable answers of one host's workers."""
@@ -238,6 +239,8 @@ class AnswerChecks:
         forms = self.forms or {0: self.form}
         for kind in {form.kind: None for form in forms.values()}:
             self._drop(self.screenings[kind].look_back())
+        if self.nan_workers and not self.answers.losses:
+            self._blame_models()
         self.cut()
 
     def cut(self) -> None:
@@ -271,12 +274,16 @@ class AnswerChecks:
             self.answers.beside.setdefault(name, {})[worker] = tensor.to(self.device)
 
     def _drop(self, refused: Mapping[int, str], losses: Mapping[int, Tensor] | None = None) -> None:
-        """Answers cannot be used: a strike for each worker, or the end if our own has NaN."""
+        """Answers cannot be used: a strike for each worker."""
         for worker, reason in refused.items():
             is_nan = bool((losses or self.answers.losses).get(worker, torch.empty(0)).isnan().any())
             if is_nan and self.peers.are_ours and worker in self.peers.admission.expected:
-                said = "the discriminator returns NaN, or is given NaN by the generator"
-                at = f"rank {worker}: losses are NaN at iteration {self.peers.iteration}"
-                raise AllWorkersLost(f"{at}: {said}; look at divisions, roots and learning rates")
+                self.nan_workers.append(worker)
             self.answers.drop(worker)
             self.peers.refused(worker, reason)
+
+    def _blame_models(self) -> None:
+        """Ends a run whose workers, all on this machine, have no usable answer because of NaN."""
+        at = f"rank {self.nan_workers[0]}: losses are NaN at iteration {self.peers.iteration}"
+        said = "the discriminator returns NaN, or is given NaN by the generator"
+        raise AllWorkersLost(f"{at}: {said}; look at divisions, roots and learning rates")
