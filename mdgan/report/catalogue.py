@@ -105,7 +105,7 @@ QUALITY = PageSection("quality", "Quality", (
             "classifier takes for it, and the FID to held-out samples of it, lower is better."),
         View(name="held by workers", fits=Subject.has_workers,
             of=classes.worker_holdings, missing=NO_HOLDINGS,
-            caption="How many samples of each class each worker holds; samples never leave it."),
+            caption="How many samples of each class each worker holds."),
     )),
     Entry("losses", "Losses", (
         View(name="mean", of=losses.loss_series, draw=losses.losses,
