@@ -33,7 +33,7 @@ def test_noise_that_hides_all_is_refused_with_the_least_epsilon(tmp_path: Path) 
     for in_python, setting in ((False, "--dp-epsilon 0.5: "), (True, "dp_epsilon=0.5: ")):
         assert spelled(error.value.marked, in_python=in_python).startswith(setting)
     assert not misspelled(error.value.marked, "families")
-    found = re.search("give ([0-9.]+) or more", str(error.value))
+    found = re.search("give an ε of ([0-9.]+) or more", str(error.value))
     assert found is not None
     least = float(found[1])
     assert 0.5 < least < 5
