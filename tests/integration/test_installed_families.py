@@ -167,7 +167,9 @@ def test_a_package_that_cannot_be_imported_is_named_in_one_line(site: Path) -> N
     helps, none, *both = one_after_another(
         site, ["--help"], tiny, train, [*train, "--toy-steps", "1"]
     )
-    assert none.errors.endswith(
+    loading, refusal = none.errors.splitlines(keepends=True)
+    assert loading.endswith("loading PyTorch …\n")
+    assert refusal == (
         "mdgan: --architecture tiny: mdgan_toy.more:tiny of the package mdgan-toy 1.2 must be of "
         "the class Architecture, not function\n"
     )
