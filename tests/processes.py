@@ -113,12 +113,15 @@ def start_anew(command: list[str], cwd: Path, **changes: str) -> "subprocess.Pop
 
 
 def end_all() -> None:
-    """Ends the commands that a failed test has not waited for."""
+    """Ends the commands that a failed test has not waited for, and prints what they said."""
     while _started:
         process = _started.pop()
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+        elif process.stdout is None or process.stdout.closed:
+            continue  # the test has read it all
+        output, errors = process.communicate()
+        print(Finished(process.wait(), output, errors))
 
 
 def finish(process: Process, timeout: float = 90) -> Finished:

@@ -53,9 +53,10 @@ def test_a_rank_with_other_settings_is_told_which(
     tmp_path: Path, port: int, flags: list[str], says: str
 ) -> None:
     write_mnist(tmp_path / "data" / "mnist", 40)
-    pair = ["--world-size", "2", "--set", "connect_timeout=60"]
-    serving = start(train(*pair, "--ranks", "0", "--out", "run", port=port), tmp_path)
-    worker = finish(start(train(*pair, "--ranks", "1", *flags, port=port), tmp_path))
+    # The server waits for rank 2 after it has refused rank 1, instead of ending at once.
+    trio = ["--world-size", "3", "--set", "connect_timeout=60"]
+    serving = start(train(*trio, "--ranks", "0", "--out", "run", port=port), tmp_path)
+    worker = finish(start(train(*trio, "--ranks", "1", *flags, port=port), tmp_path))
     check_refused(worker, "refused", says, "same settings")
     serving.terminate()
     assert f"refused a host: {says}" in finish(serving).errors
