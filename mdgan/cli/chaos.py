@@ -66,7 +66,7 @@ def chaos(train_flags: tuple[str, ...], **wanted: Any) -> int:
     from mdgan.launch.settled import load
 
     loaded = load(Given([given]).named())
-    given |= loaded.found  # the ranks may be started by several commands, none of which has all
+    given |= loaded.from_folders  # several commands start the ranks, and none sees all folders
     for note in loaded.notes:
         _log.info("%s", note)
     commands = ChaosCommands(_flags_for(train, given), _flags_for(join, given))

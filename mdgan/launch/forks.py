@@ -1,4 +1,4 @@
-"""Work in forks of this process, which tell it something as JSON and do not outlive it."""
+"""Runs jobs in forks of this process. They send it JSON values, and do not outlive it."""
 
 import contextlib
 import json
@@ -15,26 +15,26 @@ _LOOK_SECONDS = 0.1
 
 
 class ForkFailed(RuntimeError):
-    """One of the forks did not come to an end; the text says why in one line."""
+    """A fork failed or was killed; the message says why in one line."""
 
 
 class ForkParent:
-    """The process that has made this fork, to the fork."""
+    """A fork's end of the link to its parent process."""
 
     def __init__(self, end: Connection) -> None:
         self._end = end
 
-    def tell(self, said: Any, kind: str = "said") -> None:
-        """Tells what JSON can say."""
-        self._end.send_bytes(json.dumps([kind, said]).encode())
+    def tell(self, value: Any, kind: str = "value") -> None:
+        """Sends the parent a value that JSON can hold."""
+        self._end.send_bytes(json.dumps([kind, value]).encode())
 
     def end_with_it(self) -> None:
-        """Ends this fork when its parent is gone; for one that forks no more."""
+        """Makes this fork end when its parent ends; it must not fork afterwards."""
         threading.Thread(target=self._wait, daemon=True).start()
 
     def _wait(self) -> None:
         with contextlib.suppress(EOFError, OSError):
-            self._end.recv_bytes()  # nothing is ever sent
+            self._end.recv_bytes()  # the parent never sends; this returns when it ends
         os._exit(1)
 
 
@@ -43,12 +43,12 @@ def in_forks(
     hear: Callable[[int, Any], None],
     interrupted: threading.Event | None = None,
 ) -> None:
-    """Does each work in a fork of its own, all at the same time; hears what each number tells.
+    """Runs each job in its own fork; calls `hear` with a job's number and each value it sends.
 
     Raises:
-        ForkFailed: one failed; the others are ended.
-        BadInput: one says that the user can mend it.
-        Interrupted: asked to stop.
+        ForkFailed: a job failed; all others were ended.
+        BadInput: a job raised it.
+        Interrupted: `interrupted` was set.
     """
     forking = multiprocessing.get_context("fork")
     processes, ends = [], dict[Connection, int]()
@@ -66,19 +66,19 @@ def in_forks(
             for end in wait(list(ends), _LOOK_SECONDS):
                 assert isinstance(end, Connection)
                 try:
-                    kind, said = json.loads(end.recv_bytes())
+                    kind, value = json.loads(end.recv_bytes())
                 except EOFError as error:
                     why = "its process was killed, as if memory were used up"
                     raise ForkFailed(why) from error
-                if kind == "said":
-                    hear(ends[end], said)
+                if kind == "value":
+                    hear(ends[end], value)
                 elif kind == "end":
                     del ends[end]
                 else:
-                    raise BadInput(said) if kind == "refused" else ForkFailed(said)
+                    raise BadInput(value) if kind == "refused" else ForkFailed(value)
     finally:
         for process in processes:
-            process.kill()  # not SIGTERM: a fork may have taken over a handler of ours
+            process.kill()  # not SIGTERM, for which a fork may have inherited our handler
             process.join()
 
 

@@ -1,8 +1,8 @@
 """Starts this machine's ranks: in one process, as forks, as a task of a launcher, or by Ray.
 
-Forks are of one process that has imported torch and read the data. Spawning N interpreters that
-each import torch costs seconds and hundreds of megabytes a process; a fork of one that did costs
-milliseconds and shares the memory.
+This process imports torch and reads the data, then forks a child for each role. A fork costs
+milliseconds and shares the memory. A new interpreter that imports torch itself would cost seconds
+and hundreds of megabytes.
 """
 
 import contextlib
@@ -46,18 +46,17 @@ _MOST_OF_A_CAUSE = 500
 SERVER_NAME = "rank 0"
 
 FENCED = 3  # exit status of a server that another one has replaced
-
 STOPPED = 130  # exit status of a process that was asked to stop; shells give the same after Ctrl-C
 
 
 def run_guarded(
     work: Callable[[], None], *, tells: bool = True, failed: Callable[[str], None] = _log.error
 ) -> int:
-    """Runs a role; turns each way in which it may end into a line and an exit status.
+    """Runs a role, logs why it ended if it failed, and returns its exit status.
 
     Args:
-        tells: whether it says that the server stopped or is gone, as one rank on a machine does.
-        failed: called with the line that says why, where something raised an error of its own.
+        tells: whether to log that the server stopped or was lost; one rank on a machine does.
+        failed: called with the reason if the role itself failed.
     """
     try:
         work()
@@ -89,18 +88,18 @@ def run_guarded(
 
 
 class ChildProcesses:
-    """The processes of this machine's ranks. None outlives the launcher, however that ends.
+    """The processes of this machine's ranks. They all end when the launcher ends, even if killed.
 
     Args:
-        has_standbys: hosts look for another server when this one dies.
-        are_all: no host of another machine is expected.
+        has_standbys: whether hosts look for another server when this one dies.
+        are_all: whether no other machine has hosts.
     """
 
     def __init__(self, *, has_standbys: bool, are_all: bool = False) -> None:
         self._has_standbys, self._are_all = has_standbys, are_all
         self._names: dict[int, str] = {}
-        # Nothing happens in a handler: a signal may come between the end of a child and the note
-        # of it. The interpreter writes each as a byte into this pipe.
+        # Handlers do nothing, since a signal may arrive before `_names` is up to date. Instead the
+        # interpreter writes the number of each signal as a byte to this pipe.
         self._signals, self._signalled = os.pipe()
         os.set_blocking(self._signalled, False)
         # Only the launcher holds this end open: when it ends, for any reason, the children notice.
@@ -109,10 +108,10 @@ class ChildProcesses:
         os.set_blocking(self._causes, False)
 
     def run(self, work: Sequence[tuple[str, Callable[[], None]]]) -> int:
-        """Forks a child for each role, by its name; ends the rest when the server ends.
+        """Forks a child for each role and its name; ends the other children when the server ends.
 
         Returns:
-            The exit status of the server, or the worst of the hosts' where it runs elsewhere.
+            The exit status of the server, or of the host with the worst one if it runs elsewhere.
         """
         for number in (*_STOP_SIGNALS, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
@@ -134,23 +133,20 @@ class ChildProcesses:
             for end in (self._signals, self._signalled, self._lifeline, self._launcher_alive):
                 os.close(end)
         if status == 1 and serves:
-            self._show_cause()
+            with contextlib.suppress(BlockingIOError):
+                causes = os.read(self._causes, 1 << 16).decode(errors="replace").splitlines()
+                _log.error("failed: %s", causes[-1])
         for end in (self._causes, self._failing):
             os.close(end)
         return status
 
     def _tell_cause(self, name: str, why: str) -> None:
-        """A child says why it fails; the launcher repeats that last, if the run ends of it."""
+        """Logs in a child why it failed. The launcher repeats the line if that ends the run."""
         _log.error("%s", why)
         os.write(self._failing, f"{name}: {why}".encode()[:_MOST_OF_A_CAUSE] + b"\n")
 
-    def _show_cause(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            told = os.read(self._causes, 1 << 16).decode(errors="replace").splitlines()
-            _log.error("failed: %s", told[-1])
-
     def _fork(self, name: str, role: Callable[[], int]) -> None:
-        # Until the child has handlers of its own, its signals would be noted as the launcher's.
+        # Until the child has its own handlers, its signals would reach the launcher's pipe.
         signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOP_SIGNALS, NONE_LEFT))
         child = os.fork()
         if child == 0:
@@ -165,7 +161,7 @@ class ChildProcesses:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for end in (self._launcher_alive, self._signals, self._signalled):
                 os.close(end)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher passes it on
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher stops the server instead
             signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))  # until the role is ready
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
             threading.Thread(target=self._end_with_launcher, daemon=True).start()
@@ -173,28 +169,29 @@ class ChildProcesses:
         except BaseException:
             _log.exception("%s failed", name)
         finally:
-            with contextlib.suppress(OSError):  # the reader of a pipe may be gone
+            with contextlib.suppress(OSError):  # what reads our output may have ended
                 sys.stdout.flush()
                 sys.stderr.flush()
-            os._exit(status)  # the parent's own clean-up is not the child's to run
+            os._exit(status)  # a child must not run the launcher's clean-up
 
     def _end_with_launcher(self) -> None:
-        os.read(self._lifeline, 1)  # returns when the launcher is gone
-        if self._server():  # this is a host: the server saves the run and tells it
+        os.read(self._lifeline, 1)  # returns when the launcher ends
+        if self._server():  # this is a host: the server first saves the run and stops its hosts
             time.sleep(_SERVER_FIRST_SECONDS)
-        for _ in range(2):  # the second time a server does not finish its iteration first
+        for _ in range(2):  # after the second signal a server does not finish its iteration
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(_GRACE_SECONDS / 2)
         exit_between_files(1, 1.0)
 
     def _server(self) -> list[int]:
-        """The server's process, if it is a living child."""
+        """The server's process, if it is a living child; else empty."""
         return [child for child, name in self._names.items() if name == SERVER_NAME]
 
     def _wait(self) -> int:
+        """Waits for the end of the server, of a host that refuses, or of all; see `run`."""
         worst, serves = 0, bool(self._server())
         while self._names:
-            number = os.read(self._signals, 1)[0]  # waits for one, such as that a child has ended
+            number = os.read(self._signals, 1)[0]  # waits for a signal, such as SIGCHLD
             if number in _STOP_SIGNALS:
                 self._stop_server()
                 return 128 + number
@@ -204,15 +201,15 @@ class ChildProcesses:
                     _log.error("%s was killed by signal %d", name, -status)
                     status = 128 - status
                 if name == SERVER_NAME and replaced and self._names:
-                    serves = False  # the hosts look for the server that replaces it
-                elif name == SERVER_NAME:  # hosts leave by themselves when the server says stop
+                    serves = False  # the hosts look for the standby that replaces it
+                elif name == SERVER_NAME:  # the server has told the hosts to stop
                     self._reap_until(time.monotonic() + _GRACE_SECONDS)
                     return status
                 elif not serves:
                     worst = max(worst, status)
                 elif status == 1 and self._are_all and list(self._names.values()) == [SERVER_NAME]:
                     self._signal(self._server(), NONE_LEFT)
-                elif status == 2:  # it could not join; without it training will not begin
+                elif status == 2:  # this host could not join, so training cannot begin
                     return status
         return worst
 
@@ -228,7 +225,7 @@ class ChildProcesses:
         self._reap_until(time.monotonic() + _GRACE_SECONDS)
 
     def _reap(self) -> list[tuple[str, int]]:
-        """Names and exit statuses of the children that have ended since, the server last."""
+        """Collects the children that have ended, with their exit statuses; the server is last."""
         ended = []
         for child in reversed(self._names):
             done, status = os.waitpid(child, os.WNOHANG)
@@ -237,11 +234,11 @@ class ChildProcesses:
         return [(self._names.pop(child), status) for child, status in ended]
 
     def _end_all(self) -> None:
-        """The server first, so that it can save the run and tell the hosts; then the others."""
+        """Ends the server first, so that it can save the run and stop the hosts; then the rest."""
         begin = time.monotonic()
         if self._server():
             self._signal(self._server())
-            self._reap_until(begin + 2 * TOGETHER_SECONDS)  # a signal that follows sooner is lost
+            self._reap_until(begin + 2 * TOGETHER_SECONDS)  # it ignores a signal that comes sooner
             self._signal(self._server())
             self._reap_until(begin + _SERVER_FIRST_SECONDS)
         self._signal(self._names)
@@ -251,7 +248,7 @@ class ChildProcesses:
 
     def _signal(self, children: Iterable[int], number: signal.Signals = signal.SIGTERM) -> None:
         for child in children:
-            os.kill(child, number)  # not yet reaped, so the number is still its own
+            os.kill(child, number)  # until it is reaped, no other process gets its number
 
     def _reap_until(self, deadline: float) -> None:
         while self._names and time.monotonic() < deadline:
@@ -270,10 +267,9 @@ def launch(checked: Checked, takes_over_at: str | None = None) -> int:
     """
     check_open_files()
     if checked.resumes_or_starts:
-        going = resumed_or_started(checked)
-        if going is None:
+        if (run := resumed_or_started(checked)) is None:
             return 0
-        checked = going
+        checked = run
     if checked.is_one_process:
         end_with_input()
         claimed = claim(checked)
@@ -289,7 +285,7 @@ def launch(checked: Checked, takes_over_at: str | None = None) -> int:
 
 
 def _run_task(checked: Checked, task: LaunchedTask) -> int:
-    """Runs the one role of a process that another program has started."""
+    """Runs the one role of a process that torchrun or Slurm has started."""
     if not checked.ranks.serves:
         (workers,) = checked.ranks.hosts
         return run_guarded(partial(run_host, checked, workers, None, task.process_here))
@@ -303,7 +299,8 @@ def _run_task(checked: Checked, task: LaunchedTask) -> int:
 
 
 def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
-    # The first optimizer step would import it in every process, over a second each.
+    """Forks a child for each rank of this machine and waits for them; arguments as `launch`."""
+    # Otherwise every child would import it at its first optimizer step, over a second each.
     import torch._dynamo  # noqa: F401
 
     with contextlib.ExitStack() as resources:
@@ -314,7 +311,7 @@ def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
         if checked.ranks.serves:
             other = place_for_others(checked, takes_over_at)
             folder = Path(resources.enter_context(make_private_folder(for_sockets=True)))
-            # A request to stop waits from here on until the roles run, and the folder says so.
+            # From here on a request to stop waits until the roles run, so `run.json` records it.
             signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
             resources.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOP_SIGNALS)
             sockets = Sockets(folder, alone=other is None)
@@ -342,7 +339,7 @@ def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
             def serve() -> None:
                 try:
                     run_server(checked, claimed, places, memory)
-                finally:  # the sockets go with it, as the launcher may have been killed by then
+                finally:  # the launcher may have been killed, so the server removes the sockets
                     shutil.rmtree(folder, ignore_errors=True)
 
             work.append((SERVER_NAME, serve))
@@ -364,7 +361,7 @@ def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
 
 
 def _common_memory(checked: Checked) -> object:
-    """What all ranks share that are forked here, if their algorithm has use for it."""
+    """Makes memory that all ranks share, if all are forks of this process and can use it."""
     on_cpus = resolve_device(checked.launch.device, 0).type == "cpu"
     if not (checked.ranks.complete and on_cpus and hasattr(os, "pidfd_open")):
         return None

@@ -1,4 +1,4 @@
-"""Starts the scorer: a fork of the process that owns the generator, made before it has threads."""
+"""Starts the scorer as a fork of the server's process, before that starts threads."""
 
 import contextlib
 import logging
@@ -33,9 +33,9 @@ _NICENESS = 10
 
 @contextlib.contextmanager
 def scoring_process(checked: Checked, run: RunDirectory) -> Iterator[ScorerLink]:
-    """Forks the scorer, if anything is to be scored; it ends with the block or with this process.
+    """Forks the scorer if the run has scores; it ends with the block or with this process.
 
-    Training does not wait for it, nor for the classifier that it may have to train first.
+    Training waits neither for it nor for the classifier that it may have to train first.
     """
     settings = checked.settings
     if not 0 < settings.scores.eval_interval <= settings.training.iterations:
@@ -51,9 +51,9 @@ def scoring_process(checked: Checked, run: RunDirectory) -> Iterator[ScorerLink]
         _be_scorer(checked, run, Channel(theirs))
     theirs.close()
     try:
-        told = checked.algorithm.has_hosts and settings.privacy.discloses(FEATURES)
-        alone = checked.dataset.kind.judges or not told
-        yield ScorerLink(Channel(ours), knows_real=alone)
+        hosts_describe = checked.algorithm.has_hosts and settings.privacy.discloses(FEATURES)
+        knows_real = checked.dataset.kind.judges or not hosts_describe
+        yield ScorerLink(Channel(ours), knows_real=knows_real)
     finally:
         ours.close()
         os.waitpid(child, 0)
@@ -75,7 +75,7 @@ def _be_scorer(checked: Checked, run: RunDirectory, channel: Channel) -> NoRetur
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(status)  # the parent's own clean-up is not the child's to run
+        os._exit(status)  # a child must not run its parent's clean-up
 
 
 def _make_scorer(checked: Checked, run: RunDirectory, channel: Channel) -> Scorer:
@@ -85,10 +85,10 @@ def _make_scorer(checked: Checked, run: RunDirectory, channel: Channel) -> Score
     )
 
     def extractor() -> Extractor:
-        made = chosen.make_extractor(settings, dataset, lambda: _data_here(checked), held_out)
-        if made.kind == RANDOM:
+        network = chosen.make_extractor(settings, dataset, lambda: _data_here(checked), held_out)
+        if network.kind == RANDOM:
             _log.info(chosen.WHY_RANDOM)
-        return made
+        return network
 
     opened: list[Partitioner] = []
 
@@ -124,7 +124,7 @@ def _make_scorer(checked: Checked, run: RunDirectory, channel: Channel) -> Score
 
 
 def _data_here(checked: Checked) -> Partitioner:
-    """The data set that workers divide, a copy of which lies on this machine."""
+    """The data set of a worker here, or this machine's copy of the data that workers divide."""
     for source, indices in checked.holdings.values():
         if len(indices):
             return source
