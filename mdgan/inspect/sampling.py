@@ -103,7 +103,8 @@ def _draw_where(
             classes[into] = labels[places]
         drawn, kept, now = drawn + _AT_ONCE, into.stop, time.monotonic()
         if not kept and drawn == _MEASURED:
-            why = f"holds for none of {drawn:,} samples{where.told and '; ' + where.told}"
+            shares = where.real_shares and f"; {where.real_shares}"
+            why = f"holds for none of {drawn:,} samples{shares}"
             raise BadInput(asked, why, "ask for less, such as a wider range or one condition fewer")
         is_first = drawn == _MEASURED
         if kept < num_samples and (is_first or (drawn > _MEASURED and now - told >= LOG_SECONDS)):

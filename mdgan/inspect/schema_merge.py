@@ -164,11 +164,11 @@ def _scaled(one: Scaled, other: Scaled) -> dict[str, Any]:
     common = [{*one.common}, {*other.common}]
     if isinstance(one, MomentColumn) and isinstance(other, MomentColumn):
         # A file has a form of its own, unless it may have the day or the month first.
-        two_ways = {one.written_as, other.written_as} & TWO_WAYS
+        two_ways = {one.day_form, other.day_form} & TWO_WAYS
         if one.form != other.form and len(two_ways) < 2 and _unit_of(one) == _unit_of(other):
             changes["form"] = two_ways.pop() if two_ways else UNSET
         widest = replace(one, **changes)  # values count from its `low`
-        shifts = (widest.passed(datetime.fromisoformat(each.low)) for each in (one, other))
+        shifts = (widest.units_since_low(datetime.fromisoformat(each.low)) for each in (one, other))
         common = [{v + shift for v in each} for each, shift in zip(common, shifts, strict=True)]
     if isinstance(one, NumberColumn) and isinstance(other, NumberColumn):
         changes["decimals"] = max(one.decimals, other.decimals)
@@ -183,7 +183,7 @@ def _scaled(one: Scaled, other: Scaled) -> dict[str, Any]:
 
 
 def _unit_of(column: MomentColumn) -> str:
-    return UNITS[column.written_as]
+    return UNITS[column.day_form]
 
 
 def _categories(

@@ -13,17 +13,24 @@ from numpy.typing import NDArray
 from mdgan.errors import BadInput
 from mdgan.samples.table.moments import readings_of
 from mdgan.samples.table.numbers import (
-    Survey,
+    NumberFormat,
+    NumberSurvey,
     Undecided,
-    Writing,
-    looks_like_code,
-    number_of,
+    looks_like_identifier,
     number_text,
-    unwrapped,
+    parse_number,
+    without_formula,
 )
 from mdgan.samples.table.schema import MOST_CATEGORIES, AnyColumn, ScaledColumn
 from mdgan.samples.table.signs import strange_sign
-from mdgan.samples.table.texts import MISSING, Texts, blank_rows, files_of, shown, texts_of_file
+from mdgan.samples.table.texts import (
+    MISSING,
+    Texts,
+    blank_rows,
+    files_of,
+    shown,
+    texts_of_file,
+)
 from mdgan.storage.csv_file import cell
 
 EPOCH = datetime(1970, 1, 1)
@@ -93,7 +100,7 @@ class ColumnFacts:
         self.has_zones = self._has_zeros = self._has_powers = self._has_points = False
         self.numbers = NumbersByRows()
         self.moments: dict[str, NumbersByRows] = {}
-        self.writings: dict[str, Writing] = {}
+        self.writings: dict[str, NumberFormat] = {}
         self.as_numbers: ColumnFacts | None = None
         self.why_undecided = ""
 
@@ -108,7 +115,7 @@ class ColumnFacts:
         return self._has_zeros or (self._has_powers and not self._has_points)
 
     def add(
-        self, counted: Counter[str], *, commas: bool = False, writing: Writing | None = None
+        self, counted: Counter[str], *, commas: bool = False, writing: NumberFormat | None = None
     ) -> None:
         """Takes in how many rows of a file have each text, and how it writes numbers if known.
 
@@ -161,11 +168,11 @@ class ColumnFacts:
 
     def _number(self, text: str) -> float | None:
         try:
-            number = number_of(text)
+            number = parse_number(text)
         except ValueError:
             return None
         self._has_points |= "." in text
-        if (text[0] in "0+-" or "e" in text or "E" in text) and looks_like_code(text):
+        if (text[0] in "0+-" or "e" in text or "E" in text) and looks_like_identifier(text):
             self._has_zeros |= "e" not in text.lower()
             self._has_powers |= "e" in text.lower()
         self.decimals = max(self.decimals, _decimals(text))
@@ -177,7 +184,7 @@ def _bare(given: str) -> str:
     text = given.strip()
     if not text.isascii():
         text = normalize("NFC", text)
-    return unwrapped(text) if text[:1] in ("=", "'") else text
+    return without_formula(text) if text[:1] in ("=", "'") else text
 
 
 def _seconds(moment: datetime) -> float:
@@ -213,7 +220,7 @@ def facts_of_table(path: Path, *, no_header: bool = False) -> tuple[list[ColumnF
         BadInput: the file cannot be read, has no rows, or names a column twice.
     """
     columns: dict[str, ColumnFacts] = {}
-    surveys: dict[tuple[Path, str], tuple[Survey, bool]] = {}
+    surveys: dict[tuple[Path, str], tuple[NumberSurvey, bool]] = {}
     skipped: dict[Path, str] = {}
     rows = Counter[Path]()
     for file, texts in _pieces(path, no_header=no_header):
@@ -223,7 +230,7 @@ def facts_of_table(path: Path, *, no_header: bool = False) -> tuple[list[ColumnF
                 columns[name] = ColumnFacts(name, path, no_header=no_header)
             counted = Counter(texts.column(name))
             columns[name].add(counted, commas=texts.commas)
-            survey, _ = surveys.setdefault((file, name), (Survey(), texts.commas))
+            survey, _ = surveys.setdefault((file, name), (NumberSurvey(), texts.commas))
             if name not in texts.typed:
                 present = [text for text in counted if text.strip() not in MISSING]
                 survey.add(present, texts.line_in(name))
@@ -283,27 +290,27 @@ def _pieces(path: Path, *, no_header: bool) -> Iterator[tuple[Path, Texts]]:
 
 
 def _writings(
-    surveys: dict[tuple[Path, str], tuple[Survey, bool]], columns: dict[str, ColumnFacts]
-) -> dict[tuple[Path, str], Writing]:
+    surveys: dict[tuple[Path, str], tuple[NumberSurvey, bool]], columns: dict[str, ColumnFacts]
+) -> dict[tuple[Path, str], NumberFormat]:
     """How files write numbers in columns where that is not plain."""
-    found: dict[tuple[Path, str], Writing] = {}
+    found: dict[tuple[Path, str], NumberFormat] = {}
     for (file, name), (survey, commas) in surveys.items():
         is_usual = survey.is_plain and not survey.may_be_thousands(commas=commas)
-        if is_usual or survey.is_code or not survey.has_numbers:
+        if is_usual or survey.is_phone_like or not survey.has_numbers:
             continue
         try:
-            found[file, name] = survey.writing(commas=commas)
+            found[file, name] = survey.number_format(commas=commas)
         except Undecided as why:
             if not survey.others:
                 columns[name].why_undecided = f"{file.name}, row {why.line}: {why}"
     odd = {name for _, name in found}
-    return {key: found.get(key, Writing()) for key in surveys if key[1] in odd}
+    return {key: found.get(key, NumberFormat()) for key in surveys if key[1] in odd}
 
 
 def _look_again(
     path: Path,
     columns: dict[str, ColumnFacts],
-    writings: dict[tuple[Path, str], Writing],
+    writings: dict[tuple[Path, str], NumberFormat],
     numerals: Container[str],
     *,
     no_header: bool,

@@ -86,7 +86,7 @@ def test_the_case_is_made_without_a_broken_rule() -> None:
     assert np.array_equal(np.isnan(back.values), np.isnan(rows.values))
     made = kind.decode(torch.randn(10_000, *kind.shape).tanh(), None)
     assert num_broken(made) == 0
-    assert made.fits().all()
+    assert made.are_valid().all()
 
 
 NUMBERS = ("a", "b", "c", "d")
@@ -160,10 +160,10 @@ def test_whatever_a_generator_says_all_rules_are_kept(
     assert {
         rule.text: int(mask.sum()) for rule, mask in Rules(schema).broken(made.values) if mask.any()
     } == {}
-    assert made.fits().all()
+    assert made.are_valid().all()
     # They are rows like any other: what they say can be encoded, and comes back as rows that fit.
     again = kind.decode(kind.encode(made), None)
-    assert again.fits().all()
+    assert again.are_valid().all()
     assert num_broken(again) == 0
 
 
