@@ -108,7 +108,7 @@ class ChildProcesses:
         os.set_blocking(self._causes, False)
 
     def run(self, work: Sequence[tuple[str, Callable[[], None]]]) -> int:
-        """Forks a child for each role and its name; ends the other children when the server ends.
+        """Forks a named child for each role; ends the other children when the server ends.
 
         Returns:
             The exit status of the server, or of the host with the worst one if it runs elsewhere.

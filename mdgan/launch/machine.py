@@ -157,7 +157,7 @@ def default_host_size(settings: RunSettings, launch: LaunchSettings, models: Mod
 
 
 def size_for(num_workers: int, cores: int, operations: float) -> int:
-    """So many workers a host that each core has a host; 1 if an answer takes many operations."""
+    """The workers of a host, so that each core has one host; 1 if an answer takes long."""
     if num_workers <= cores or operations > _MOST_OPERATIONS:
         return 1
     size = -(-num_workers // cores)

@@ -129,7 +129,7 @@ class Minder:
         return lines, status
 
     def leave(self, seconds: float) -> None:
-        """Waits until the process ends by itself, for at most so many seconds."""
+        """Waits until the process ends by itself, for at most this many seconds."""
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds)

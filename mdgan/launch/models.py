@@ -31,7 +31,7 @@ from mdgan.spelling import flag, key
 def models_of(settings: RunSettings, dataset: DatasetFile) -> Models:
     """Makes the functions that build G and D of a run, with its normalisation and regularisers."""
     builder = registry.algorithm(settings.algorithm).build()
-    models = builder.models(settings, _chosen(settings, dataset), dataset.kind)
+    models = builder.models(settings, _choose_models(settings, dataset), dataset.kind)
     if settings.models.norm == "group":
         models = replace(models, discriminator=partial(with_group_norm, models.discriminator))
     if regularizers := make_regularizers(settings.training.regularizers).all:
@@ -40,7 +40,7 @@ def models_of(settings: RunSettings, dataset: DatasetFile) -> Models:
     return models
 
 
-def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
+def _choose_models(settings: RunSettings, dataset: DatasetFile) -> Models:
     """Takes the dataset file's models or those of the named architecture; BadInput if none fit."""
     if settings.models.architecture == FILE:
         if settings.models.width is not None:
@@ -68,7 +68,7 @@ def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
 
 def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
     """The same as `models_of`, but builds the models once and refuses those that do not work."""
-    chosen = _chosen(settings, dataset)
+    chosen = _choose_models(settings, dataset)
     registry.algorithm(settings.algorithm).build().check_kind(settings, dataset.kind)
     # mdgan's own architectures are tested, and trying the large ones would take minutes.
     if settings.models.architecture not in ARCHITECTURES:

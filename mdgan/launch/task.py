@@ -63,7 +63,7 @@ class LaunchedTask:
     prints_together: bool = False
 
     def world_size(self, workers_per_host: int) -> int:
-        """The number of ranks, if each process but the first carries so many workers."""
+        """The number of ranks, if each process but the first carries this many workers."""
         return 1 + (self.num_processes - 1) * workers_per_host
 
 

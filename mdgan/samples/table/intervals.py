@@ -5,10 +5,10 @@ columns leave the next one an interval from a least to a greatest value. Its sco
 interval its value lies, by the share of all rows. If a rule puts a column on one side of an earlier
 one, its *anchor*, then the difference of the two, at least 0, is counted and made instead.
 
-No interval is empty. Every rule says that one column is at least another plus a constant, so all
-rules hold if every column has its least possible value, and also if every column has its greatest
-(as in simple temporal networks, Dechter, Meiri and Pearl 1991). A column that may be missing limits
-others only once it is made, and is missing in rows where its interval is empty.
+No required column has an empty interval. Every rule says that one column is at least another plus a
+constant, so all rules hold if every column has its least possible value, and also if every column
+has its greatest (as in simple temporal networks, Dechter, Meiri and Pearl 1991). A column that may
+be missing limits others only once it is made, and is missing where its interval is empty.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from mdgan.samples.table.schema import AnyColumn, NumberColumn, ScaledColumn, Wh
 from mdgan.samples.table.spread import Interval
 
 _MONTH = 365.2425 / 12
-_MONTHS_DIFFER = 4  # any n months in a row differ from n mean months by at most so many days
+_MONTHS_DIFFER = 4  # any n months in a row differ from n mean months by at most this many days
 
 
 class _Link(NamedTuple):

@@ -27,7 +27,7 @@ from mdgan.samples.table.spread import (
     options_of,
 )
 
-_PIECE = 65_536  # so many rows are encoded at a time, which bounds the memory
+_PIECE = 65_536  # this many rows are encoded at a time, which bounds the memory
 
 
 @dataclass(frozen=True)

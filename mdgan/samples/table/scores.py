@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-_MOST_COLUMNS = 60  # pairs of columns are compared in tables of at most so many
+_MOST_COLUMNS = 60  # pairs are compared in tables of at most this many columns
 _MOST_HELD_OUT = 20_000
 _NUM_BINS = 10  # for a column of numbers, to compare it with one of categories, as in SDMetrics
 _LEAST_ROWS = 20
