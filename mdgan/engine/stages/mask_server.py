@@ -145,13 +145,13 @@ class ServerMask(ServerPath):
 
         Fields are `sums`, a `SumQuestion`, and `groups`: worker → the sum of its answer.
         """
-        parties = hosts_for_sums(engine.peers, hosts)
+        candidates = hosts_for_sums(engine.peers, hosts)
         if self._search.is_on:
             part_of = {host: part for part, its in enumerate(self._parts) for host in its}
             groups = {n: part_of.get(h, 0) for h, workers in hosts.items() for n in workers}
         parties: dict[int, list[int]] = {}
         for host, workers in sorted(hosts.items()):
-            for group in sorted({groups[worker] for worker in workers} if host in parties else ()):
+            for group in sorted({groups[n] for n in workers} if host in candidates else ()):
                 parties.setdefault(group, []).append(host)
         enough = {g: its for g, its in parties.items() if len(its) >= least_of(its, engine.peers)}
         chosen = sorted({host for its in enough.values() for host in its})

@@ -64,7 +64,7 @@ def case_rows(number: int, seed: int = 0) -> Rows:
     drug[gone] = dose[gone] = np.nan
     values = np.column_stack([birth, visit, death, np.zeros(number), drug, dose])
     rules = Rules(CASE)
-    rules.compute(values, kept=())
+    rules.fill_computed(values, kept=())
     keeps = (values[:, 3] >= 10) & (values[:, 3] <= 90)
     return Rows(CASE, values[keeps])
 
