@@ -54,7 +54,7 @@ def draft(file: Path, output: Path | None, no_header: bool) -> None:
     """
     _log.info("reading %s …", file, extra={"shown": "doing"})
     from mdgan.inspect.rule_drafts import rules_in_words, with_rules
-    from mdgan.inspect.schema_draft import draft as draft_schema
+    from mdgan.inspect.schema_draft import draft_schema
     from mdgan.samples.table.schema import schema_text
 
     output = output or Path("study.json")
@@ -120,7 +120,7 @@ def show(schema_file: Path, show_all: bool) -> None:
 @output_option("Where to write.  [default: study.json]")
 def merge(files: tuple[Path, ...], output: Path | None) -> None:
     """Make one schema of those that several sites have drafted; says what it widens."""
-    from mdgan.inspect.schema_merge import merge as merge_schemas
+    from mdgan.inspect.schema_merge import merge_schemas
     from mdgan.samples.table.schema import schema_text
 
     merged, told = merge_schemas(files)

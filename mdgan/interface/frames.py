@@ -10,7 +10,7 @@ from unicodedata import normalize
 import numpy as np
 
 from mdgan.errors import BadInput, one_line, users_code
-from mdgan.inspect.schema_draft import draft
+from mdgan.inspect.schema_draft import draft_schema
 from mdgan.interface.data import is_frame
 from mdgan.samples.table.schema import schema_text
 
@@ -60,7 +60,7 @@ class Frames:
         with users_code("train"):
             train.to_csv(self._files["train"], index=False)
         try:
-            found = draft(self._files["train"])
+            found = draft_schema(self._files["train"])
         except BadInput as error:
             raise BadInput("train", error.why or error.what, error.way_out) from error
         schema = found.schema
