@@ -53,7 +53,7 @@ class EventSender(logging.Handler):
             return getattr(record, "event", None)
         args = record.args if isinstance(record.args, tuple) else ()
         if record.msg == "%s" and isinstance(args[0], BadInput):
-            return messages.InputRefused.of(args[0], self._objects)
+            return messages.InputRefused.from_error(args[0], self._objects)
         mark_arguments(record)
         text = spelled(self.format(record), in_python=True, objects=self._objects)
         return LineLogged(without_controls(text), record.levelno >= logging.WARNING, shown)
@@ -68,7 +68,7 @@ def main(pipe: int, request_bytes: int, handed_bytes: int) -> NoReturn:
     os.environ.update({ENDS_WITH_INPUT: "1", HANDED: str(handed_bytes or "")})
     logger = logging.getLogger("mdgan")
     logger.setLevel(logging.DEBUG)
-    logger.handlers = [EventSender(pipe, getattr(request, "objects", ""))]
+    logger.handlers = [EventSender(pipe, getattr(request, "open_arguments", ""))]
     cli.end_process(partial(cli.status_of, partial(_serve, request, started)))
 
 

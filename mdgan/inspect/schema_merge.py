@@ -111,7 +111,7 @@ def _join(a: str, one: AnyColumn, b: str, other: AnyColumn, remarks: list[str]) 
         changes["categories"] = _merge_categories(where, one, other, both)
         if UNSET in (one.other, other.other):
             changes["other"] = one.other or other.other
-    _check_agreed(where, one, other, both=both, but={*changes})
+    _check_agreed(where, one, other, both=both, allowed={*changes})
     column = replace(one, **changes)
     remarks += _compare(a, one, b, other, column)
     for problem in problems_of(Schema(columns=(column,))):
