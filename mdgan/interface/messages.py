@@ -64,10 +64,10 @@ class InputRefused(Struct, frozen=True, tag=True):
     way_out: str
 
     @classmethod
-    def from_error(cls, error: BadInput, objects: str) -> "InputRefused":
+    def from_error(cls, error: BadInput, open_arguments: str) -> "InputRefused":
         """Makes the message; its texts already name settings as keywords, as Python writes them."""
         parts = (
-            without_controls(spelled(f"{part}", in_python=True, objects=objects))
+            without_controls(spelled(f"{part}", in_python=True, objects=open_arguments))
             for part in (error.what, error.why, error.way_out)
         )
         refused = cls(*parts)
