@@ -95,9 +95,7 @@ def release(
     "--datasets-dir", metavar="DIR", help="Dataset files that you have, and trust, from elsewhere."
 )
 @click.option(
-    "--unsigned",
-    is_flag=True,
-    help="Trust the server if no host has signed which generator it is.",
+    "--unsigned", is_flag=True, help="Trust the server if no host has signed which generator it is."
 )
 def verify(bundle: Path, **trust: Any) -> int:
     """Check BUNDLE, a folder of `mdgan release`, without any network.
