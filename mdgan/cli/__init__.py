@@ -55,10 +55,7 @@ for _command in (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line, and exits with the status of the command.
-
-    Bad input becomes one line on the standard error and exit status 2.
-    """
+    """Runs the command line. Bad input becomes one line on the standard error and exit status 2."""
     show_logs()
     try:
         status = status_of(lambda: cli.main(arguments, prog_name="mdgan", standalone_mode=False))

@@ -138,15 +138,7 @@ def datasets(context: click.Context, datasets_dir: str | None) -> None:
 @options.number("--workers", least=1, default=4, help="Number of workers N.")
 @options.number("--seed", least=0, default=0, help="Seed of the scheme.")
 @options.output_option("Picture to write, .png or .svg.  [default: NAME-partition.png]")
-def show(
-    name: str,
-    datasets_dir: str | None,
-    data_dir: str | None,
-    partition: str,
-    workers: int,
-    seed: int,
-    output: Path | None,
-) -> None:
+def show(name: str, partition: str, workers: int, output: Path | None, **source: Any) -> None:
     """Draw which worker would hold how many samples of each class of NAME, and some samples.
 
     The picture shows samples as the networks see them, with a row for each class.
@@ -155,15 +147,7 @@ def show(
     from mdgan.inspect.datasets import draw_partition
 
     output = output or Path(f"{name}-partition.png")
-    draw_partition(
-        name,
-        datasets_dir,
-        data_dir,
-        scheme=partition,
-        num_workers=workers,
-        seed=seed,
-        output=output,
-    )
+    draw_partition(name, scheme=partition, num_workers=workers, output=output, **source)
     print(f"{output}: {name} divided {partition} over {workers} workers")
 
 
@@ -250,11 +234,7 @@ def report(
 
 
 def _figures_folder(figures: str | None, beside: Path) -> tuple[Path | None, bool]:
-    """Reads `--figures`: the folder, and whether to write every view and format.
-
-    Args:
-        beside: the folder of the page.
-    """
+    """Reads `--figures`: the folder, and whether to write every view; `beside` has the page."""
     if figures is None:
         return None, False
     word, _, folder = figures.partition(":")

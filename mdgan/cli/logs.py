@@ -28,12 +28,9 @@ class TerminalHandler(logging.Handler):
     """Writes a line for each record to the standard error.
 
     Warnings and errors begin with `mdgan: `. The sender of a record chooses with
-    `extra={"shown": …}` how the handler shows it:
-
-    - "live", "slow": on a terminal the next line overwrites it.
-    - "doing": the same, and only on a terminal.
-    - "result": goes to the standard output.
-    - "refusal": never has the time before it.
+    `extra={"shown": …}` how the handler shows it. The next line on a terminal overwrites "live",
+    "slow" and "doing"; only terminals show "doing". The standard output gets "result". The time
+    never stands before "refusal".
 
     Attributes:
         stamps: whether lines begin with the time where the standard error is no terminal.
@@ -116,11 +113,7 @@ def show_logs() -> None:
 
 
 def begin_long_command(log_file: str | None) -> None:
-    """Adds the time to lines where no terminal shows them, and copies lines to a file.
-
-    Args:
-        log_file: None for no file.
-    """
+    """Adds the time to lines where no terminal shows them, and copies lines to a file, if any."""
     _HANDLER.stamps = True
     if log_file is None:
         return

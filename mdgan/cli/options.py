@@ -22,7 +22,7 @@ from mdgan.settings.machine import cores_taken, num_cores
 from mdgan.spelling import flag
 from mdgan.storage.private_folders import make_private_folder, private_cache
 
-_Command = TypeVar("Command", bound=Callable[..., Any])
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def prepare_environment(*, many_processes: bool | None, compiles: bool = False) -> None:
@@ -47,13 +47,7 @@ def compile_privately(*, is_wanted: bool = False) -> None:
     """Moves the folder of torch's compiled programs to one that other users cannot write to.
 
     By default torch uses a folder in `$TMPDIR` with a predictable name, and unpickles files in it.
-    If no folder is private, mdgan refuses to compile models, and torch finds no compiled programs.
-
-    Args:
-        is_wanted: whether the user wants compiled models.
-
-    Raises:
-        BadInput: the user wants them, and no folder is private.
+    If no folder is private, torch finds none, or BadInput if the user wants compiled models.
     """
     # This cache of torch would stay in $TMPDIR, so it is switched off.
     os.environ.setdefault("TORCHINDUCTOR_ENABLE_CACHING_MODULE", "0")
@@ -184,8 +178,7 @@ def settings_options(
     """Adds an option for every setting.
 
     Args:
-        leave_out: settings that the command does not offer.
-        shared: whether to offer the settings that must be equal on every rank, and --paper-scale.
+        shared: whether to offer the settings that must be equal on every rank.
         config: whether to offer --config as well.
     """
 

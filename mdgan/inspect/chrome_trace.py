@@ -38,11 +38,7 @@ _Event = dict[str, Any]
 
 
 def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
-    """Writes the timeline of the run in `path` to the file `output`, for `mdgan trace`.
-
-    Returns:
-        The number of spans, and a line for each reason why rows of the run could not be read.
-    """
+    """Writes the timeline of a run; returns the number of spans, and a line for each damage."""
     run = RecordedRun.read(path)
     trace = chrome_trace(run)
     data = json.dumps(trace, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")

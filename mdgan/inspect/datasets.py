@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 _HEADINGS = ("name", "samples", "shape", "G parameters", "D parameters", "about")
 _MOST_NUMBERED_CELLS = 400  # a heat map of more cells shows colours alone
-_MOST_NAME_CHARACTERS = 60
+_MOST_OF_NAME = 60
 _MOST_CLASSES_SHOWN, _SAMPLES_OF_CLASS = 12, 12
 
 _SampleRows = tuple[bytes, list[str], str]
@@ -33,11 +33,7 @@ _SampleRows = tuple[bytes, list[str], str]
 
 
 def list_datasets(datasets_dir: str | None) -> str:
-    """Returns a table of all dataset files, and a line for each that cannot be loaded.
-
-    Args:
-        datasets_dir: the user's folder of dataset files, which is searched first.
-    """
+    """Lists all dataset files in a table, and adds a line for each that cannot be loaded."""
     rows, failures = [], []
     for name, path in sorted(find_all(datasets_dir).items()):
         try:
@@ -70,13 +66,9 @@ def draw_partition(
     """Draws how many samples of each class every worker would hold, and some samples.
 
     Args:
-        name: of the dataset file.
         data_dir: the folder with the data; None for the usual one.
-        scheme: as for `--partition`.
+        scheme: how to divide, as for `--partition`.
         output: the picture to write, .png or .svg.
-
-    Raises:
-        BadInput: the scheme divides nothing, or the data set cannot be loaded.
     """
     data = DataSettings.read({"partition": scheme, "data_dir": data_dir})
     if not data.partition.divides:
@@ -105,11 +97,10 @@ def draw_partition(
     num_samples = f"{num_held:,}" if num_held == len(source) else f"{num_held:,} of {len(source):,}"
     title = f"{name}, {scheme}: {num_samples} samples over {num_workers} workers"
     names = source.class_names or [str(c) for c in range(num_classes)]
-    names = [printable(name, _MOST_NAME_CHARACTERS) for name in names]
+    names = [printable(name, _MOST_OF_NAME) for name in names]
     sample_rows = _sample_rows(dataset, source, names) if dataset.kind.is_seen else None
-    picture = _heat_map(
-        counts, names, title, sample_rows=sample_rows, file_format=output.suffix[1:].lower()
-    )
+    file_format = output.suffix[1:].lower()
+    picture = _heat_map(counts, names, title, sample_rows=sample_rows, file_format=file_format)
     write_output(output, picture)
 
 
@@ -148,18 +139,13 @@ def _heat_map(
         what = "pictures of partitions need matplotlib"
         raise BadInput(what, "pip install 'mdgan[plots]'") from error
     num_workers, num_classes = counts.shape
-    width, height = 2.5 + 0.55 * min(num_classes, 40), 1.6 + 0.32 * min(num_workers, 60)
-    rows_height = 0.0 if sample_rows is None else 0.6 + 0.4 * len(sample_rows[1])
-    figure = Figure(figsize=(width if sample_rows is None else max(width, 6), height + rows_height))
-    figure.set_layout_engine("constrained")
-    cells = figure.add_gridspec(
-        1 if sample_rows is None else 2,
-        1,
-        height_ratios=(height, rows_height)[: 1 + bool(sample_rows)],
-    )
-    axes = figure.add_subplot(cells[0])
+    width, heights = 2.5 + 0.55 * min(num_classes, 40), [1.6 + 0.32 * min(num_workers, 60)]
     if sample_rows is not None:
-        _draw_sample_rows(figure.add_subplot(cells[1]), sample_rows)
+        width, heights = max(width, 6), [*heights, 0.6 + 0.4 * len(sample_rows[1])]
+    figure = Figure(figsize=(width, sum(heights)), layout="constrained")
+    axes, *below = figure.subplots(len(heights), squeeze=False, height_ratios=heights).flat
+    if sample_rows is not None:
+        _draw_sample_rows(below[0], sample_rows)
     image = axes.imshow(counts.numpy(), cmap="cividis", aspect="auto", vmin=0)
     axes.set(xlabel="class", ylabel="worker", title=title)
     axes.set_xticks(range(num_classes), class_names)

@@ -1,7 +1,4 @@
-"""Finds the columns of a site's table that hold dates, the form of the dates, and doubtful ones.
-
-`schema_draft` calls this file. A column whose dates can be read in two ways raises `LeftOut`.
-"""
+"""Finds the columns of a site that hold dates, and how it writes them, for `schema_draft`."""
 
 import re
 from collections import Counter
@@ -23,8 +20,7 @@ from mdgan.samples.table.texts import shown
 _FIRST_YEAR, _LAST_YEAR = 1850, 2150  # only numbers between them count as dates
 _FAR = 0.25  # a date is far if its gap is a larger share of the span of the others
 _YEAR_DAYS = 365.0
-_MOST_TEXTS_TRIED = 1000
-# Days that programs write where they have no date.
+_MOST_TRIED = 1000
 _NO_DATES = frozenset({"0001-01-01", "1753-01-01", "1899-12-30", "1899-12-31", "1900-01-01"}) | {
     *("1960-01-01", "1970-01-01", "2099-12-31", "2999-12-31", "8888-08-08", "9999-12-31")
 }
@@ -35,9 +31,7 @@ _DATE_NAME = re.compile(
     re.IGNORECASE,
 )
 _SHORT_YEARS = re.compile(r"(\d\d?)([./-])(\d\d?)\2(\d\d)(?: .*)?", re.ASCII)
-_MONTH_IN_WORDS = re.compile(
-    r"(\d{1,2}\W*)?[^\W\d_]{3,9}\W*(\d{1,2}\W+)?(\d{4}|(?<=-)\d\d)(?: .*)?"
-)
+_IN_WORDS = re.compile(r"(\d{1,2}\W*)?[^\W\d_]{3,9}\W*(\d{1,2}\W+)?(\d{4}|(?<=-)\d\d)(?: .*)?")
 _SPREADSHEET = datetime(1899, 12, 30)
 _COUNTED_UNITS = (  # the least and the most usual number, seconds of a unit, day 0, and words
     (15_000, 60_000, 86_400, _SPREADSHEET, "days of a spreadsheet"),
@@ -107,7 +101,7 @@ def read_numbers(facts: ColumnFacts) -> Dates | None:
     values, counts = facts.numbers.merge_pieces()
     times = Counter(facts.texts)
     if facts.decimals != 4 or facts.has_more_texts:  # not 12.2024
-        sampled = values[:: len(values) // _MOST_TEXTS_TRIED + 1]
+        sampled = values[:: len(values) // _MOST_TRIED + 1]
         if 2 * sum(_plain_reading(f"{value:.15g}") is not None for value in sampled) < len(sampled):
             return None
         times = Counter(dict(zip(map("{:.15g}".format, values), counts.tolist(), strict=True)))
@@ -157,7 +151,7 @@ def refuse_incomplete(facts: ColumnFacts) -> None:
         example = shown(next(iter(facts.texts)))
         if all(map(_SHORT_YEARS.fullmatch, facts.texts)):
             raise LeftOut(f"has dates of two-digit years, like {example!r}; write 2024-12-31")
-        if all(map(_MONTH_IN_WORDS.fullmatch, facts.texts)):
+        if all(map(_IN_WORDS.fullmatch, facts.texts)):
             raise LeftOut(f"has dates with months in words, like {example!r}; write 2024-12-31")
 
 
@@ -179,10 +173,10 @@ def draft_column(facts: ColumnFacts, dates: Dates) -> tuple[AnyColumn, list[str]
     form = UNSET if form in (moments.ISO, f"{moments.ISO}Thh:mm:ss") else form
     if (seconds % 86_400).any():
         if timeless := [text for text in facts.texts if ":" not in text and "T" not in text]:
-            count = rows_in_words(sum(facts.texts[text] for text in timeless))
+            rows = rows_in_words(sum(facts.texts[text] for text in timeless))
             example = facts.locate_text(timeless[0])
             remarks.append(
-                f"{count} without a time of day, such as {example}, are taken as midnight"
+                f"{rows} without a time of day, such as {example}, are taken as midnight"
             )
         bounds = (0.0, (high - low).total_seconds())
         scale = scale_of(facts, values, counts, bounds=bounds, is_exact=True)
@@ -201,7 +195,7 @@ def _form_as_written(facts: ColumnFacts, form: str) -> str:
     """Finds the form, with or without zeros and a time, that writes all texts as the site does."""
     days = (form, form.replace("DD", "D").replace("MM", "M"))
     clocks = ("", *(f"{sign}{clock}" for sign in " T" for clock in moments.CLOCKS))
-    read = {text: moments.readings_of(text) for text in [*facts.texts][:_MOST_TEXTS_TRIED]}
+    read = {text: moments.readings_of(text) for text in [*facts.texts][:_MOST_TRIED]}
     for trial in (f"{day}{clock}" for clock in clocks for day in days):
         if all(form in m and moments.written(m[form], trial) == t for t, m in read.items()):
             return trial

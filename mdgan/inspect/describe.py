@@ -55,8 +55,7 @@ def describe(checked: Checked) -> str:
 def _planned_run(checked: Checked, counts: ClassCounts) -> PlannedRun[Any]:
     """What the family needs to describe the run.
 
-    mdgan assumes that each host on another machine carries as many workers as `--workers-per-host`
-    says on this one, or one.
+    Assumes that a host on another machine carries `--workers-per-host` workers as well, or one.
     """
     hosts, per_host = [*checked.ranks.hosts], checked.launch.workers_per_host
     size = per_host if isinstance(per_host, int) else 1
@@ -89,15 +88,12 @@ def _noise_in_words(checked: Checked) -> list[str]:
     if planned_noise is None:
         return []
     rank, plan = planned_noise
-    shard_size, clip = len(shards[rank]), settings.privacy.clip
-    batch = settings.training.batch_size
-    whose = f"rank {rank}, {shard_size:,} samples"
+    num_held, clip, batch = len(shards[rank]), settings.privacy.clip, settings.training.batch_size
+    whose = f"rank {rank}, {num_held:,} samples"
     if settings.tells_once:
         of_counts, of_sums = (schedule := samples.schedule(rank)).noises(plan.noise)
-        noise_of_counts = f", after σ {of_counts:.3g} in counts" if schedule.counts_share else ""
-        rows = [
-            ("noise", f"σ {of_sums:.3g}, once, in a sum of all samples ({whose}){noise_of_counts}")
-        ]
+        after = f", after σ {of_counts:.3g} in counts" if schedule.counts_share else ""
+        rows = [("noise", f"σ {of_sums:.3g}, once, in a sum of all samples ({whose}){after}")]
     else:
         weights = num_parameters(models.discriminator())
         length = plan.noise * clip * sqrt(weights)
@@ -115,7 +111,7 @@ def _noise_in_words(checked: Checked) -> list[str]:
         ]
     lines = [f"  {name:20} {value}" for name, value in rows]
     num_columns = len(checked.dataset.kind.columns())
-    for heading, quality in expectations(settings, shard_size, num_columns):
+    for heading, quality in expectations(settings, num_held, num_columns):
         lines += [heading, *(f"  {name:27} {fid:12} {note}" for name, fid, note in quality)]
     return ["noise of differential privacy", *lines]
 

@@ -1,9 +1,8 @@
 """Scores a run's newest generator for `mdgan evaluate`, with what training kept in its folder.
 
-Training keeps a network and the sums of its features over real samples. If the folder lacks them,
-or the user names another network, this machine must have real samples: those of the workers, or
-held-out ones. For a run with differential privacy only held-out samples count, unless the workers
-have disclosed the sums of theirs.
+Training keeps a network and sums of its features over real samples. Without them, or for another
+network, this machine must have real samples: those of the workers, or held-out ones. With
+differential privacy they must be held-out ones, unless the workers have disclosed their sums.
 """
 
 import logging
@@ -45,16 +44,11 @@ _log = logging.getLogger(__name__)
 def evaluate_run(
     path: Path, num_samples: int, seed: int | None, changes: Mapping[str, str], *, raw: bool = False
 ) -> dict[str, Any]:
-    """Scores a run, and adds the scores to its `metrics.jsonl`.
+    """Scores a run, adds the scores to its `metrics.jsonl`, and returns that record.
 
     Args:
-        num_samples: how many samples to generate.
-        seed: of their noise; None for the run's.
         changes: values for settings of `CHANGES`.
         raw: scores the generator itself, though the run has averaged it.
-
-    Returns:
-        The record that was added.
     """
     trained = load_trained(path, raw=raw)
     _, launch = trained.settings()
@@ -157,9 +151,8 @@ def _real_statistics(
         return describe_held_out(held_out, extractor)
     if "data_dir" not in changes and (trained.run.path / REAL_FILE).exists():
         tensors, described = trained.run.read_tensors(REAL_FILE)
-        if (
-            described.get("sha256") == extractor.sha256 and "total" in tensors
-        ):  # older runs have sums of halves
+        # Older runs have sums over halves of the samples, without a total.
+        if described.get("sha256") == extractor.sha256 and "total" in tensors:
             return RealStatistics.from_tensors(tensors)
     has_hosts = registry.algorithm(settings.algorithm).has_hosts
     ranks = range(1, settings.world_size) if has_hosts else [1]
@@ -216,10 +209,8 @@ def _feature_scores(record: Mapping[str, Any]) -> tuple[list[str], _Rows]:
         ("KID", _number(scores.get("kid"), 5), f"± {_number(scores.get('kid_std'), 5)}"),
         ("score", _number(scores.get("inception_score"), 3),
          f"Inception-style; real data {_number(real.get('inception_score'), 3)}"),
-        ("precision", _number(scores.get("precision"), 3), ""),
-        ("recall", _number(scores.get("recall"), 3), ""),
-        ("density", _number(scores.get("density"), 3), ""),
-        ("coverage", _number(scores.get("coverage"), 3), ""),
+        *((name, _number(scores.get(name), 3), "") for name in
+          ("precision", "recall", "density", "coverage")),
         ("classes covered", str(scores.get("classes_covered", "-")), f"of {real.get('classes')}"),
         ("KL of classes", _number(scores.get("class_kl"), 4), "nats, generated against real"),
         ("right class", _number(scores.get("label_accuracy"), 3), "share; " + _worst_class(record)),

@@ -74,7 +74,7 @@ _IS_SEX = _finder("sex gender geschlecht sexe sexo sesso genero kon kjonn pohlav
 # Checks of the texts in a column.
 
 
-def _sum_fits(text: str, weights: Sequence[int], modulus: int) -> bool:
+def _sums(text: str, weights: Sequence[int], modulus: int) -> bool:
     return sum(w * int(c) for w, c in zip(weights, text, strict=True)) % modulus == 0
 
 
@@ -96,9 +96,9 @@ def _steuer_id(text: str) -> bool:
 
 _CHECKS: tuple[tuple[str, str, Callable[[str], bool]], ...] = (
     ("numbers of bank accounts (IBAN)", r"[A-Z]{2}\d\d[A-Z0-9]{11,30}", _iban),
-    ("numbers of the insured (AHV)", r"756\d{10}", lambda t: _sum_fits(t, (1, 3) * 6 + (1,), 10)),
+    ("numbers of the insured (AHV)", r"756\d{10}", lambda t: _sums(t, (1, 3) * 6 + (1,), 10)),
     ("numbers of cards", r"\d{15,16}", _luhn),
-    ("NHS numbers", r"\d{10}", lambda t: _sum_fits(t, range(10, 0, -1), 11)),
+    ("NHS numbers", r"\d{10}", lambda t: _sums(t, range(10, 0, -1), 11)),
     ("numbers of tax (Steuer-ID)", r"[1-9]\d{10}", _steuer_id),
     (
         "numbers of the insured (KVNR)",
@@ -116,12 +116,8 @@ _CHECKS: tuple[tuple[str, str, Callable[[str], bool]], ...] = (
         lambda t: "TRWAGMYFPDXBNJZSQVHLCKE"[int(t[:8]) % 23] == t[8],
     ),
     ("numbers of persons (personnummer)", r"(?:19|20)?\d\d[01]\d\d{6}", lambda t: _luhn(t[-10:])),
-    (
-        "numbers of persons (PESEL)",
-        r"\d{11}",
-        lambda t: _sum_fits(t, (1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1), 10),
-    ),
-    ("numbers of persons (BSN)", r"\d{9}", lambda t: _sum_fits(t, (*range(9, 1, -1), -1), 11)),
+    ("numbers of persons (PESEL)", r"\d{11}", lambda t: _sums(t, (1, 3, 7, 9) * 2 + (1, 3, 1), 10)),
+    ("numbers of persons (BSN)", r"\d{9}", lambda t: _sums(t, (*range(9, 1, -1), -1), 11)),
     ("numbers of persons (codice fiscale)", r"[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z]", bool),
 )
 _NUM_SURE = 2  # so many looks, the first, need no more than a few texts
@@ -173,17 +169,10 @@ def refuse_identifying(facts: ColumnFacts) -> None:
             raise LeftOut(f"has {what}")
 
 
-# Columns that identify people together.
-
-
 def warn_of_combinations(
     path: Path, columns: Iterable[AnyColumn], person: str, *, no_header: bool
 ) -> Iterator[str]:
-    """Warns of columns that identify people together, with the number of people they single out.
-
-    Args:
-        person: the column that says whose row it is; empty if each row is another person's.
-    """
+    """Warns of columns that identify people together, and says how many people they single out."""
     names_by_topic: dict[str, list[str]] = {"birth": [], "place": [], "sex": []}
     for column in columns:
         words = "_".join(words_of(column.name))

@@ -1,7 +1,4 @@
-"""Drafts a site's map from its names of columns, spellings and units to those of a schema.
-
-`mdgan schema map` calls it. It puts what it is not sure of under "unsure", with a question.
-"""
+"""Drafts a site's map from its columns, spellings and units to a schema's: `mdgan schema map`."""
 
 import re
 from collections import Counter
@@ -55,9 +52,6 @@ def draft_map(schema_path: Path, path: Path) -> SiteMap:
 
     Two columns pair if their names are equal, then if they are equal but for case and punctuation,
     then if they mean the same in another language, and last if the values fit that column alone.
-
-    Args:
-        path: a file of the site, or a folder of files.
     """
     schema = read_schema(schema_path)
     site = {facts.name: facts for facts in facts_of_table(path)[0]}

@@ -55,7 +55,8 @@ def draft_numbers(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
     remarks = words_as_missing(facts)
     if is_whole and num_rows >= 10 * FEW and all_differ:
         remarks.append("every row has a number of its own; leave it out if it is a key")
-    ends, bounds = _scale_ends(facts.ends, float(values[0]), float(values[-1]), is_whole=is_whole)
+    low, high = float(values[0]), float(values[-1])
+    ends, bounds = _scale_ends(facts.ends, low, high, is_whole=is_whole)
     codes = _ask_about_codes(values, counts)
     remarks += codes
     has_few = len(values) <= _FEW_VALUES
@@ -66,20 +67,14 @@ def draft_numbers(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
             "categories; write the kind whole if the others may occur"
         )
         categories = tuple(f"{value:.0f}" for value in values.tolist())
-        may_be_missing = bool(facts.missing)
-        return (
-            schema.OrderedColumn(
-                name=facts.name, may_be_missing=may_be_missing, categories=categories
-            ),
-            remarks,
+        ordered = schema.OrderedColumn(
+            name=facts.name, may_be_missing=bool(facts.missing), categories=categories
         )
+        return ordered, remarks
     if is_whole and has_few:
-        low, high = float(values[0]), float(values[-1])
         remarks.append("few whole numbers; write the kind category where they stand for words")
-    elif values[0] == values[-1]:
-        low, high = float(values[0]), float(values[-1])
-    else:
-        low, high = _round_bounds(float(values[0]), float(values[-1]), decimals)
+    elif low != high:
+        low, high = _round_bounds(low, high, decimals)
     low, high = bounds.get("<", low), bounds.get(">", high)
     if not codes:
         remarks += _warn_of_bounds(values, counts, low, high=high)
@@ -180,11 +175,7 @@ def advise_missing(codes: Iterable[str]) -> str:
 def scale_of(
     facts: ColumnFacts, values: Floats, counts: Counts, bounds: tuple[float, float], is_exact: bool
 ) -> _Scale:
-    """Chooses the common values and how cells are spaced.
-
-    Args:
-        is_exact: whether values are whole, so that each of up to 1024 has its own cell.
-    """
+    """Chooses the common values and the spacing of cells; `is_exact` if values are whole."""
     has_cells = is_exact and bounds[1] - bounds[0] < _NUM_CELLS
     common = _common_values(values, counts)
     is_other = ~np.isin(values, common)
@@ -204,8 +195,7 @@ def scale_of(
 def _common_values(values: Floats, counts: Counts) -> tuple[float, ...]:
     """The values of so many rows that a histogram would blur them.
 
-    Where a column has more than a few values, a common one must also stand out from its neighbours
-    by more than chance.
+    If there are more than a few values, these must stand out from their neighbours beyond chance.
     """
     is_common = counts >= max(FEW, _SHARE_OF_COMMON * counts.sum())
     if len(values) > _FEW_VALUES:

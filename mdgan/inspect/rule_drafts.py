@@ -1,11 +1,8 @@
-"""Finds rules between columns that all rows of a site keep, and hardly keep by chance.
-
-`mdgan schema draft` adds them to its draft: ages, orders, tables and absences.
-"""
+"""Finds rules that all rows of a site keep, and hardly by chance, for `mdgan schema draft`."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise, permutations, product
 from pathlib import Path
 
@@ -58,23 +55,19 @@ class _Group:
     number: int = 0
 
 
-@dataclass
 class RuleFinder:
     """Reads the rows of a site piece by piece, and then proposes rules."""
 
-    schema: Schema
-    num_rows: int = 0
-    _groups: dict[int, dict[float, _Group]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._columns = self.schema.columns[:_MOST_COLUMNS]
-        size, self._rules = len(self._columns), Rules(self.schema)
+    def __init__(self, schema: Schema) -> None:
+        self.schema, self.num_rows = schema, 0
+        self._columns = schema.columns[:_MOST_COLUMNS]
+        size, self._rules = len(self._columns), Rules(schema)
         self._axes = self._rules.axes[:size]
         self._below = np.array([[self._comparable(a, b) for b in range(size)] for a in range(size)])
         self._apart = np.zeros((size, size))  # rows in which a is missing and b is not
         self._present = np.zeros(size)
         self._sample = np.empty((0, size))
-        self._groups = {place: {} for place in range(size)}
+        self._groups: dict[int, dict[float, _Group]] = {place: {} for place in range(size)}
         self._ages = self._possible_ages()
 
     def _comparable(self, a: int, b: int) -> bool:
@@ -118,11 +111,11 @@ class RuleFinder:
             if place in self._groups:
                 self._add_groups(place, cells)
         for rows in (values[:_SAMPLE_ROWS], values):  # a few rows break most rules
-            self._ages = [rule for rule in self._ages if self._rule_holds(rule, rows)]
-
-    def _rule_holds(self, rule: Computed, rows: Floats) -> bool:
-        apart = self._rules.value_of(rule, rows) - rows[:, rule.place]
-        return not np.nan_to_num(apart).any()
+            self._ages = [
+                rule
+                for rule in self._ages
+                if not np.nan_to_num(self._rules.value_of(rule, rows) - rows[:, rule.place]).any()
+            ]
 
     def _add_groups(self, place: int, cells: Floats) -> None:
         rows = cells[~np.isnan(cells[:, place])]
@@ -140,8 +133,6 @@ class RuleFinder:
             group = groups.setdefault(key, _Group(low[n], high[n]))
             group.low, group.high = np.minimum(group.low, low[n]), np.maximum(group.high, high[n])
             group.number += int(counts[n])
-
-    # The rules, once all rows are read.
 
     def add_rules(self) -> Schema:
         """Returns the schema with the rules that all rows keep and no other rule contradicts."""

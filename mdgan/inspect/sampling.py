@@ -46,9 +46,6 @@ def sample_run(
 
     Returns:
         The file, the iteration after which the generator was saved, and n.
-
-    Raises:
-        BadInput: the kind of sample has no such format, or a condition cannot be met.
     """
     trained = load_trained(path, raw=raw)
     kind, z_dim = trained.dataset.kind, trained.models.z_dim
@@ -79,10 +76,8 @@ def _draw_where(
 ) -> tuple[Tensor, Tensor | None]:
     """Draws until n samples fulfil all conditions.
 
-    Logs after the first 65,536 draws how long the rest will take. Uses memory for n samples.
-
-    Args:
-        label: the class of all samples; None for the class in `conditions`, or for all classes.
+    Logs after the first 65,536 draws how long the rest will take. Uses memory for n samples. The
+    class is `label`, or else that in `conditions`, or else each class in turn.
 
     Returns:
         The samples, float32 [n, *shape], and their classes, int64 [n].

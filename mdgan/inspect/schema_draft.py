@@ -1,7 +1,4 @@
-"""Drafts a schema from the rows of one site, and warns of what the draft reveals of them.
-
-`mdgan schema draft` and `mdgan.Data` call it. A column that cannot be in a schema raises `LeftOut`.
-"""
+"""Drafts a schema from the rows of one site, for `mdgan schema draft` and for DataFrames."""
 
 import re
 from collections import Counter
@@ -181,17 +178,11 @@ def _draft_yes_no(facts: ColumnFacts) -> schema.YesNoColumn | None:
     texts = {text.removesuffix(".0") for text in facts.texts}
     for no, yes in _YES_NO:
         if {text.casefold() for text in texts} == {no, yes} and len(texts) == 2:
-            spelled = {text.casefold(): text for text in texts}
+            spelt = {text.casefold(): text for text in texts}
             return schema.YesNoColumn(
-                name=facts.name,
-                may_be_missing=bool(facts.missing),
-                no=spelled[no],
-                yes=spelled[yes],
+                name=facts.name, may_be_missing=bool(facts.missing), no=spelt[no], yes=spelt[yes]
             )
     return None
-
-
-# Columns of categories.
 
 
 def _draft_categories(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
@@ -217,9 +208,8 @@ def _draft_categories(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
     if num_texts > max(FEW, num_rows / 2):
         hint = ""
         if all(map(_DIGITS_AND_SIGNS.fullmatch, facts.texts)):
-            hint = (
-                f"; {facts.locate_text(next(iter(facts.texts)))} is no number or date that is known"
-            )
+            example = facts.locate_text(next(iter(facts.texts)))
+            hint = f"; {example} is no number or date that is known"
         raise LeftOut(f"has another text in nearly every row: names, keys or prose{hint}")
     if sum(map(len, facts.texts)) > _LONG_TEXT * num_texts:
         raise LeftOut("has long texts: prose")

@@ -166,7 +166,8 @@ def _merge_scales(one: Scaled, other: Scaled) -> dict[str, Any]:
     if isinstance(one, MomentColumn) and isinstance(other, MomentColumn):
         # Without a form a file may have any, unless day and month could be taken for each other.
         two_ways = {one.written_as, other.written_as} & TWO_WAYS
-        if one.form != other.form and len(two_ways) < 2 and _unit_of(one) == _unit_of(other):
+        units = {UNITS[one.written_as], UNITS[other.written_as]}
+        if one.form != other.form and len(two_ways) < 2 and len(units) == 1:
             changes["form"] = two_ways.pop() if two_ways else UNSET
         widest = replace(one, **changes)  # values count from its `low`
         shifts = (widest.passed(datetime.fromisoformat(each.low)) for each in (one, other))
@@ -181,10 +182,6 @@ def _merge_scales(one: Scaled, other: Scaled) -> dict[str, Any]:
     changes["common"] = tuple(sorted(most[: of_schema.MOST_COMMON]))
     changes["spacing"] = "log" if "log" in (one.spacing, other.spacing) else "linear"
     return changes
-
-
-def _unit_of(column: MomentColumn) -> str:
-    return UNITS[column.written_as]
 
 
 def _merge_categories(

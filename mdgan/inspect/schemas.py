@@ -1,7 +1,4 @@
-"""Shows a schema, and finds the rows of a site that do not fit it.
-
-`mdgan schema show` and `mdgan schema check` call it.
-"""
+"""Shows a schema, and finds the rows of a site that do not fit: `mdgan schema show` and `check`."""
 
 import shutil
 from collections import Counter
@@ -111,11 +108,7 @@ def misfits_in_words(path: Path, misfits: Misfits) -> str:
 
 
 def schema_in_words(path: Path, *, show_all: bool = False) -> str:
-    """Writes a table of a schema's columns, and the hash by which sites compare their schemas.
-
-    Args:
-        show_all: whether to show more than fits a screen.
-    """
+    """Writes a table of a schema's columns, cut to the screen unless `show_all`, and its hash."""
     schema = read_schema(path)
     width, height = shutil.get_terminal_size(_USUAL_SCREEN)
     rows = [

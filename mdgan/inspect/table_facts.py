@@ -141,7 +141,8 @@ class ColumnFacts:
                 self.num_moments += count
                 for form, moment in readings.items():
                     self.has_zones |= moment.tzinfo is not None
-                    moments[form][_seconds(moment)] += count
+                    since = moment.replace(tzinfo=None) - EPOCH
+                    moments[form][since.total_seconds() // 1] += count
             else:
                 self.num_others += count
                 if len(self.other_texts) < _MOST_EXAMPLES and text not in self.other_texts:
@@ -179,10 +180,6 @@ def _bare_text(written: str) -> str:
     if not text.isascii():
         text = normalize("NFC", text)
     return unwrapped(text) if text[:1] in ("=", "'") else text
-
-
-def _seconds(moment: datetime) -> float:
-    return (moment.replace(tzinfo=None) - EPOCH).total_seconds() // 1
 
 
 def _decimals(text: str) -> int:

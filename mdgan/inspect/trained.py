@@ -92,14 +92,7 @@ class TrainedRun:
 
 
 def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
-    """Loads the generator of a finished or running run.
-
-    Args:
-        raw: loads the generator itself, though the run has averaged it.
-
-    Raises:
-        BadInput: no generator was saved, the dataset file is missing, or the two do not fit.
-    """
+    """Loads the generator of a finished or running run; `raw`: itself, not its average."""
     run = RunDirectory.open(path)
     status = run.read_status()
     state, iteration = run.read_generator(raw=raw)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -85,7 +86,7 @@ def run_child(
                 if stop_error is None or isinstance(error, KeyboardInterrupt):
                     child.process.terminate()  # the first signal saves the run, the second ends it
                 if stop_error is not None:  # the user may be waiting for a screen that is blocked
-                    show = _ignore_line
+                    show = deque[LineLogged | str](maxlen=0).append
                 stop_error = stop_error or error
         status = child.process.wait()
     if stop_error is not None:
@@ -94,10 +95,6 @@ def run_child(
         raise refusal or BadInput(reason)
     if status and not has_asked:
         raise RunFailed(f"ended with status {status}{reason and f': {reason}'}")
-
-
-def _ignore_line(_line: LineLogged | str) -> None:
-    pass
 
 
 class _Child:

@@ -87,9 +87,7 @@ class Data:
             raise BadInput("held_out", "has classes in it, not samples", way_out)
         parts = {"train": train, "held_out": held_out}
         self.name = name
-        self.parts = {
-            w: _pair_with_classes(w, part) for w, part in parts.items() if part is not None
-        }
+        self.parts = {w: _with_classes(w, part) for w, part in parts.items() if part is not None}
         self.class_names: tuple[str, ...] = ()  # by number, if classes are texts
         self._image, self._label, self._kind = image, label, kind
         self._sizes = {what: _size_of(what, part) for what, part in self.parts.items()}
@@ -154,9 +152,7 @@ class Data:
         return "last" if is_last else "first"
 
     def save(self, folder: str | Path) -> str:
-        """Writes the samples as arrays, so that a run can resume without this object.
-
-        The folder is then the run's `--data-dir`.
+        """Writes the samples as arrays, for `--data-dir` of a run that resumes without this object.
 
         Returns:
             The SHA-256 of all samples and classes.
@@ -281,7 +277,7 @@ def _holds_classes(part: Any) -> bool:
     )
 
 
-def _pair_with_classes(name: str, samples: Any) -> Any:
+def _with_classes(name: str, samples: Any) -> Any:
     """Makes a pair of arrays, samples and their classes, a data set; returns the rest unchanged."""
     if isinstance(samples, tuple) and len(samples) == 2:
         array, labels = samples

@@ -53,7 +53,6 @@ def dataset_text(
 
     Args:
         samples: the lines that define Partitioner and, if there are held-out samples, HeldOut.
-        shape: of one sample.
         models: `Generator` and `Discriminator`, or none.
         registered: the losses, optimizers and others of `mdgan.register` that the run uses.
 
@@ -128,12 +127,7 @@ def _pickle(token: str, models: Mapping[str, Any]) -> bytes:
 
 
 def samples_text(data: Data, num_classes: int | None, *, privately: bool = False) -> str:
-    """Writes the lines of a dataset file that read the arrays of `data`.
-
-    Args:
-        num_classes: None if the samples have no classes.
-        privately: as for `Data.known_as`.
-    """
+    """Writes the lines of a dataset file that read the arrays of `data`; see `Data.known_as`."""
     lines = [
         "from mdgan.data.arrays import Arrays",
         f'SAMPLES = "{data.known_as(privately=privately)}"',

@@ -62,25 +62,24 @@ class Frames:
         with users_code("train"):
             train.to_csv(self._files["train"], index=False)
         try:
-            drafted = draft_schema(self._files["train"])
+            draft = draft_schema(self._files["train"])
         except BadInput as error:
             raise BadInput("train", error.why or error.what, error.way_out) from error
-        schema = drafted.schema
-        for line in drafted.left_out:
+        schema = draft.schema
+        for line in draft.left_out:
             if self.target and line.startswith(f"{self.target}: "):
                 raise BadInput(f"label={target!r:.80}", line.removeprefix(f"{self.target}: "))
         self.schema = folder / "schema.json"
         self.schema.write_text(schema_text(schema), encoding="utf-8")
         names = [*schema.names, *([schema.person] if schema.person else [])]
-        lines = drafted.warnings
-        remarks += [line for line in lines if " are read " in line or " taken as " in line]
+        remarks += [line for line in draft.warnings if " are read " in line or " taken as " in line]
         for part, frame in frames.items():
             with users_code(part):
                 frame[names].to_csv(self._files[part], index=False)
         rows = " and ".join(f"{len(frame):,}" for frame in parts.values())
         self.about = f"{rows} rows of a table with {len(names)} columns"
         self.about += f", {self.target} to be predicted" if self.target else ""
-        self.about += f"; left out: {'; '.join(drafted.left_out)}" if drafted.left_out else ""
+        self.about += f"; left out: {'; '.join(draft.left_out)}" if draft.left_out else ""
         self.about += "".join(f"; {line}" for line in dict.fromkeys(remarks))
 
     @property
@@ -112,8 +111,9 @@ def _clean_frame(part: str, frame: Any, remarks: list[str]) -> Any:
     if not names:
         raise BadInput(part, "has no column")
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        where = f"{part}, column {one_line(repeated[0])}"
-        raise BadInput(where, "a name occurs twice", "rename one")
+        raise BadInput(
+            f"{part}, column {one_line(repeated[0])}", "a name occurs twice", "rename one"
+        )
     if index := [str(name) for name in getattr(frame.index, "names", ()) if name is not None]:
         names_shown = ", ".join(map(one_line, index))
         remarks.append(f"the index {names_shown} is no column; reset_index makes it")

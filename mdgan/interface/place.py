@@ -53,11 +53,10 @@ def placed_objects(
 
     Args:
         settings: may name registered objects, such as losses.
-        others: further settings that may name some, those of each configuration of a comparison.
+        others: the settings of each configuration of a comparison, which may name some as well.
 
     Raises:
-        BadInput: an object cannot be used. If the generator fails and the user gave no z_dim, the
-            refusal says so.
+        BadInput: an object cannot be used; if the generator fails without z_dim, it asks for z_dim.
     """
     try:
         with make_private_folder() as folder:

@@ -18,7 +18,7 @@ from mdgan.settings.layers import parts_of
 from mdgan.settings.names import Names
 from mdgan.settings.retired import modern
 
-_Made = TypeVar("Made", bound=Callable[..., Any])
+_Made = TypeVar("_Made", bound=Callable[..., Any])
 
 
 def generator_loss(name: str) -> Callable[[_Made], _Made]:

@@ -137,9 +137,8 @@ class Run:
         """Draws samples of the newest generator, the same for the same seed.
 
         Args:
-            label: the class of all samples, if the generator is conditional; None for each class in
-                turn.
-            raw: whether to use the generator itself though the run has averaged it, and to return
+            label: the class of all samples of a conditional generator; None for each class in turn.
+            raw: whether to use the generator itself, though the run has averaged it, and to return
                 rows of a table as tensors.
 
         Returns:

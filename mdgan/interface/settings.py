@@ -37,11 +37,7 @@ def plain_settings(
     """Converts settings to plain values as files have them, also paths, lists and NumPy's numbers.
 
     Args:
-        allowed: the names that the caller accepts; empty for all settings.
-        why_not: why it accepts no others.
-
-    Raises:
-        BadInput: a name is no setting or not allowed, or a value is no value of a setting.
+        allowed: the names that the caller accepts, empty for all; `why_not` is why no others.
     """
     plain: dict[str, Any] = {}
     known = known_settings()

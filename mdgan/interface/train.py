@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from mdgan.interface.data import Data, Model
     from mdgan.interface.keywords import Keywords
 
+_MOST_NAME_BYTES = 200  # of a configuration's name; file systems take a few more
+_GLOBAL_BATCH = "global_batch_size"
+
 
 @refuses_in_python()
 def train(
@@ -82,11 +85,7 @@ def train(
 
 
 class Background:
-    """A run in the background, which a thread of this process follows.
-
-    Attributes:
-        reached: how far the run is; None before its first logged iteration.
-    """
+    """A run in the background, which a thread follows; `reached` is None before it logs."""
 
     def __init__(self, train: Callable[[Callback, threading.Event], Run]) -> None:
         self.reached: Reached | None = None
@@ -131,10 +130,7 @@ class Background:
         return np.empty(0) if self.run is None else self.run.scores
 
     def wait(self, seconds: float | None = None) -> Run:
-        """Waits until the run is over.
-
-        Args:
-            seconds: how long to wait at most; None for no limit.
+        """Waits until the run is over, but at most for `seconds`.
 
         Raises:
             TimeoutError: the run is not over after that time, and goes on.
@@ -181,11 +177,8 @@ def start(
 ) -> Background:
     """Starts training in the background, with the arguments and errors of `train`.
 
-    Args:
-        quiet: whether the run prints nothing, which is the default here.
-
     Returns:
-        A handle of the run, whose thread calls the callbacks.
+        A handle of the run, whose thread calls the callbacks. It prints only if `quiet` is False.
     """
     merged = merge_file(settings, config, paper_scale=paper_scale)
     check_settings(merged.settings)  # so that `start` itself refuses wrong settings
@@ -219,11 +212,9 @@ def _train(
         with output_folder(settings.get("out"), settings["dataset"]) as out:
             run = Run(out, placed.data)
             pickled = placed.pickled_models
-            request = TrainingRequest(
-                {**settings, "out": str(out)},
-                faults=merged.faults,
-                open_arguments=run.open_arguments(has_pickled=bool(pickled)),
-            )
+            needs = run.open_arguments(has_pickled=bool(pickled))
+            settings = {**settings, "out": str(out)}
+            request = TrainingRequest(settings, faults=merged.faults, open_arguments=needs)
             Follower(run, screen, callbacks, scores=scores).train(request, pickled, stop)
             if stop is not None and stop.is_set() and not run.has_begun:
                 return run
@@ -297,9 +288,6 @@ def compare(
     return Comparison(path, path / "report.html", table, runs=runs)
 
 
-_MOST_NAME_BYTES = 200  # bytes; file systems take a few more
-
-
 def _check_configuration(name: object, settings: object) -> dict[str, Any]:
     """Checks the name and the settings of one configuration, and returns the settings."""
     folder = name if isinstance(name, str) and name.isprintable() else ""
@@ -308,9 +296,6 @@ def _check_configuration(name: object, settings: object) -> dict[str, Any]:
     if not isinstance(settings, Mapping):
         raise BadInput(folder, f"{type(settings).__name__} holds no settings", "give a dict")
     return plain_settings(settings)
-
-
-_GLOBAL_BATCH = "global_batch_size"
 
 
 @dataclass(frozen=True)
