@@ -204,9 +204,9 @@ def report(
 ) -> None:
     """Write a page with all figures of each RUN, the --out folder of a finished or running run.
 
-    A folder with runs in it stands for all of them. Several runs are compared in one page. The
-    page is one file that any browser opens. Ctrl-C ends --live and --serve; both end by themselves
-    when the runs are over, --serve once browsers have had time to read the last page.
+    A folder with runs in it stands for all of them. One page compares several runs. The page is one
+    file that any browser opens. Ctrl-C ends --live and --serve; both end by themselves when the
+    runs are over, --serve once browsers have had time to read the last page.
     """
     subject = str(runs[0]) if len(runs) == 1 else f"{len(runs)} runs"
     _log.info("writing the report of %s …", subject, extra={"shown": "live"})

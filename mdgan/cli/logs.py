@@ -28,9 +28,9 @@ class TerminalHandler(logging.Handler):
     """Writes a line for each record to the standard error.
 
     Warnings and errors begin with `mdgan: `. The sender of a record chooses with
-    `extra={"shown": …}` how the handler shows it. The next line on a terminal overwrites "live",
-    "slow" and "doing"; only terminals show "doing". The standard output gets "result". The time
-    never stands before "refusal".
+    `extra={"shown": …}` how the handler shows it. On a terminal the next line overwrites "live",
+    "slow" and "doing". "doing" is for terminals alone. "result" goes to the standard output.
+    "refusal" never has the time before it.
 
     Attributes:
         stamps: whether lines begin with the time where the standard error is no terminal.

@@ -137,7 +137,7 @@ def merge(files: tuple[Path, ...], output: Path | None) -> None:
 def draft_map(schema_file: Path, file: Path, output: Path | None) -> None:
     """Draft a map from the names, spellings and units of FILE to those of SCHEMA.
 
-    It puts what it is not sure of under "unsure", from where you move it to "columns" or remove it.
+    It puts doubtful entries under "unsure"; move each of them to "columns", or remove it.
     The map stays at the site: pass it by --map to mdgan train, mdgan join and mdgan schema check.
     """
     _log.info("reading %s …", file, extra={"shown": "doing"})

@@ -221,8 +221,7 @@ def join(started: float, /, run: Path | None, site: Path | None, **flags: Any) -
     RUN is the folder of a run whose server is on this machine; else --master-addr says where it is.
 
     The server gives this worker a rank, the settings of the run, and a copy of a live worker's
-    discriminator. The worker trains on the data of a rank that has left, or else on all of
-    --data-dir.
+    discriminator. The worker trains on the data of a lost rank, or else on all of --data-dir.
     """
     begin_long_command(flags["log_file"])
     options.prepare_environment(many_processes=True, compiles=bool(flags.get("compile")))

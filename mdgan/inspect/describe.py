@@ -67,7 +67,7 @@ def _planned_run(checked: Checked, counts: ClassCounts) -> PlannedRun[Any]:
 
 
 def _summary(checked: Checked) -> str:
-    """Says in a line that the run can start, and what it trains on how much."""
+    """Says in a line that the run can start, with its algorithm, size and data set."""
     settings = checked.settings
     trained_by = f" with {settings.num_workers:,} worker(s)" if checked.algorithm.has_hosts else ""
     if settings.num_placed is not None:

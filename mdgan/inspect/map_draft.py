@@ -80,7 +80,7 @@ def draft_map(schema_path: Path, path: Path) -> SiteMap:
             why = f"which column is it? {which}leave it empty, and it is not read"
             drafted.unsure[name] = MappedColumn(name="", why=why)
     for name, mapped in list(drafted.columns.items()):
-        if mapped == MappedColumn(name=name):  # the map need not hold what both call alike
+        if mapped == MappedColumn(name=name):  # both call it alike, so the map need not name it
             del drafted.columns[name]
     return drafted
 

@@ -37,7 +37,7 @@ def with_rules(path: Path, schema: Schema) -> Schema:
     finder = RuleFinder(schema)
     for file in files_of(path):
         for values in values_of_file(file, schema):
-            finder.add(values)
+            finder.add_rows(values)
     return finder.add_rules()
 
 
@@ -63,10 +63,11 @@ class RuleFinder:
         self._columns = schema.columns[:_MOST_COLUMNS]
         size, self._rules = len(self._columns), Rules(schema)
         self._axes = self._rules.axes[:size]
+        # At [a, b], whether a rule a <= b is possible and no row has broken it.
         self._below = np.array([[self._comparable(a, b) for b in range(size)] for a in range(size)])
         self._apart = np.zeros((size, size))  # rows in which a is missing and b is not
         self._present = np.zeros(size)
-        self._sample = np.empty((0, size))
+        self._sample = np.empty((0, size))  # some rows of the first piece
         self._groups: dict[int, dict[float, _Group]] = {place: {} for place in range(size)}
         self._ages = self._possible_ages()
 
@@ -92,8 +93,8 @@ class RuleFinder:
                 continue
         return ages
 
-    def add(self, values: Floats) -> None:
-        """Adds a piece of rows, [n, columns]."""
+    def add_rows(self, values: Floats) -> None:
+        """Reads a piece of rows, [n, columns], and drops the rules that one of them breaks."""
         size = len(self._columns)
         cells = values[:, :size]
         missing = np.isnan(cells)
@@ -136,22 +137,22 @@ class RuleFinder:
 
     def add_rules(self) -> Schema:
         """Returns the schema with the rules that all rows keep and no other rule contradicts."""
-        schema, of_column = self.schema, Counter[str]()
+        schema, num_by_column = self.schema, Counter[str]()
         made, sources = set[str](), set[str]()
         for rule in self._propose_rules():
             if isinstance(rule, Follows) and rule.column in made | sources:
                 continue
-            with_it = replace(schema, rules=(*(schema.rules or ()), rule))
+            extended = replace(schema, rules=(*(schema.rules or ()), rule))
             try:
-                rules = Rules(with_it)
+                rules = Rules(extended)
                 Rooms(rules)
             except BadRule:  # such as a name that no rule can have, or another rule
                 continue
             name = rules.name_of(rules.all[-1])
-            of_column[name] += 1
-            if of_column[name] > _MOST_RULES_OF_COLUMN:
+            num_by_column[name] += 1
+            if num_by_column[name] > _MOST_RULES_OF_COLUMN:
                 continue
-            schema = with_it
+            schema = extended
             made |= {rules.columns[each.place].name for each in rules.computed}
             sources |= {rules.columns[p].name for each in rules.computed for p in each.inputs}
         return schema

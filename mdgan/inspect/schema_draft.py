@@ -147,8 +147,8 @@ def _draft_column(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
         raise LeftOut("; ".join([why, *words_as_missing(facts)]))
     if (column := _draft_yes_no(facts)) is not None:
         return column, words_as_missing(facts)
-    if (found := dates.read_numbers(facts)) is not None:
-        return dates.draft_column(facts, found)
+    if (column_dates := dates.read_numbers(facts)) is not None:
+        return dates.draft_column(facts, column_dates)
     if facts.why_undecided:
         raise LeftOut(facts.why_undecided)
     numbers = facts.as_numbers or facts
@@ -257,6 +257,6 @@ def _spellings(facts: ColumnFacts) -> Iterable[str]:
 def _markup(facts: ColumnFacts) -> Iterable[str]:
     """Warns of quotes and tags that programs have written into texts."""
     for text in (facts.name, *facts.texts):
-        if found := _MARKUP.search(text):
-            yield f"{shown(text)!r} has {found[0]!r} in it; take it out if it is not meant"
+        if mark := _MARKUP.search(text):
+            yield f"{shown(text)!r} has {mark[0]!r} in it; take it out if it is not meant"
             return

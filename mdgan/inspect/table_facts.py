@@ -27,13 +27,13 @@ from mdgan.samples.table.texts import MISSING, Texts, blank_rows, files_of, show
 from mdgan.storage.csv_file import cell
 
 EPOCH = datetime(1970, 1, 1)
-FEW = 10  # what is true of fewer rows could reveal the people in them
+FEW = 10  # a fact about fewer rows could reveal the people in them
 MANY = 5 * FEW  # a column with more different texts hardly has categories
 _MOST_EXAMPLES = 3
 
 
 class LeftOut(Exception):
-    """Why a column cannot stand in a schema."""
+    """Raised, with the reason, for a column that cannot be in a schema."""
 
 
 def rows_in_words(count: int) -> str:
@@ -82,7 +82,7 @@ class ColumnFacts:
     def __init__(self, name: str, path: Path, *, no_header: bool = False) -> None:
         self.name = name
         self._path, self._no_header = path, no_header
-        self.missing: Counter[str] = Counter()  # how many rows lack a value, by what stands there
+        self.missing: Counter[str] = Counter()  # how many rows lack a value, by text
         # How many rows have each text; of very many texts only the first ones.
         self.texts: Counter[str] = Counter()
         self.has_more_texts = False  # whether `texts` lacks some

@@ -1,8 +1,7 @@
 """Writes the dataset file of a run whose samples or models are objects of a Python program.
 
 The file imports models that a module defines. It contains the source of models that a script or a
-notebook defines, with all that they refer to. So mdgan need not pickle them, and readers of the run
-see them.
+notebook defines, with all that they refer to. So mdgan pickles no model that has a source.
 """
 
 import ast
@@ -99,7 +98,7 @@ def _cannot_hand_over(names: Iterable[str], why: str) -> BadInput:
 
 def _source_of(build: object) -> list[str]:
     try:
-        source = inspect.getsource(build)  # type: ignore[arg-type] # it says what it cannot read
+        source = inspect.getsource(build)  # type: ignore[arg-type] # raises TypeError for others
     except (TypeError, OSError):
         source = repr(build)
     return [f"# {line}".rstrip() for line in source.splitlines()]

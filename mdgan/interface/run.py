@@ -335,10 +335,10 @@ def evaluate(
     """
     from mdgan.inspect.evaluate import CHANGES, evaluate_run
 
-    given = plain_settings(changes, CHANGES, "scores do not depend on it")
+    settings = plain_settings(changes, CHANGES, "scores do not depend on it")
     path = run.path if isinstance(run, Run) else Path(run)
     with _keep_thread_count():
-        return evaluate_run(path, n, seed, changes=given, raw=raw)
+        return evaluate_run(path, n, seed, changes=settings, raw=raw)
 
 
 @contextmanager

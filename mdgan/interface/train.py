@@ -264,7 +264,7 @@ def compare(
     if not isinstance(configurations, Mapping) or not configurations:
         why = "must have settings by name"
         raise BadInput("configurations", why, 'such as {"few": {"batch_size": 4}}')
-    by_name = {name: _check_configuration(name, own) for name, own in configurations.items()}
+    by_name = {name: _check_configuration(name, each) for name, each in configurations.items()}
     seeds = [plain_settings({"seed": seed})["seed"] for seed in seeds]
     for seed in seeds:
         check_settings({"seed": seed})
@@ -277,7 +277,7 @@ def compare(
         placed_objects(shared, objects, list(by_name.values())) as placed,
         output_folder(out, "compare") as path,
     ):
-        settled = {name: {**shared, **placed.settings, **own} for name, own in by_name.items()}
+        settled = {name: {**shared, **placed.settings, **each} for name, each in by_name.items()}
         request = ComparisonRequest(settled, seeds, out=str(path), jobs=int(jobs), resume=resume)
         run_child(request, placed.pickled_models, show=Screen(placed.about, quiet=quiet).show)
     table = json.loads((path / "comparison.json").read_bytes())["configurations"]
