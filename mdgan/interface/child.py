@@ -106,15 +106,15 @@ class _Child:
         self._received: queue.SimpleQueue[ChildEvent | str] = queue.SimpleQueue()
         streams = (process.stdout, os.fdopen(events, "rb"))
         self._line_reader, self._event_reader = (
-            threading.Thread(target=self._receive, args=(stream, news), daemon=True)
-            for stream, news in zip(streams, (iter, messages.receive_events), strict=True)
+            threading.Thread(target=self._receive, args=(stream, split), daemon=True)
+            for stream, split in zip(streams, (iter, messages.receive_events), strict=True)
         )
         self._line_reader.start()
         self._event_reader.start()
         self._drain_seconds = _DRAIN_SECONDS
 
     def _receive(self, stream: IO[Any], split: Callable[[IO[Any]], Iterable[Any]]) -> None:
-        with stream, contextlib.suppress(ValueError, OSError):  # closed, as the process was killed
+        with stream, contextlib.suppress(ValueError, OSError):  # the child was killed
             for item in split(stream):
                 self._received.put(item)
 

@@ -72,6 +72,7 @@ def placed_objects(
 def _place_objects(
     folder: Path, objects: ProgramObjects, settings: Mapping[str, Any], *others: Mapping[str, Any]
 ) -> PlacedObjects:
+    """Writes a dataset file with the objects into `folder`, unless all of them have names."""
     from mdgan.interface.register import registered_objects
 
     layers = (settings, *others)
@@ -99,8 +100,9 @@ def _place_objects(
     remarks = f"data: {data.about}"
     if data.frames is not None:
         if models or registered:
-            why = "rows of a table have models of their own"
-            raise BadInput("generator", why, "leave both out")
+            raise BadInput(
+                "generator", "rows of a table have models of their own", "leave both out"
+            )
         partition = settings.get("partition") or "iid"
         placed = {**data.frames.settings, "partition": partition}
         if settings.get("batch_size") is None and len(data) < _BATCH_ROWS:
