@@ -37,7 +37,6 @@ class Frames:
         parts: `train`, and `held_out` if the user has it.
         target: the column whose values can be asked for when sampling; one called `label` may be
             absent.
-        folder: to write the files into.
 
     Raises:
         BadInput: no table can hold a column, the schema would have no column, or the frames have

@@ -100,9 +100,8 @@ def _place_objects(
     remarks = f"data: {data.about}"
     if data.frames is not None:
         if models or registered:
-            raise BadInput(
-                "generator", "rows of a table have models of their own", "leave both out"
-            )
+            why = "rows of a table have models of their own"
+            raise BadInput("generator", why, "leave both out")
         partition = settings.get("partition") or "iid"
         placed = {**data.frames.settings, "partition": partition}
         if settings.get("batch_size") is None and len(data) < _BATCH_ROWS:

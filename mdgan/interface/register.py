@@ -22,7 +22,7 @@ _Made = TypeVar("_Made", bound=Callable[..., Any])
 
 
 def generator_loss(name: str) -> Callable[[_Made], _Made]:
-    """Names a function that computes J_gen, a scalar, the mean over the batch, from logits."""
+    """Names a function from logits, of any shape, to J_gen, the scalar mean over the batch."""
 
     def register(term: _Made) -> _Made:
         GENERATOR_LOSSES[name] = _add_name(GENERATOR_LOSS_NAMES, name, term)
