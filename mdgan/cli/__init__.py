@@ -1,11 +1,8 @@
 """The command line: a file for the commands of a room; each parses flags and calls one function."""
 
-import contextlib
 import logging
-import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -24,6 +21,7 @@ from mdgan.cli.study import approve, job
 from mdgan.cli.train import join, standalone, standby, train
 from mdgan.errors import BadInput, cannot_write, is_of_disk
 from mdgan.families import registry
+from mdgan.launch.forks import end_process
 from mdgan.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -95,24 +93,3 @@ def run() -> NoReturn:
     """Runs the command line as a program, and ends this process at once."""
     prepare_streams()
     end_process(main)
-
-
-def end_process(act: Callable[[], object]) -> NoReturn:
-    """Ends this process after it has done one thing more.
-
-    When a command returns, its work is done. To take torch apart object by object, as Python does
-    at its end, would take over a second. After a defect it would even print pages of objects that
-    triton's binding (nanobind) calls leaked, since the traceback still holds them.
-    """
-    status = 1
-    try:
-        done = act()
-        status = done if isinstance(done, int) else 0
-    except SystemExit as ended:
-        status = ended.code if isinstance(ended.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):  # the reader of a pipe may be gone
-            stream.flush()
-    os._exit(status)

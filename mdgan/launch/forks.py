@@ -1,17 +1,67 @@
-"""Work in forks of this process, which tell it something as JSON and do not outlive it."""
+"""Starts processes of this one: forks, or where none are safe, processes that start anew."""
 
 import contextlib
 import json
+import logging
 import multiprocessing
 import os
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from multiprocessing.process import BaseProcess
+from typing import Any, NoReturn
 
 from mdgan.errors import BadInput, Interrupted, reason_of
+from mdgan.system import may_fork
 
 _LOOK_SECONDS = 0.1
+
+
+def start(work: Callable[..., object], *arguments: Any) -> BaseProcess:
+    """Starts a process that does some work, on copies of the arguments if it is no fork."""
+    logger, process = logging.getLogger("mdgan"), BaseProcess
+    if may_fork():
+        process = multiprocessing.get_context("fork").Process
+    else:
+        process = multiprocessing.get_context("spawn").Process
+        shown = [each for each in logger.handlers if not isinstance(each, logging.NullHandler)]
+        work, arguments = _work_anew, (shown, logger.level, work, *arguments)
+    begun = process(target=end_process, args=(partial(work, *arguments),))
+    begun.start()
+    return begun
+
+
+def _work_anew(
+    shown: list[logging.Handler], level: int, work: Callable[..., object], *arguments: Any
+) -> object:
+    logger = logging.getLogger("mdgan")
+    logger.handlers = shown
+    logger.setLevel(level)
+    return work(*arguments)
+
+
+def end_process(act: Callable[[], object]) -> NoReturn:
+    """Ends this process after it has done one thing more, whose status is that of the process.
+
+    When a command returns, its work is done. To take torch apart object by object, as Python does
+    at its end, would take over a second. After a defect it would even print pages of objects that
+    triton's binding (nanobind) calls leaked, since the traceback still holds them.
+    """
+    status = 1
+    try:
+        done = act()
+        status = done if isinstance(done, int) else 0
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # the reader of a pipe may be gone
+            stream.flush()
+    os._exit(status)
 
 
 class ForkFailed(RuntimeError):
@@ -30,7 +80,8 @@ class ForkParent:
 
     def end_with_it(self) -> None:
         """Ends this fork when its parent is gone; for one that forks no more."""
-        threading.Thread(target=self._wait, daemon=True).start()
+        if may_fork():  # else this is a thread of its parent
+            threading.Thread(target=self._wait, daemon=True).start()
 
     def _wait(self) -> None:
         with contextlib.suppress(EOFError, OSError):
@@ -45,20 +96,22 @@ def in_forks(
 ) -> None:
     """Does each work in a fork of its own, all at the same time; hears what each number tells.
 
+    Where no forks are safe, each work gets a thread: no fork follows that it could harm.
+
     Raises:
         ForkFailed: one failed; the others are ended.
         BadInput: one says that the user can mend it.
         Interrupted: asked to stop.
     """
-    forking = multiprocessing.get_context("fork")
-    processes, ends = [], dict[Connection, int]()
+    processes, ends = list[BaseProcess](), dict[Connection, int]()
     try:
         for number, work in enumerate(works):
-            ours, theirs = forking.Pipe()
-            arguments = (work, theirs, [ours, *ends])
-            processes.append(forking.Process(target=_be_fork, args=arguments, daemon=True))
-            processes[-1].start()
-            theirs.close()
+            ours, theirs = multiprocessing.Pipe()
+            if may_fork():
+                processes.append(start(_be_fork, work, theirs, [ours, *ends]))
+                theirs.close()
+            else:
+                threading.Thread(target=_be_fork, args=(work, theirs, []), daemon=True).start()
             ends[ours] = number
         while ends:
             if interrupted is not None and interrupted.is_set():
@@ -88,10 +141,11 @@ def _be_fork(
     for other in parents:
         other.close()
     parent = ForkParent(end)
-    try:
-        work(parent)
-        parent.tell(None, "end")
-    except BadInput as error:
-        parent.tell(error.marked, "refused")
-    except Exception as error:  # the user's models may fail in any way
-        parent.tell(f"{type(error).__name__}: {reason_of(error)}", "failed")
+    with contextlib.suppress(BrokenPipeError):  # the parent waits no more
+        try:
+            work(parent)
+            parent.tell(None, "end")
+        except BadInput as error:
+            parent.tell(error.marked, "refused")
+        except Exception as error:  # the user's models may fail in any way
+            parent.tell(f"{type(error).__name__}: {reason_of(error)}", "failed")
