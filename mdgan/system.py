@@ -1,8 +1,7 @@
 """What the operating system has: the one room that asks for it, or says what stands in for it.
 
-Linux, and WSL with it, has all of this. macOS lacks what only Linux has, and a fork there may crash
-once its parent has used a framework of the system; so mdgan starts each process there anew. Windows
-without WSL lacks much that every other system has, such as signals; mdgan refuses to start there.
+Linux, and so WSL, has all of this. On macOS a fork may crash once its parent has used a framework
+of the system, so processes start anew there. Windows lacks what all others have, such as signals.
 """
 
 import ctypes
@@ -14,9 +13,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-START = "MDGAN_START"
-"""The environment variable that says how processes start: `fork`, or `spawn` as on macOS."""
-
+START = "MDGAN_START"  # the variable that says how processes start: `fork`, or `spawn`
 IS_LINUX = sys.platform == "linux"
 PINS_PROCESSES = hasattr(os, "sched_setaffinity")
 HOLDS_PROCESSES = hasattr(os, "pidfd_open")  # by handles, which never mean a later process
@@ -70,9 +67,8 @@ def keep_freed_memory() -> bool:
     to the kernel has each of its pages cleared again when it is next used.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if IS_LINUX else None
-    if mallopt is None:
-        return False
-    return all(mallopt(what, _KEPT_BYTES) == 1 for what in (_TRIM_THRESHOLD, _MMAP_THRESHOLD))
+    kinds = _TRIM_THRESHOLD, _MMAP_THRESHOLD
+    return mallopt is not None and all(mallopt(kind, _KEPT_BYTES) == 1 for kind in kinds)
 
 
 def ask_for_long_slices() -> bool:
@@ -83,14 +79,11 @@ def ask_for_long_slices() -> bool:
     Linux 6.12 and later let a process ask for longer turns. One that wakes up meanwhile still gets
     a core at once.
     """
-    number = _CALLS.get(platform.machine())
+    number, this_thread = _CALLS.get(platform.machine()), 0
     if not IS_LINUX or number is None:
         return False
-    slice_of_it = (_SLICE_NANOSECONDS, 0, 0)
-    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, _NORMAL, 0, 0, 0, *slice_of_it)
-    this_thread = 0
-    done: int = ctypes.CDLL(None).syscall(number, this_thread, attributes, 0)
-    return done == 0
+    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, _NORMAL, 0, 0, 0, _SLICE_NANOSECONDS, 0, 0)
+    return bool(ctypes.CDLL(None).syscall(number, this_thread, attributes, 0) == 0)
 
 
 def hold_silent_callers(listening: socket.socket, seconds: int) -> None:

@@ -3,13 +3,13 @@
 import contextlib
 import json
 import logging
-import multiprocessing
 import os
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
+from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn
@@ -20,27 +20,35 @@ from mdgan.system import may_fork
 _LOOK_SECONDS = 0.1
 
 
-def start(work: Callable[..., object], *arguments: Any) -> BaseProcess:
-    """Starts a process that does some work, on copies of the arguments if it is no fork."""
-    logger, process = logging.getLogger("mdgan"), BaseProcess
+def start(work: Callable[..., object], *arguments: Any, closes: Sequence[Any] = ()) -> BaseProcess:
+    """Starts a process that does some work, on copies of the arguments if it is no fork.
+
+    Args:
+        closes: what this process alone should have, so a fork closes it first.
+    """
+    logger, act = logging.getLogger("mdgan"), partial(work, *arguments)
+    shown = [each for each in logger.handlers if not isinstance(each, logging.NullHandler)]
     if may_fork():
-        process = multiprocessing.get_context("fork").Process
+        process: BaseProcess = get_context("fork").Process(target=_act, args=(act, closes))
     else:
-        process = multiprocessing.get_context("spawn").Process
-        shown = [each for each in logger.handlers if not isinstance(each, logging.NullHandler)]
-        work, arguments = _work_anew, (shown, logger.level, work, *arguments)
-    begun = process(target=end_process, args=(partial(work, *arguments),))
-    begun.start()
-    return begun
+        process = get_context("spawn").Process(target=_act, args=(act, (), shown, logger.level))
+    process.start()
+    return process
 
 
-def _work_anew(
-    shown: list[logging.Handler], level: int, work: Callable[..., object], *arguments: Any
-) -> object:
-    logger = logging.getLogger("mdgan")
-    logger.handlers = shown
-    logger.setLevel(level)
-    return work(*arguments)
+def _act(
+    act: Callable[[], object],
+    closes: Sequence[Any],
+    shown: list[logging.Handler] | None = None,
+    level: int = logging.NOTSET,
+) -> NoReturn:
+    for each in closes:
+        each.close()
+    if shown is not None:
+        logger = logging.getLogger("mdgan")
+        logger.handlers = shown
+        logger.setLevel(level)
+    end_process(act)
 
 
 def end_process(act: Callable[[], object]) -> NoReturn:
@@ -106,12 +114,12 @@ def in_forks(
     processes, ends = list[BaseProcess](), dict[Connection, int]()
     try:
         for number, work in enumerate(works):
-            ours, theirs = multiprocessing.Pipe()
+            ours, theirs = Pipe()
             if may_fork():
-                processes.append(start(_be_fork, work, theirs, [ours, *ends]))
+                processes.append(start(_tell_all, work, theirs, closes=[ours, *ends]))
                 theirs.close()
             else:
-                threading.Thread(target=_be_fork, args=(work, theirs, []), daemon=True).start()
+                threading.Thread(target=_tell_all, args=(work, theirs), daemon=True).start()
             ends[ours] = number
         while ends:
             if interrupted is not None and interrupted.is_set():
@@ -135,11 +143,7 @@ def in_forks(
             process.join()
 
 
-def _be_fork(
-    work: Callable[[ForkParent], None], end: Connection, parents: Sequence[Connection]
-) -> None:
-    for other in parents:
-        other.close()
+def _tell_all(work: Callable[[ForkParent], None], end: Connection) -> None:
     parent = ForkParent(end)
     with contextlib.suppress(BrokenPipeError):  # the parent waits no more
         try:

@@ -103,12 +103,10 @@ class _Role:
     lifeline: Connection
     failing: Connection
 
-    def run(self, close_others: Callable[[], None] | None) -> int:
+    def run(self) -> int:
         """Runs the role; returns the exit status of this process."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        if close_others is not None:
-            close_others()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher passes it on
         signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))  # until the role is ready
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
@@ -143,11 +141,12 @@ class ChildProcesses:
         self._names: dict[BaseProcess, str] = {}
         # Nothing happens in a handler: a signal may come between the end of a child and the note
         # of it. The interpreter writes each as a byte into this pipe.
-        self._signals, self._signalled = os.pipe()
-        os.set_blocking(self._signalled, False)
+        self._signals, self._signalled = Pipe(duplex=False)
+        os.set_blocking(self._signalled.fileno(), False)
         # Only the launcher holds this end open: when it ends, for any reason, the children notice.
         self._lifeline, self._launcher_alive = Pipe(duplex=False)
         self._causes, self._failing = Pipe(duplex=False)
+        self._own_ends = self._launcher_alive, self._signals, self._signalled
 
     def run(self, work: Sequence[tuple[str, Callable[[], None]]]) -> int:
         """Starts a child for each role, by its name; ends the rest when the server ends.
@@ -157,7 +156,7 @@ class ChildProcesses:
         """
         for number in (*_STOP_SIGNALS, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._signalled.fileno(), warn_on_full_buffer=False)
         gc.collect()
         gc.freeze()  # a collection in a child would copy every shared page it touches
         try:
@@ -169,7 +168,8 @@ class ChildProcesses:
             self._end_all()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self._close()
+            for end in self._own_ends:
+                end.close()
         if status == 1 and serves:
             self._show_cause()
         return status
@@ -186,14 +186,8 @@ class ChildProcesses:
         child = _Role(name, role, tells, waits, self._lifeline, self._failing)
         # Until the child has handlers of its own, its signals would be noted as the launcher's.
         signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOP_SIGNALS, NONE_LEFT))
-        self._names[start(child.run, self._close if may_fork() else None)] = name
+        self._names[start(child.run, closes=self._own_ends)] = name
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_STOP_SIGNALS, NONE_LEFT))
-
-    def _close(self) -> None:
-        """Closes what the launcher alone has."""
-        self._launcher_alive.close()
-        for end in (self._signals, self._signalled):
-            os.close(end)
 
     def _server(self) -> list[BaseProcess]:
         """The server's process, if it is a living child."""
@@ -202,7 +196,9 @@ class ChildProcesses:
     def _wait(self) -> int:
         worst, serves = 0, bool(self._server())
         while self._names:
-            number = os.read(self._signals, 1)[0]  # waits for one, such as that a child has ended
+            number = os.read(self._signals.fileno(), 1)[
+                0
+            ]  # waits for one, such as that a child has ended
             if number in _STOP_SIGNALS:
                 self._stop_server()
                 return 128 + number
@@ -230,7 +226,7 @@ class ChildProcesses:
             return
         self._signal(self._server())
         while self._server():
-            if os.read(self._signals, 1)[0] in _STOP_SIGNALS:
+            if os.read(self._signals.fileno(), 1)[0] in _STOP_SIGNALS:
                 return
             self._reap()
         self._reap_until(time.monotonic() + _GRACE_SECONDS)

@@ -25,7 +25,6 @@ from mdgan.metrics.real_statistics import RealSamples
 from mdgan.privacy.settings import FEATURES
 from mdgan.records.run_directory import RunDirectory
 from mdgan.samples.contract import HeldOut
-from mdgan.system import may_fork
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ def scoring_process(checked: Checked, run: RunDirectory) -> Iterator[ScorerLink]
     with warnings.catch_warnings():
         # The one thread that may be there waits for the launcher's end and holds no lock.
         warnings.simplefilter("ignore", DeprecationWarning)
-        child = start(_be_scorer, checked, run, theirs, ours if may_fork() else None)
+        child = start(_be_scorer, checked, run, theirs, closes=[ours])
     theirs.close()
     try:
         told = checked.algorithm.has_hosts and settings.privacy.discloses(FEATURES)
@@ -57,11 +56,7 @@ def scoring_process(checked: Checked, run: RunDirectory) -> Iterator[ScorerLink]
         child.join()
 
 
-def _be_scorer(
-    checked: Checked, run: RunDirectory, end: Connection, other_end: Connection | None
-) -> None:
-    if other_end is not None:
-        other_end.close()
+def _be_scorer(checked: Checked, run: RunDirectory, end: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.nice(_NICENESS)

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -104,7 +105,7 @@ def test_a_program_where_nothing_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     def note(reached: mdgan.Reached) -> None:
         iterations.append(reached.iteration)
 
-    models = {"generator": generator, "discriminator": discriminator, "z_dim": 16}
+    models: dict[str, Any] = {"generator": generator, "discriminator": discriminator, "z_dim": 16}
     mdgan.train(out="run", world_size=3, callbacks=[note], **models, **QUICK_SETTINGS)
     assert iterations[-1] == 12
 

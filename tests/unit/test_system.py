@@ -1,5 +1,6 @@
 """What a system lacks: Linux with those parts taken away stands for macOS, and for Windows."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def test_a_system_without_the_parts_of_linux(monkeypatch: pytest.MonkeyPatch) ->
     with ours, theirs, socket.create_server(("127.0.0.1", 0)) as listening:
         user = system.peer_user(ours)
         for module, name in (
-            *((system.os, "sched_getaffinity"), (system.os, "fork")),
+            *((os, "sched_getaffinity"), (os, "fork")),
             *((socket, "SO_PEERCRED"), (socket, "TCP_DEFER_ACCEPT")),
         ):
             monkeypatch.delattr(module, name)
@@ -54,7 +55,7 @@ def test_a_system_without_the_parts_of_linux(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(system, "IS_LINUX", False)
         assert system.peer_user(ours) == user
         system.hold_silent_callers(listening, 5)
-    assert num_cores() == len(system.cores_available()) == system.os.cpu_count()
+    assert num_cores() == len(system.cores_available()) == os.cpu_count()
     assert 0 <= cores_taken(0.01) <= num_cores()
     assert system.processor_name()
     assert system.unknown_user() is None
