@@ -106,7 +106,7 @@ def test_a_program_where_nothing_forks(monkeypatch: pytest.MonkeyPatch) -> None:
         iterations.append(reached.iteration)
 
     models: dict[str, Any] = {"generator": generator, "discriminator": discriminator, "z_dim": 16}
-    mdgan.train(out="run", world_size=3, callbacks=[note], **models, **QUICK_SETTINGS)
+    mdgan.train(out="run", world_size=2, callbacks=[note], **models, **QUICK_SETTINGS)
     assert iterations[-1] == 12
 
 
