@@ -1,4 +1,4 @@
-"""The command line: a file for the commands of a room; each parses flags and calls one function."""
+"""The command line. Each command parses its flags and calls one function of a room below."""
 
 import logging
 import sys
@@ -53,7 +53,7 @@ for _command in (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line. Bad input is one line on the standard error and exit status 2."""
+    """Runs the command line. Bad input becomes one line on the standard error and exit status 2."""
     show_logs()
     try:
         status = status_of(lambda: cli.main(arguments, prog_name="mdgan", standalone_mode=False))
@@ -61,21 +61,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(error.format_message())
         status = 0
     except click.ClickException as error:
-        said = " ".join(error.format_message().split())
-        if isinstance(error, click.NoSuchOption) or "--algorithm" in said:  # of a broken package?
-            said = "; ".join([said, *registry.unusable().values()])
-        _log.error("%s", said, extra=_REFUSED)
+        message = " ".join(error.format_message().split())
+        if isinstance(error, click.NoSuchOption) or "--algorithm" in message:
+            # An installed package that cannot be loaded may have that flag or algorithm.
+            message = "; ".join([message, *registry.unusable().values()])
+        _log.error("%s", message, extra=_REFUSED)
         status = 2
     except click.Abort:
         status = 130
-    show_logs()  # what the command has changed holds for it alone
+    show_logs()  # undoes what the command has changed, such as --log-file
     sys.exit(status)
 
 
-def status_of(act: Callable[[], object]) -> int:
-    """Does something; logs why it cannot be done, if so, and returns the exit status."""
+def status_of(command: Callable[[], object]) -> int:
+    """Runs a command, logs why it failed if it did, and returns the exit status."""
     try:
-        status = act()
+        status = command()
     except BadInput as error:
         _log.error("%s", error, extra=_REFUSED)
         return 2
@@ -90,6 +91,6 @@ def status_of(act: Callable[[], object]) -> int:
 
 
 def run() -> NoReturn:
-    """Runs the command line as a program, and ends this process at once."""
+    """Runs the command line as a program, and then ends this process at once."""
     prepare_streams()
     end_process(main)

@@ -52,11 +52,11 @@ def _act(
 
 
 def end_process(act: Callable[[], object]) -> NoReturn:
-    """Ends this process after it has done one thing more, whose status is that of the process.
+    """Does one thing more, and ends this process without Python's clean-up.
 
-    When a command returns, its work is done. To take torch apart object by object, as Python does
-    at its end, would take over a second. After a defect it would even print pages of objects that
-    triton's binding (nanobind) calls leaked, since the traceback still holds them.
+    The clean-up would destroy torch object by object, which takes over a second. After a defect it
+    would even print pages of objects that triton's binding (nanobind) calls leaked, since the
+    traceback still refers to them.
     """
     status = 1
     try:
