@@ -1,8 +1,8 @@
 """Starts this machine's ranks: in one process, as forks, as a task of a launcher, or by Ray.
 
-This process imports torch and reads the data, then forks a child for each role. A fork costs
-milliseconds and shares the memory. A new interpreter that imports torch itself would cost seconds
-and hundreds of megabytes.
+Forks are of one process that has imported torch and read the data. Where no forks are safe, each
+process imports torch and reads the data anew, which costs seconds and hundreds of megabytes; a fork
+costs milliseconds and shares the memory.
 """
 
 import contextlib
@@ -11,21 +11,24 @@ import logging
 import os
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import inf
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NoReturn
 
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted, NotSaved, cannot_write, cause_of, is_of_disk
 from mdgan.launch.addresses import Sockets
 from mdgan.launch.checked import Checked
-from mdgan.launch.claim import claim, resumed_or_started
+from mdgan.launch.claim import Claim, claim, resumed_or_started
+from mdgan.launch.forks import start
 from mdgan.launch.links import place_for_others, server_places
 from mdgan.launch.machine import check_open_files, resolve_device
 from mdgan.launch.minder import end_with_input
@@ -36,6 +39,7 @@ from mdgan.spelling import flag
 from mdgan.storage.fence import Fenced
 from mdgan.storage.private_folders import make_private_folder
 from mdgan.storage.whole_file import exit_between_files
+from mdgan.system import HOLDS_PROCESSES, may_fork
 
 _log = logging.getLogger(__name__)
 
@@ -46,17 +50,18 @@ _MOST_OF_A_CAUSE = 500
 SERVER_NAME = "rank 0"
 
 FENCED = 3  # exit status of a server that another one has replaced
+
 STOPPED = 130  # exit status of a process that was asked to stop; shells give the same after Ctrl-C
 
 
 def run_guarded(
     work: Callable[[], None], *, tells: bool = True, failed: Callable[[str], None] = _log.error
 ) -> int:
-    """Runs a role, logs why it ended if it failed, and returns its exit status.
+    """Runs a role; turns each way in which it may end into a line and an exit status.
 
     Args:
-        tells: whether to log that the server stopped or was lost; one rank on a machine does.
-        failed: called with the reason if the role itself failed.
+        tells: whether it says that the server stopped or is gone, as one rank on a machine does.
+        failed: called with the line that says why, where something raised an error of its own.
     """
     try:
         work()
@@ -87,111 +92,113 @@ def run_guarded(
     return 0
 
 
+@dataclass
+class _Role:
+    """The process of one role, from its own side; every start gives it these."""
+
+    name: str
+    role: Callable[[], None]
+    tells: bool  # see `run_guarded`
+    waits: bool  # whether a server of this machine comes first when the launcher is gone
+    lifeline: Connection
+    failing: Connection
+
+    def run(self) -> int:
+        """Runs the role; returns the exit status of this process."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher passes it on
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))  # until the role is ready
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+        threading.Thread(target=self._end_with_launcher, daemon=True).start()
+        return run_guarded(self.role, tells=self.tells, failed=self._tell_cause)
+
+    def _tell_cause(self, why: str) -> None:
+        """Says why the role fails; the launcher repeats that last, if the run ends of it."""
+        _log.error("%s", why)
+        self.failing.send_bytes(f"{self.name}: {why}".encode()[:_MOST_OF_A_CAUSE])
+
+    def _end_with_launcher(self) -> None:
+        self.lifeline.poll(None)  # returns when the launcher is gone
+        if self.waits:  # this is a host: the server saves the run and tells it
+            time.sleep(_SERVER_FIRST_SECONDS)
+        for _ in range(2):  # the second time a server does not finish its iteration first
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(_GRACE_SECONDS / 2)
+        exit_between_files(1, 1.0)
+
+
 class ChildProcesses:
-    """The processes of this machine's ranks. They all end when the launcher ends, even if killed.
+    """The processes of this machine's ranks. None outlives the launcher, however that ends.
 
     Args:
-        has_standbys: whether hosts look for another server when this one dies.
-        are_all: whether no other machine has hosts.
+        has_standbys: hosts look for another server when this one dies.
+        are_all: no host of another machine is expected.
     """
 
     def __init__(self, *, has_standbys: bool, are_all: bool = False) -> None:
         self._has_standbys, self._are_all = has_standbys, are_all
-        self._names: dict[int, str] = {}
-        # Handlers do nothing, since a signal may arrive before `_names` is up to date. Instead the
-        # interpreter writes the number of each signal as a byte to this pipe.
-        self._signals, self._signalled = os.pipe()
-        os.set_blocking(self._signalled, False)
+        self._names: dict[BaseProcess, str] = {}
+        # Nothing happens in a handler: a signal may come between the end of a child and the note
+        # of it. The interpreter writes each as a byte into this pipe.
+        self._signals, self._signalled = Pipe(duplex=False)
+        os.set_blocking(self._signalled.fileno(), False)
         # Only the launcher holds this end open: when it ends, for any reason, the children notice.
-        self._lifeline, self._launcher_alive = os.pipe()
-        self._causes, self._failing = os.pipe()
-        os.set_blocking(self._causes, False)
+        self._lifeline, self._launcher_alive = Pipe(duplex=False)
+        self._causes, self._failing = Pipe(duplex=False)
+        self._own_ends = self._launcher_alive, self._signals, self._signalled
 
     def run(self, work: Sequence[tuple[str, Callable[[], None]]]) -> int:
-        """Forks a named child for each role; ends the other children when the server ends.
+        """Starts a child for each role, by its name; ends the rest when the server ends.
 
         Returns:
-            The exit status of the server, or of the host with the worst one if it runs elsewhere.
+            The exit status of the server, or the worst of the hosts' where it runs elsewhere.
         """
         for number in (*_STOP_SIGNALS, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        signal.set_wakeup_fd(self._signalled.fileno(), warn_on_full_buffer=False)
         gc.collect()
         gc.freeze()  # a collection in a child would copy every shared page it touches
         try:
             for name, role in work:
-                tells, failed = name == work[0][0], partial(self._tell_cause, name)
-                self._fork(name, partial(run_guarded, role, tells=tells, failed=failed))
+                self._start(name, role, tells=name == work[0][0])
             end_with_input()
             serves, status = bool(self._server()), self._wait()
         finally:
             self._end_all()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for end in (self._signals, self._signalled, self._lifeline, self._launcher_alive):
-                os.close(end)
+            for end in self._own_ends:
+                end.close()
         if status == 1 and serves:
-            with contextlib.suppress(BlockingIOError):
-                causes = os.read(self._causes, 1 << 16).decode(errors="replace").splitlines()
-                _log.error("failed: %s", causes[-1])
-        for end in (self._causes, self._failing):
-            os.close(end)
+            self._show_cause()
         return status
 
-    def _tell_cause(self, name: str, why: str) -> None:
-        """Logs in a child why it failed. The launcher repeats the line if that ends the run."""
-        _log.error("%s", why)
-        os.write(self._failing, f"{name}: {why}".encode()[:_MOST_OF_A_CAUSE] + b"\n")
+    def _show_cause(self) -> None:
+        cause = b""
+        while self._causes.poll():
+            cause = self._causes.recv_bytes()
+        if cause:
+            _log.error("failed: %s", cause.decode(errors="replace"))
 
-    def _fork(self, name: str, role: Callable[[], int]) -> None:
-        # Until the child has its own handlers, its signals would reach the launcher's pipe.
+    def _start(self, name: str, role: Callable[[], None], *, tells: bool) -> None:
+        waits = bool(self._server())
+        child = _Role(name, role, tells, waits, self._lifeline, self._failing)
+        # Until the child has handlers of its own, its signals would be noted as the launcher's.
         signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOP_SIGNALS, NONE_LEFT))
-        child = os.fork()
-        if child == 0:
-            self._be_child(name, role)
-        self._names[child] = name
+        self._names[start(child.run, closes=self._own_ends)] = name
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_STOP_SIGNALS, NONE_LEFT))
 
-    def _be_child(self, name: str, role: Callable[[], int]) -> NoReturn:
-        status = 1
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for end in (self._launcher_alive, self._signals, self._signalled):
-                os.close(end)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher stops the server instead
-            signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))  # until the role is ready
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
-            threading.Thread(target=self._end_with_launcher, daemon=True).start()
-            status = role()
-        except BaseException:
-            _log.exception("%s failed", name)
-        finally:
-            with contextlib.suppress(OSError):  # what reads our output may have ended
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(status)  # a child must not run the launcher's clean-up
-
-    def _end_with_launcher(self) -> None:
-        os.read(self._lifeline, 1)  # returns when the launcher ends
-        if self._server():  # this is a host: the server first saves the run and stops its hosts
-            time.sleep(_SERVER_FIRST_SECONDS)
-        for _ in range(2):  # after the second signal a server does not finish its iteration
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(_GRACE_SECONDS / 2)
-        exit_between_files(1, 1.0)
-
-    def _server(self) -> list[int]:
-        """The server's process, if it is a living child; else empty."""
+    def _server(self) -> list[BaseProcess]:
+        """The server's process, if it is a living child."""
         return [child for child, name in self._names.items() if name == SERVER_NAME]
 
     def _wait(self) -> int:
-        """Waits for the end of the server, of a host that refuses, or of all; see `run`."""
         worst, serves = 0, bool(self._server())
         while self._names:
-            number = os.read(self._signals, 1)[0]  # waits for a signal, such as SIGCHLD
+            number = os.read(self._signals.fileno(), 1)[
+                0
+            ]  # waits for one, such as that a child has ended
             if number in _STOP_SIGNALS:
                 self._stop_server()
                 return 128 + number
@@ -201,15 +208,15 @@ class ChildProcesses:
                     _log.error("%s was killed by signal %d", name, -status)
                     status = 128 - status
                 if name == SERVER_NAME and replaced and self._names:
-                    serves = False  # the hosts look for the standby that replaces it
-                elif name == SERVER_NAME:  # the server has told the hosts to stop
+                    serves = False  # the hosts look for the server that replaces it
+                elif name == SERVER_NAME:  # hosts leave by themselves when the server says stop
                     self._reap_until(time.monotonic() + _GRACE_SECONDS)
                     return status
                 elif not serves:
                     worst = max(worst, status)
                 elif status == 1 and self._are_all and list(self._names.values()) == [SERVER_NAME]:
                     self._signal(self._server(), NONE_LEFT)
-                elif status == 2:  # this host could not join, so training cannot begin
+                elif status == 2:  # it could not join; without it training will not begin
                     return status
         return worst
 
@@ -219,26 +226,22 @@ class ChildProcesses:
             return
         self._signal(self._server())
         while self._server():
-            if os.read(self._signals, 1)[0] in _STOP_SIGNALS:
+            if os.read(self._signals.fileno(), 1)[0] in _STOP_SIGNALS:
                 return
             self._reap()
         self._reap_until(time.monotonic() + _GRACE_SECONDS)
 
     def _reap(self) -> list[tuple[str, int]]:
-        """Collects the children that have ended, with their exit statuses; the server is last."""
-        ended = []
-        for child in reversed(self._names):
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                ended.append((child, os.waitstatus_to_exitcode(status)))
-        return [(self._names.pop(child), status) for child, status in ended]
+        """Names and exit statuses of the children that have ended since, the server last."""
+        statuses = [(child, child.exitcode) for child in reversed(self._names)]
+        return [(self._names.pop(child), n) for child, n in statuses if n is not None]
 
     def _end_all(self) -> None:
-        """Ends the server first, so that it can save the run and stop the hosts; then the rest."""
+        """The server first, so that it can save the run and tell the hosts; then the others."""
         begin = time.monotonic()
         if self._server():
             self._signal(self._server())
-            self._reap_until(begin + 2 * TOGETHER_SECONDS)  # it ignores a signal that comes sooner
+            self._reap_until(begin + 2 * TOGETHER_SECONDS)  # a signal that follows sooner is lost
             self._signal(self._server())
             self._reap_until(begin + _SERVER_FIRST_SECONDS)
         self._signal(self._names)
@@ -246,9 +249,10 @@ class ChildProcesses:
         self._signal(self._names, signal.SIGKILL)
         self._reap_until(inf)
 
-    def _signal(self, children: Iterable[int], number: signal.Signals = signal.SIGTERM) -> None:
+    def _signal(self, children: Iterable[BaseProcess], number: int = signal.SIGTERM) -> None:
         for child in children:
-            os.kill(child, number)  # until it is reaped, no other process gets its number
+            if child.exitcode is None and child.pid:  # not yet reaped, so the number is its own
+                os.kill(child.pid, number)
 
     def _reap_until(self, deadline: float) -> None:
         while self._names and time.monotonic() < deadline:
@@ -267,9 +271,10 @@ def launch(checked: Checked, takes_over_at: str | None = None) -> int:
     """
     check_open_files()
     if checked.resumes_or_starts:
-        if (run := resumed_or_started(checked)) is None:
+        going = resumed_or_started(checked)
+        if going is None:
             return 0
-        checked = run
+        checked = going
     if checked.is_one_process:
         end_with_input()
         claimed = claim(checked)
@@ -281,11 +286,11 @@ def launch(checked: Checked, takes_over_at: str | None = None) -> int:
         return launch_by_ray(checked, checked.ray)
     if checked.task is not None:
         return _run_task(checked, checked.task)
-    return _fork_all(checked, takes_over_at)
+    return _start_all(checked, takes_over_at)
 
 
 def _run_task(checked: Checked, task: LaunchedTask) -> int:
-    """Runs the one role of a process that torchrun or Slurm has started."""
+    """Runs the one role of a process that another program has started."""
     if not checked.ranks.serves:
         (workers,) = checked.ranks.hosts
         return run_guarded(partial(run_host, checked, workers, None, task.process_here))
@@ -298,9 +303,17 @@ def _run_task(checked: Checked, task: LaunchedTask) -> int:
         return ended(run_guarded(partial(run_server, checked, claimed, [place])))
 
 
-def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
-    """Forks a child for each rank of this machine and waits for them; arguments as `launch`."""
-    # Otherwise every child would import it at its first optimizer step, over a second each.
+def _serve(
+    checked: Checked, claimed: Claim, places: Sequence[str], memory: object, folder: Path
+) -> None:
+    try:
+        run_server(checked, claimed, places, memory)
+    finally:  # the sockets go with it, as the launcher may have been killed by then
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start_all(checked: Checked, takes_over_at: str | None) -> int:
+    # The first optimizer step would import it in every process, over a second each.
     import torch._dynamo  # noqa: F401
 
     with contextlib.ExitStack() as resources:
@@ -311,7 +324,7 @@ def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
         if checked.ranks.serves:
             other = place_for_others(checked, takes_over_at)
             folder = Path(resources.enter_context(make_private_folder(for_sockets=True)))
-            # From here on a request to stop waits until the roles run, so `run.json` records it.
+            # A request to stop waits from here on until the roles run, and the folder says so.
             signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
             resources.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOP_SIGNALS)
             sockets = Sockets(folder, alone=other is None)
@@ -335,14 +348,8 @@ def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
                 )
             places = [sockets.server, *([other] if other is not None else ())]
             memory = _common_memory(checked)
-
-            def serve() -> None:
-                try:
-                    run_server(checked, claimed, places, memory)
-                finally:  # the launcher may have been killed, so the server removes the sockets
-                    shutil.rmtree(folder, ignore_errors=True)
-
-            work.append((SERVER_NAME, serve))
+            role = partial(_serve, checked, claimed, places, memory, folder)
+            work.append((SERVER_NAME, role))
         else:
             places = [str(sockets.folder)] if sockets else server_places(checked.launch.links)
             server = " or ".join(places)
@@ -361,9 +368,9 @@ def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
 
 
 def _common_memory(checked: Checked) -> object:
-    """Makes memory that all ranks share, if all are forks of this process and can use it."""
+    """What all ranks share that are forks, if their algorithm has use for it."""
     on_cpus = resolve_device(checked.launch.device, 0).type == "cpu"
-    if not (checked.ranks.complete and on_cpus and hasattr(os, "pidfd_open")):
+    if not (checked.ranks.complete and on_cpus and may_fork() and HOLDS_PROCESSES):
         return None
     hosts = {workers[0]: workers for workers in checked.ranks.hosts}
     try:

@@ -1,11 +1,7 @@
-"""Shares the cores, devices and memory of this machine among its processes."""
+"""How the cores and devices of this machine are shared out among its processes."""
 
-import ctypes
 import json
-import platform
 import resource
-import struct
-import sys
 from collections.abc import Sequence
 
 import torch
@@ -15,9 +11,10 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.gan.build import Models
 from mdgan.launch.settings import ANY_CORES, LaunchSettings, LinkSettings
-from mdgan.settings.machine import num_cores, pin, processor_name
+from mdgan.settings.machine import num_cores, pin
 from mdgan.spelling import flag
 from mdgan.storage.known_number import KnownNumber
+from mdgan.system import processor_name
 
 _LEAST_FILES = 64
 
@@ -25,12 +22,12 @@ _LEAST_FILES = 64
 def num_threads(
     settings: LaunchSettings, computing_at_once: int = 1, cores_each: int | None = None
 ) -> int:
-    """The number of compute threads of a process: `--threads`, or its share of the cores.
+    """Compute threads of a process: `--threads`, or its share of the cores.
 
     Args:
         computing_at_once: processes that share the cores; 1 for the server, since the workers wait
             while it computes.
-        cores_each: the cores that a launcher reserves for each process.
+        cores_each: those that a launcher has set aside for each process.
     """
     if settings.threads != "auto":
         return settings.threads
@@ -40,39 +37,39 @@ def num_threads(
 
 
 def take_cores(settings: LaunchSettings, host_here: int, num_hosts: int) -> int | None:
-    """Pins this process to the entry of `--cores` for the host with index `host_here`.
+    """Pins this process, the host of that number here, to its entry of `--cores`.
 
     Returns:
-        How many hosts use any of its cores, itself included; None if the user gave no `--cores`.
+        How many of these hosts have any of its cores, itself included; None if `--cores` was not
+        given and nothing was changed.
     """
     sets = settings.core_sets
     if not sets:
         return None
-    local, *others = (sets[(host_here + turn) % num_hosts % len(sets)] for turn in range(num_hosts))
-    pin(local)
-    return 1 + sum(bool(local & other) for other in others)
+    own, *others = (sets[(host_here + turn) % num_hosts % len(sets)] for turn in range(num_hosts))
+    pin(own)
+    return 1 + sum(bool(own & other) for other in others)
 
 
 def cores_of_slots(
     settings: LaunchSettings, host: tuple[int, ...], hosts: Sequence[tuple[int, ...]]
 ) -> tuple[frozenset[int], ...]:
-    """The cores of each slot of a host, by `--cores`; empty if slots may use all cores."""
+    """The cores of one slot of a host after another, by `--cores`; empty if slots may use all."""
     sets, place = settings.core_sets, hosts.index(host)
     return tuple(sets[(place + len(hosts) * slot) % len(sets)] for slot in range(len(sets)))
 
 
 def flush_denormals(settings: RunSettings) -> None:
-    """With privacy, rounds numbers below 10⁻³⁸ to 0, in this thread and in those that it starts.
+    """Counts numbers below 10⁻³⁸ as 0, in this thread and in all that it starts.
 
-    Some processors compute many times as long with them. An observer who measures times could learn
-    of the samples that lead to them.
+    Some processors take many times as long for them, which would tell of samples that lead to them.
     """
     if settings.privacy.covers_samples:
         torch.set_flush_denormal(True)
 
 
 def check_open_files() -> None:
-    """Checks that the system lets this process and its children open enough files."""
+    """Checks that this process, and those that it starts, may open as many files as they need."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if 0 <= allowed < _LEAST_FILES:
         why = "allows processes too few open files"
@@ -80,7 +77,7 @@ def check_open_files() -> None:
 
 
 def resolve_device(name: str, process_here: int) -> torch.device:
-    """The device of one of this machine's processes, which take the GPUs in turn."""
+    """The device of one of this machine's processes; GPUs are given out in turn."""
     # Counting GPUs must not initialise CUDA: the launcher forks afterwards.
     num_gpus = torch.cuda.device_count()
     has_mps = torch.backends.mps.is_available()
@@ -94,54 +91,16 @@ def resolve_device(name: str, process_here: int) -> torch.device:
     return torch.device("cuda", process_here % num_gpus) if name == "cuda" else torch.device(name)
 
 
-_KEPT_BYTES = 1 << 28  # kept at most, of the end of the heap and of a single tensor
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as in malloc.h
-_SLICE_NANOSECONDS = 100_000_000  # the longest that the kernel grants
-_CALLS = {"x86_64": 314, "aarch64": 274}
-"""sched_setattr, by machine: neither Python nor the C library has a name for it."""
-_ATTRIBUTES = struct.Struct("=IIQiIQQQ")
-_NORMAL = 0
-
-
-def keep_freed_memory() -> bool:
-    """Asks glibc to keep memory that this process frees; returns whether glibc does so.
-
-    Each iteration makes megabytes of models and messages anew. If freed memory went back to the
-    kernel, the kernel would clear each page again at its next use.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is None:
-        return False
-    return all(mallopt(what, _KEPT_BYTES) == 1 for what in (_TRIM_THRESHOLD, _MMAP_THRESHOLD))
-
-
-def ask_for_long_slices() -> bool:
-    """Asks the kernel for turns of 0.1 s for this thread and its children; returns if granted.
-
-    An answer takes tens of milliseconds. With more hosts than cores the kernel would take a core
-    away every few milliseconds, and each host would find the caches full of other hosts' weights.
-    Linux 6.12 and later grant longer turns. A process that wakes up still gets a core at once.
-    """
-    number = _CALLS.get(platform.machine())
-    if sys.platform != "linux" or number is None:
-        return False
-    slice_of_it = (_SLICE_NANOSECONDS, 0, 0)
-    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, _NORMAL, 0, 0, 0, *slice_of_it)
-    this_thread = 0
-    done: int = ctypes.CDLL(None).syscall(number, this_thread, attributes, 0)
-    return done == 0
-
-
 _MOST_OPERATIONS = 100e6
-"""Workers share processes if an answer takes fewer operations. All models that were measured below
-that gain by it, since messages take a process about 1 ms an iteration."""
+"""Of an answer, for workers to share processes. All models measured below that gain by it: what a
+process takes for its messages, about 1 ms an iteration, is much beside such an answer."""
 
 
 def default_host_size(settings: RunSettings, launch: LaunchSettings, models: Models) -> int:
-    """How many workers each process should carry, if this machine starts all of them.
+    """How many workers each process of a machine that starts all of them should carry.
 
-    The number is what `--workers-per-host auto` measured here before, if this does not change the
-    threads of a process, on which bits depend. Else it follows from the operations of an answer.
+    More than one only where each process computes with as many threads as it would with one, since
+    that decides bits; as measured here before, else by what an answer takes.
     """
     count = settings.num_workers
     if not (count > num_cores() and _is_open(settings, launch)):
@@ -157,7 +116,7 @@ def default_host_size(settings: RunSettings, launch: LaunchSettings, models: Mod
 
 
 def size_for(num_workers: int, cores: int, operations: float) -> int:
-    """The workers of a host, so that each core has one host; 1 if an answer takes long."""
+    """As many workers a host as leave one to each core; 1 if an answer has many operations."""
     if num_workers <= cores or operations > _MOST_OPERATIONS:
         return 1
     size = -(-num_workers // cores)
@@ -165,7 +124,7 @@ def size_for(num_workers: int, cores: int, operations: float) -> int:
 
 
 def kept_size(settings: RunSettings, launch: LaunchSettings, source: str) -> KnownNumber:
-    """The file in which this machine keeps what `--workers-per-host auto` measured for a run."""
+    """What `--workers-per-host auto` found for such a run, and models' source, here."""
     decides = settings.as_json(shared=True) | {"seed": 0, "iterations": 0}
     about = f"{processor_name()}, {num_cores()} cores, {launch.threads} threads, {source!s}, "
     about += json.dumps(decides, sort_keys=True)
@@ -173,10 +132,10 @@ def kept_size(settings: RunSettings, launch: LaunchSettings, source: str) -> Kno
 
 
 def _is_open(settings: RunSettings, launch: LaunchSettings) -> bool:
-    """Whether mdgan may choose which workers share a process, since no setting depends on it."""
-    unset = (launch.workers_per_host, launch.ranks, launch.links.listen, settings.faults.deadline)
+    """Whether nothing that the user has asked for depends on which workers share a process."""
+    given = (launch.workers_per_host, launch.ranks, launch.links.listen, settings.faults.deadline)
     return (
-        all(value is None for value in unset)
+        all(value is None for value in given)
         and launch.links.master_addr == LinkSettings().master_addr
         and (launch.transport, launch.device, launch.cores) == ("tcp", "cpu", ANY_CORES)
         and (settings.num_placed, settings.participation) == (None, 1)
