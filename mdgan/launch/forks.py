@@ -43,7 +43,7 @@ def in_forks(
     hear: Callable[[int, Any], None],
     interrupted: threading.Event | None = None,
 ) -> None:
-    """Does each work in a fork of its own, all at the same time; hears what each number tells.
+    """Does each work in its own fork, all at the same time; hears what each number tells.
 
     Raises:
         ForkFailed: one failed; the others are ended.
