@@ -13,7 +13,7 @@ from tests.processes import REPOSITORY
 
 PACKAGE = REPOSITORY / "mdgan"
 FLOORS = [
-    {"settings", "errors", "spelling", "messages", "timeouts", "version"},
+    {"settings", "errors", "spelling", "messages", "timeouts", "version", "system"},
     {"credentials", "storage", "transport", "gan", "privacy"},
     {"samples"},
     {"models", "data"},
@@ -131,6 +131,31 @@ def algorithms_in(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Compare):
         values = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
         yield from (value for value in values if value == "mdgan")
+
+
+OF_SOME_SYSTEMS = re.compile(
+    r"\b(sched_[gs]et\w+|pidfd_\w+|SO_PEERCRED|TCP_DEFER_ACCEPT|MSG_NOSIGNAL|CDLL|mallopt|prctl"
+    r"|os\.fork|get_context|sys\.platform|os\.name|hasattr\((os|signal|socket))\b|/proc/"
+)
+"""What Linux has and macOS lacks, or where forks are unsafe. Other names, such as `fcntl`, `killpg`
+or `AF_UNIX`, are of every system but Windows, where `refuse_windows` ends each command."""
+USES_WHAT_THERE_IS = {
+    "settings/machine.py": {"sched_setaffinity"},  # after `check_cores` has asked PINS_PROCESSES
+    "families/data_parallel/meeting.py": {"get_context"},  # a launcher that may fork makes one
+    "families/data_parallel/together.py": {"pidfd_open", "pidfd_send_signal"},  # HOLDS_PROCESSES
+    "families/federated/slots.py": {"os.fork"},  # its builder has asked `may_fork`
+    "launch/forks.py": {"get_context"},  # starts all other processes
+    "plan/short_run.py": {"get_context"},  # refuses where it may not fork
+}
+
+
+def test_one_room_asks_what_the_system_has() -> None:
+    used = {
+        str(path.relative_to(PACKAGE)): {match[0] for match in OF_SOME_SYSTEMS.finditer(text)}
+        for path, _ in modules()
+        if path.name != "system.py" and OF_SOME_SYSTEMS.search(text := path.read_text("utf-8"))
+    }
+    assert used == USES_WHAT_THERE_IS
 
 
 def test_files_and_functions_can_be_read_in_one_go() -> None:

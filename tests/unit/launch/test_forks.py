@@ -94,7 +94,7 @@ def test_signals_as_children_end(handlers: None, number: signal.Signals) -> None
 FAULTS = """
 import resource
 import numpy
-from mdgan.launch.machine import keep_freed_memory
+from mdgan.system import keep_freed_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

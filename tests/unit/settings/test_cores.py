@@ -84,7 +84,7 @@ def test_cores_that_are_there_are_named(
 
 
 def test_a_system_that_pins_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_setaffinity")
+    monkeypatch.setattr("mdgan.settings.machine.PINS_PROCESSES", False)
     with pytest.raises(BadInput, match="--cores 0: this system pins no process"):
         check_cores("0")
 

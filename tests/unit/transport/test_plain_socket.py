@@ -12,6 +12,7 @@ import pytest
 
 from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
+from mdgan.system import peer_user
 from mdgan.transport import plain_socket
 from mdgan.transport.base import Joined, Lost
 from mdgan.transport.frames import PIECE_BYTES, CutOff, Frame, Most, WireError, encode
@@ -130,11 +131,11 @@ def test_another_user_is_not_let_in(
     door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = knock(f"unix:{tmp_path}/server", door.told, LONG)
-    monkeypatch.setattr(plain_socket, "_user_of", lambda _: os.geteuid() + 1)
+    monkeypatch.setattr(plain_socket, "peer_user", lambda _: os.geteuid() + 1)
     with pytest.raises(WireError, match="another process came to its socket"):
         door.take(LONG)
     monkeypatch.undo()
-    assert plain_socket._user_of(host._socket) == os.geteuid()
+    assert peer_user(host._socket) == os.geteuid()
     host._socket.close()
 
 
