@@ -102,7 +102,7 @@ def in_forks(
     hear: Callable[[int, Any], None],
     interrupted: threading.Event | None = None,
 ) -> None:
-    """Does each work in a fork of its own, all at the same time; hears what each number tells.
+    """Does each work in its own fork, all at the same time; hears what each number tells.
 
     Where no forks are safe, each work gets a thread: no fork follows that it could harm.
 

@@ -196,9 +196,7 @@ class ChildProcesses:
     def _wait(self) -> int:
         worst, serves = 0, bool(self._server())
         while self._names:
-            number = os.read(self._signals.fileno(), 1)[
-                0
-            ]  # waits for one, such as that a child has ended
+            (number,) = os.read(self._signals.fileno(), 1)  # waits, for example for a child's end
             if number in _STOP_SIGNALS:
                 self._stop_server()
                 return 128 + number

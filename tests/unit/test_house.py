@@ -50,13 +50,13 @@ def room_of(path: Path) -> str:
 
 @cache
 def imported(tree: ast.Module) -> list[str]:
-    found = list[str]()
+    results = list[str]()
     for node in nodes(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found += (f"{node.module}.{alias.name}" for alias in node.names)
+            results += (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
-            found += (alias.name for alias in node.names)
-    return found
+            results += (alias.name for alias in node.names)
+    return results
 
 
 def test_every_room_has_a_floor() -> None:
@@ -160,9 +160,9 @@ def test_one_room_asks_what_the_system_has() -> None:
 
 def test_files_and_functions_can_be_read_in_one_go() -> None:
     too_long = {
-        str(path.relative_to(PACKAGE)): found
+        str(path.relative_to(PACKAGE)): too_long
         for path, tree in modules()
-        if (found := list(lengths(tree, len(path.read_text(encoding="utf-8").splitlines()))))
+        if (too_long := list(lengths(tree, len(path.read_text(encoding="utf-8").splitlines()))))
     }
     assert not too_long
 
@@ -188,7 +188,7 @@ def test_no_two_classes_have_the_same_name() -> None:
 
 
 def test_constructors_have_few_parameters() -> None:
-    found = {
+    results = {
         f"{path.relative_to(PACKAGE)}: {node.name}": len(init.args.args)
         + len(init.args.kwonlyargs)
         - 1
@@ -198,7 +198,7 @@ def test_constructors_have_few_parameters() -> None:
         for init in node.body
         if isinstance(init, ast.FunctionDef) and init.name == "__init__"
     }
-    assert not {name: number for name, number in found.items() if number > MOST_PARAMETERS}
+    assert not {name: number for name, number in results.items() if number > MOST_PARAMETERS}
 
 
 def test_only_the_command_line_prints() -> None:
