@@ -28,8 +28,7 @@ _raw_option = click.option(
 @click.option(
     "--class",
     "label",
-    type=int,
-    metavar="N",
+    metavar="N|NAME",
     help="Of a conditional generator: this class alone.  [default: all, a row each]",
 )
 @click.option(
@@ -290,6 +289,7 @@ def watch(run: Path, interval: float, once: bool) -> None:
 )
 @options.number("--seed", least=0, help="Of all draws.  [default: the run's]")
 @click.option("--data-dir", metavar="DIR", help="What workers trained on.  [default: the run's]")
+@click.option("--map", metavar="FILE", help="How tables there say what the schema does.")
 @click.option("--held-out", metavar="DIR", help="Real samples that no worker trained on.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record instead of tables.")
 def audit(

@@ -31,7 +31,7 @@ def sample_run(
     output: Path | None,
     *,
     raw: bool = False,
-    label: int | None = None,
+    label: int | str | None = None,
     where: Sequence[str] = (),
 ) -> tuple[Path, int, int]:
     """Writes samples of a finished or running run, the same for the same seed.
@@ -71,7 +71,7 @@ def sample_run(
 
 
 def _draw_where(
-    trained: TrainedRun, num_samples: int, seed: int, label: int | None, conditions: Sequence[str]
+    trained: TrainedRun, num_samples: int, seed: int, label: int | str | None, conditions: Sequence[str]
 ) -> tuple[Tensor, Tensor | None]:
     """Samples that fulfil all conditions, float32 [n, *shape], and their classes, int64 [n].
 

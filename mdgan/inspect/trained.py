@@ -23,6 +23,7 @@ from mdgan.launch.settings import LaunchSettings
 from mdgan.metrics.chosen import judging, open_held_out
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import RunDirectory
+from mdgan.records.values import said_list
 from mdgan.storage.foreign_file import read_whole
 
 _log = logging.getLogger(__name__)
@@ -39,12 +40,12 @@ class TrainedRun:
     iteration: int
 
     def labels(
-        self, num_samples: int, label: int | None = None, what: str = "--class"
+        self, num_samples: int, label: int | str | None = None, what: str = "--class"
     ) -> Tensor | None:
         """The classes of samples that are to be made; None if the generator is not conditional.
 
         Args:
-            label: the class of all of them; None for all classes, as often as `label_prior` says.
+            label: the class of all of them, by number or name; None for all classes, as often as `label_prior` says.
 
         Returns:
             int64 [n].
@@ -60,9 +61,14 @@ class TrainedRun:
             return even_labels(
                 label_counts(num_classes, self.held() if as_data else ()), num_samples
             )
-        if not 0 <= label < num_classes:
-            raise BadInput(f"{what} {label}", f"must be one of 0-{num_classes - 1}")
-        return torch.full((num_samples,), label)
+        # Folders of pictures name their classes in no file of the run, so theirs are numbers.
+        named = (getattr(each, "class_names", ()) for each in (self.dataset.kind, self.dataset.partitioner))
+        names = next(filter(None, named), ())
+        number = names.index(str(label)) if isinstance(label, str) and label in names else label
+        if str(number) not in map(str, range(num_classes)):
+            known = f"{said_list(names)}, or " if names else ""
+            raise BadInput(f"{what} {label}", f"must be {known}one of 0-{num_classes - 1}")
+        return torch.full((num_samples,), int(number))
 
     def held(self) -> list[list[int]]:
         """By worker, the samples of each class that it holds, as the run has recorded.
@@ -90,8 +96,10 @@ class TrainedRun:
         return judging(settings, self.dataset, open_held_out(settings, self.dataset, folder))
 
 
-def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
-    """Loads the generator of a finished or running run."""
+def load_trained(
+    path: Path, *, raw: bool = False, places: Mapping[str, str] | None = None
+) -> TrainedRun:
+    """Loads the generator of a run; `places` are `data_dir` and `map` of this machine."""
     run = RunDirectory.open(path)
     status = run.read_status()
     state, iteration = run.read_generator(raw=raw)
@@ -100,7 +108,7 @@ def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
         raise BadInput(path, f"its dataset file {source} is gone", "put it back")
     if hashlib.sha256(read_whole(source)).hexdigest() != status.get("dataset_sha256"):
         _log.warning("warning: %s has changed since the run began", source)
-    settings = registry.read_settings([run.read_config()])
+    settings = registry.read_settings([run.read_config()]).but(**places or {})
     if (schema := run.kept(KEPT_SCHEMA)).exists():
         settings = settings.but(schema=str(schema))
     dataset = load_path(source).prepared(settings.data)

@@ -132,13 +132,13 @@ class Run:
 
     @refuses_in_python()
     def sample(
-        self, n: int = 64, seed: int = 0, *, label: int | None = None, raw: bool = False
+        self, n: int = 64, seed: int = 0, *, label: int | str | None = None, raw: bool = False
     ) -> Any:
         """Samples of the newest generator, the same for the same seed.
 
         Args:
-            label: the class of all of them, if the generator is conditional; by default each class
-                in turn.
+            label: the class of all of them, by number or name, if the generator is conditional; by
+                default each class in turn.
             raw: of the generator itself, though the run has averaged it; of a table as tensors.
 
         Returns:
@@ -170,7 +170,7 @@ class Run:
             n: how many samples to draw from the generator.
             seed: of all draws; the run's if not given.
             steps: how long images are looked for that explain a single answer; 0 leaves that out.
-            changes: `data_dir`, `held_out`. A run that was trained on samples of your own finds
+            changes: `data_dir`, `map`, `held_out`. A run that was trained on samples of your own finds
                 them if it holds them: `mdgan.Run.open(folder, data)`.
 
         Raises:
