@@ -315,6 +315,18 @@ def audit(
     print(record if as_json else audit_in_words(found))
 
 
+@click.command(cls=Command, examples=("mdgan ledger",))
+@click.option("--dp-ledger", metavar="DIR", help="Its folder.  [default: that of this user]")
+def ledger(dp_ledger: str | None) -> None:
+    """Show the privacy account of this machine: what samples have spent, and what is left."""
+    from mdgan.inspect.accounts import account_in_words
+    from mdgan.privacy.planning import ledger_folder
+    from mdgan.privacy.settings import PrivacySettings
+
+    settings = PrivacySettings(dp_noise=1.0, dp_delta=1e-5, dp_ledger=dp_ledger)  # for its folder
+    print(account_in_words(ledger_folder(settings)))
+
+
 @click.group(cls=Commands, examples=("mdgan log verify runs/first",))
 def log() -> None:
     """Check the audit log of a run, which tells which hosts came, went or were refused."""

@@ -26,6 +26,8 @@ from mdgan.records.run_directory import RunDirectory
 from mdgan.records.values import said_list
 from mdgan.storage.foreign_file import read_whole
 
+Label = int | str | None  # a class by number or name, or all
+
 _log = logging.getLogger(__name__)
 
 
@@ -39,13 +41,11 @@ class TrainedRun:
     generator: nn.Module
     iteration: int
 
-    def labels(
-        self, num_samples: int, label: int | str | None = None, what: str = "--class"
-    ) -> Tensor | None:
+    def labels(self, num_samples: int, label: Label = None, what: str = "--class") -> Tensor | None:
         """The classes of samples that are to be made; None if the generator is not conditional.
 
         Args:
-            label: the class of all of them, by number or name; None for all classes, as often as `label_prior` says.
+            label: the class of all of them; None for all classes, as often as `label_prior` says.
 
         Returns:
             int64 [n].
@@ -62,7 +62,10 @@ class TrainedRun:
                 label_counts(num_classes, self.held() if as_data else ()), num_samples
             )
         # Folders of pictures name their classes in no file of the run, so theirs are numbers.
-        named = (getattr(each, "class_names", ()) for each in (self.dataset.kind, self.dataset.partitioner))
+        named = (
+            getattr(each, "class_names", ())
+            for each in (self.dataset.kind, self.dataset.partitioner)
+        )
         names = next(filter(None, named), ())
         number = names.index(str(label)) if isinstance(label, str) and label in names else label
         if str(number) not in map(str, range(num_classes)):

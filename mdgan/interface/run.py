@@ -170,8 +170,8 @@ class Run:
             n: how many samples to draw from the generator.
             seed: of all draws; the run's if not given.
             steps: how long images are looked for that explain a single answer; 0 leaves that out.
-            changes: `data_dir`, `map`, `held_out`. A run that was trained on samples of your own finds
-                them if it holds them: `mdgan.Run.open(folder, data)`.
+            changes: `data_dir`, `map`, `held_out`. A run that was trained on samples of your own
+                finds them if it holds them: `mdgan.Run.open(folder, data)`.
 
         Raises:
             BadInput: the run is not over, or the samples to judge attacks by are not here.

@@ -200,7 +200,7 @@ def _new_questions(
     before = look_up(folder, held.as_files())
     if not (held.sources and before.histories):
         return []
-    spent = planning.spent_before(settings.privacy, before)
+    spent = planning.spent_before(settings.privacy.dp_delta, before)
     return [
         f"{asked_with}: files of {schedule.whose} were trained on before, and the account knows "
         "none of their rows: columns or values have changed since; rows of the same persons have "
@@ -250,7 +250,8 @@ def _check_clients(
     def look(whose: str, own: Contents) -> tuple[planning.StepSchedule, LedgerView]:
         one = schedule._replace(whose=whose)
         known = look_up(folder, own)
-        told.append((planning.spent_before(privacy, known), _spent_before(settings, one, known)))
+        spent = planning.spent_before(privacy.dp_delta, known)
+        told.append((spent, _spent_before(settings, one, known)))
         return one, known
 
     if serves:
@@ -281,5 +282,5 @@ def _spent_before(settings: RunSettings, schedule: planning.StepSchedule, known:
     """What the user should know of earlier runs; empty if there were none."""
     if not known.histories:
         return ""
-    spent = planning.spent_before(settings.privacy, known)
+    spent = planning.spent_before(settings.privacy.dp_delta, known)
     return f"{settings.privacy.dp_flag}: {schedule.whose} have spent {spent:.3g} before"
