@@ -20,8 +20,7 @@ from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch.beginning import State, discriminator_in
 from mdgan.launch.holdings import Holdings, read_data
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.values import count
-from mdgan.spelling import command, flag
+from mdgan.spelling import command, count, flag
 from mdgan.storage.checkpoints import Checkpoints
 
 _log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ import click
 
 from mdgan.cli import options
 from mdgan.cli.help import Command, Commands
+from mdgan.spelling import count
 
 _raw_option = click.option(
     "--raw", is_flag=True, help="The generator itself, though the run has averaged it (--ema)."
@@ -50,7 +51,7 @@ def sample(
     from mdgan.inspect.sampling import sample_run
 
     written, iteration, num = sample_run(run, num_samples, seed=seed, output=output, **which)
-    print(f"{written}: {num} samples of the generator after iteration {iteration}")
+    print(f"{written}: {count(num, 'sample')} of the generator after iteration {iteration}")
 
 
 @click.command(cls=Command, examples=("mdgan evaluate runs/first",))
@@ -131,19 +132,11 @@ def datasets(context: click.Context, datasets_dir: str | None) -> None:
 @click.argument("name", shell_complete=options.dataset_names)
 @_DATASETS_DIR
 @click.option("--data-dir", metavar="DIR", help="Folder that holds the data.  [default: data/NAME]")
-@click.option("--partition", default="iid", metavar="SCHEME", help="How to divide.")
-@options.number("--workers", least=1, default=4, help="Number of workers N.")
+@click.option("--partition", "scheme", default="iid", metavar="SCHEME", help="How to divide.")
+@options.number("--workers", "num_workers", least=1, default=4, help="Number of workers N.")
 @options.number("--seed", least=0, default=0, help="Of the scheme.")
 @options.output_option("Picture to write, .png or .svg.  [default: NAME-partition.png]")
-def show(
-    name: str,
-    datasets_dir: str | None,
-    data_dir: str | None,
-    partition: str,
-    workers: int,
-    seed: int,
-    output: Path | None,
-) -> None:
+def show(name: str, output: Path | None, **how: Any) -> None:
     """Draw which worker would hold how many samples of each class of NAME, and some samples.
 
     Samples are drawn as the networks see them, with a row for each class.
@@ -152,16 +145,8 @@ def show(
     from mdgan.inspect.datasets import draw_partition
 
     output = output or Path(f"{name}-partition.png")
-    draw_partition(
-        name,
-        datasets_dir,
-        data_dir,
-        scheme=partition,
-        num_workers=workers,
-        seed=seed,
-        output=output,
-    )
-    print(f"{output}: {name} divided {partition} over {workers} workers")
+    draw_partition(name, output=output, **how)
+    print(f"{output}: {name} divided {how['scheme']} over {count(how['num_workers'], 'worker')}")
 
 
 _log = logging.getLogger(__name__)
@@ -341,7 +326,6 @@ def verify(run: Path) -> int:
     write the whole log anew: compare the last hash with one that you noted elsewhere.
     """
     from mdgan.records import audit_log
-    from mdgan.records.values import count
 
     found = audit_log.verify(run)
     path = run / audit_log.AUDIT_LOG_FILE

@@ -12,7 +12,7 @@ from mdgan.privacy.ledger_file import begun, opened
 from mdgan.privacy.ledger_view import known_of, take_in
 from mdgan.privacy.planning import spent_before
 from mdgan.records.values import said
-from mdgan.spelling import flag
+from mdgan.spelling import count, flag
 
 _CHAIN = """
     WITH RECURSIVE chain (history) AS (SELECT ? UNION ALL
@@ -36,11 +36,10 @@ def account_in_words(folder: Path) -> str:
             db.execute("INSERT INTO shard SELECT key FROM samples WHERE history = ?", (history,))
             chain = db.execute(_CHAIN, (history,)).fetchall()
             # A host's account of whole clients has no bound, since the server plans their rounds.
-            bounds = [(epsilon, delta) for *_, epsilon, delta in chain if delta is not None]
-            epsilon, delta = bounds[0] if bounds else (None, 1e-5)
+            epsilon, delta = next((run[3:] for run in chain if run[4] is not None), (None, 1e-5))
             spent = spent_before(delta, known_of(db))
             left = None if epsilon is None else max(0.0, epsilon - spent)
-            runs = [f"{run} ({steps:,} steps, σ {said(noise)})" for run, steps, noise, *_ in chain]
+            runs = [f"{run} ({count(n, 'step')}, σ {said(noise)})" for run, n, noise, *_ in chain]
             figures = said(spent), said(epsilon), said(left), f"{delta:g}"
             rows.append((f"{number:,}", *figures, ", ".join(reversed(runs))))
     headings = ("samples or persons", "ε spent", "of", "left", "δ", "in runs")

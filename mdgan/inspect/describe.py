@@ -12,6 +12,7 @@ from mdgan.launch.checked import Checked
 from mdgan.launch.ranks import ends_of
 from mdgan.launch.requirements import least_parties
 from mdgan.plan.expectations import expectations
+from mdgan.spelling import count
 
 _MOST_CLASSES = 12
 
@@ -74,8 +75,8 @@ def _in_short(checked: Checked) -> str:
         who = f" with {settings.num_placed:,} clients"
     how_long = "; mdgan plan with these flags says how long" if checked.algorithm.has_hosts else ""
     return (
-        f"can run: {settings.algorithm} trains {settings.training.iterations:,} iterations on "
-        f"{checked.dataset.name}{who} and batches of {settings.training.batch_size}{how_long}"
+        f"can run: {settings.algorithm} trains {count(settings.training.iterations, 'iteration')} "
+        f"on {checked.dataset.name}{who} and batches of {settings.training.batch_size}{how_long}"
     )
 
 

@@ -97,7 +97,8 @@ def misfits_in_words(path: Path, found: Misfits) -> str:
     """What to repair, the columns with the most problems first; or that all rows fit."""
     mapped = [f"  {line}" for line in found.mapped]
     if not found.by_column:
-        return "\n".join([f"{path}: all {found.num_rows:,} rows fit", *mapped])
+        fit = "its row fits" if found.num_rows == 1 else f"all {found.num_rows:,} rows fit"
+        return "\n".join([f"{path}: {fit}", *mapped])
     which = f"{found.num_misfits:,} of {found.num_rows:,} rows do not fit"
     lines = [f"{path}: {which if found.num_misfits else 'does not fit'}", *mapped]
     for name, count in found.by_column.most_common():

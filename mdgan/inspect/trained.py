@@ -61,16 +61,13 @@ class TrainedRun:
             return even_labels(
                 label_counts(num_classes, self.held() if as_data else ()), num_samples
             )
-        # Folders of pictures name their classes in no file of the run, so theirs are numbers.
-        named = (
-            getattr(each, "class_names", ())
-            for each in (self.dataset.kind, self.dataset.partitioner)
-        )
-        names = next(filter(None, named), ())
-        number = names.index(str(label)) if isinstance(label, str) and label in names else label
-        if str(number) not in map(str, range(num_classes)):
-            known = f"{said_list(names)}, or " if names else ""
-            raise BadInput(f"{what} {label}", f"must be {known}one of 0-{num_classes - 1}")
+        # No file of a run has the names of a picture folder's classes, so those are numbers.
+        sources = self.dataset.kind, self.dataset.partitioner
+        known = next(filter(None, (getattr(s, "class_names", ()) for s in sources)), ())
+        number = known.index(label) if label in known else label
+        if f"{number}" not in map(str, range(num_classes)):
+            names = f"{said_list(known)}, or " if known else ""
+            raise BadInput(f"{what} {label}", f"must be {names}one of 0-{num_classes - 1}")
         return torch.full((num_samples,), int(number))
 
     def held(self) -> list[list[int]]:

@@ -68,8 +68,10 @@ def dataset_text(
     paths = json.dumps([str(Path(path).resolve()) for path in [*own, "."]])
     lines = [f"SHAPE = {tuple(shape)}"]
     if models:
-        source = " and ".join(_files_of(models)) or "the program's models"
-        lines += [f"Z_DIM = {z_dim}", f"MODELS_FROM = {source!r}"]
+        files = {"the program's models"}
+        with suppress(TypeError, OSError):  # of a notebook, or no class or function
+            files = {file_in_words(inspect.getfile(build)) for build in models.values()}
+        lines += [f"Z_DIM = {z_dim}", f"MODELS_FROM = {' and '.join(sorted(files))!r}"]
     text = _TEXT.format(paths=paths, samples=samples, sizes="\n".join(lines), models=own_code)
     return text, content
 
@@ -121,21 +123,10 @@ def handed_again(file: Path) -> bytes:
 
 def _pickled(token: str, models: Mapping[str, Any]) -> bytes:
     """Models as `mdgan.data.handed` takes them, and the file that they are from, for errors."""
-    files = _files_of(models)
-    file = files[0] if len(files) == 1 else DYNAMIC
+    codes = [getattr(getattr(build, "func", build), "__code__", None) for build in models.values()]
+    files = {code.co_filename for code in codes if code is not None}
+    file = file_in_words(files.pop()) if len(files) == 1 else DYNAMIC
     return bytes(cloudpickle.dumps({token: dict(models), DYNAMIC: file}))
-
-
-def _files_of(models: Mapping[str, Any]) -> list[str]:
-    """The files that define models, as far as these have code, by the names that users know."""
-    files = dict[str, None]()
-    for build in models.values():
-        kind = getattr(build, "func", build)
-        with suppress(ValueError):
-            code = _code_in(kind) if isinstance(kind, type) else getattr(kind, "__code__", None)
-            if code is not None:
-                files[file_in_words(code.co_filename)] = None
-    return list(files)
 
 
 def samples_of(data: Data, num_classes: int | None, *, privately: bool = False) -> str:

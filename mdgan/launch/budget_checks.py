@@ -15,7 +15,7 @@ from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import Releases, look_up
 from mdgan.privacy.ledger_view import LedgerView, Plan
 from mdgan.privacy.one_run import least_canaries
-from mdgan.spelling import flag, key
+from mdgan.spelling import count, flag, key
 
 _FEW_SAMPLES = 5_000
 """With fewer samples a worker, noise in every step ruins what is learnt; see docs/quality.md."""
@@ -169,7 +169,7 @@ def _check_samples(samples: HeldSamples, *, goes_on: bool) -> list[str]:
         elif spent := _spent_before(settings, schedule, known):
             left = plan.until - (0 if last is None else last.steps)
             _, noise = schedule.noises(plan.noise)
-            warnings.append(f"{spent}; {left:,} steps with noise {noise:.3g} are left")
+            warnings.append(f"{spent}; left: {count(left, 'step')} with noise {noise:.3g}")
         if rank in contents:
             warnings += _new_questions(samples, rank, schedule, known=known, asked=asked)
     return warnings

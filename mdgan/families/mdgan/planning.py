@@ -13,8 +13,7 @@ from mdgan.families.mdgan.swaps import swap_every
 from mdgan.families.mdgan.variants.holders import Holders
 from mdgan.gan.build import Models, build_model, judging_operations, num_parameters
 from mdgan.gan.optimizers import training_bytes
-from mdgan.records.values import count
-from mdgan.spelling import flag
+from mdgan.spelling import count, flag
 
 _SWAPS = {
     "pairs": "pairs swap",

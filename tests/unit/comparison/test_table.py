@@ -38,7 +38,10 @@ def test_means_are_over_the_finished_runs(tmp_path: Path) -> None:
     _, means, early, *_ = as_table({"ours": found}).splitlines()
     last = said(last_fid(tmp_path / "ours-seed2"))
     assert means.split()[:2] == ["ours", "2/4"]
-    assert early.split()[:9] == [*"ours, seed 2: failed at iteration 60 –".split(), last]
+    assert early.split()[:9] == [
+        *["ours,", "seed", "2:", "failed", "at", "iteration", "60", "–"],
+        last,
+    ]
     fids = [last_fid(tmp_path / f"ours-seed{seed}") for seed in (0, 1)]
     middle = {"mean": fmean(fids), "deviation": stdev(fids), "runs": 2}
     ends = {"least": min(fids), "greatest": max(fids)}
