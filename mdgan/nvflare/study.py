@@ -21,7 +21,7 @@ from mdgan.settings.config_file import read_config_file
 from mdgan.settings.machine import path_of
 from mdgan.spelling import count, flag, output
 from mdgan.storage.whole_file import make_folder, write_output
-from mdgan.version import __version__
+from mdgan.version import SERIES, __version__
 
 SETTINGS, ASKED, SCHEMA = "study.json", "asked.json", "schema.json"
 DATASETS = "datasets"
@@ -180,8 +180,8 @@ class Job:
     def asked(self) -> dict[str, Any]:
         """The values that must be equal on all machines; BadInput if this one's version differs."""
         asked = self._read(ASKED)
-        if asked.get("version") != __version__:
-            what = f"the job is for mdgan {asked.get('version')!s:.30}, and here is {__version__}"
+        if asked.get("version") != SERIES:
+            what = f"the job is for mdgan {asked.get('version')!s:.30}, and here is {SERIES}"
             raise BadInput(what, way_out="install the same version at the server and all sites")
         code = self._dataset
         if code and sha256(code.read_bytes()).hexdigest() != asked.get("dataset_sha256"):
