@@ -12,7 +12,7 @@ from mdgan.cli.chaos import chaos
 from mdgan.cli.compare import compare
 from mdgan.cli.credentials import credentials
 from mdgan.cli.help import Commands
-from mdgan.cli.inspect import audit, datasets, evaluate, log, report, sample, trace, watch
+from mdgan.cli.inspect import audit, datasets, evaluate, ledger, log, report, sample, trace, watch
 from mdgan.cli.logs import prepare_streams, show_logs
 from mdgan.cli.plan import plan
 from mdgan.cli.release import release, verify
@@ -47,7 +47,7 @@ def cli(context: click.Context) -> None:
 
 for _command in (
     *(datasets, schema, plan, train, watch, report, sample, evaluate, trace, standalone, compare),
-    *(audit, release, verify, credentials, join, standby, job, approve, log, chaos),
+    *(audit, ledger, release, verify, credentials, join, standby, job, approve, log, chaos),
 ):
     cli.add_command(_command)
 

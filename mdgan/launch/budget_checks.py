@@ -15,7 +15,7 @@ from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import Releases, look_up
 from mdgan.privacy.ledger_view import LedgerView, Plan
 from mdgan.privacy.one_run import least_canaries
-from mdgan.spelling import flag, key
+from mdgan.spelling import count, flag, key
 
 _FEW_SAMPLES = 5_000
 """With fewer samples a worker, noise in every step ruins what is learnt; see docs/quality.md."""
@@ -162,7 +162,8 @@ def _check_samples(samples: HeldSamples, *, goes_on: bool) -> list[str]:
         elif spent := _spent_before(settings, schedule, known):
             num_steps = plan.until - (0 if last is None else last.steps)
             _, noise = schedule.noises(plan.noise)
-            warnings.append(f"{spent}; {num_steps:,} steps with noise {noise:.3g} are left")
+            steps_left = f"{count(num_steps, 'step')} with noise {noise:.3g}"
+            warnings.append(f"{spent}; left: {steps_left}")
         if rank in contents:
             warnings += _new_counts(samples, rank, schedule, known=known, counts=counts)
     return warnings
@@ -193,7 +194,7 @@ def _new_counts(
     before = look_up(folder, held.as_files())
     if not (held.sources and before.histories):
         return []
-    spent = planning.spent_before(settings.privacy, before)
+    spent = planning.spent_before(settings.privacy.dp_delta, before)
     return [
         f"{dp_flag}: files of {schedule.whose} were trained on before, and the account knows "
         "none of their rows: columns or values have changed since; rows of the same persons have "
@@ -241,7 +242,7 @@ def _check_clients(
     def look(whose: str, held: Contents) -> tuple[planning.StepSchedule, LedgerView]:
         one = schedule._replace(whose=whose)
         known = look_up(folder, held)
-        spent = planning.spent_before(privacy, known)
+        spent = planning.spent_before(privacy.dp_delta, known)
         spendings.append((spent, _spent_before(settings, one, known)))
         return one, known
 
@@ -273,5 +274,5 @@ def _spent_before(settings: RunSettings, schedule: planning.StepSchedule, known:
     """Says what samples spent in earlier runs; empty if they were in none."""
     if not known.histories:
         return ""
-    spent = planning.spent_before(settings.privacy, known)
+    spent = planning.spent_before(settings.privacy.dp_delta, known)
     return f"{settings.privacy.dp_flag}: {schedule.whose} have spent {spent:.3g} before"

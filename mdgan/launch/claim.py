@@ -45,7 +45,7 @@ from mdgan.observe.trackers import Trackers
 from mdgan.privacy.canaries import CANARIES
 from mdgan.records.run_directory import RunDirectory, Status
 from mdgan.settings.machine import num_cores
-from mdgan.spelling import flag
+from mdgan.spelling import count, flag
 from mdgan.storage.checkpoints import Checkpoints, worker_file
 from mdgan.storage.fence import Fence, Fenced
 from mdgan.storage.state_file import Damaged, StoredFile, check_file
@@ -241,7 +241,7 @@ def about(checked: Checked, claimed: Claim) -> dict[str, Any]:
         **({"paper_scale": checked.scaled_from} if checked.scaled_from else {}),
         "machine": gethostname(),
         "system": {  # the times of two runs can be compared only if it is the same
-            "processor": f"{processor_name()}, {num_cores()} cores for this process",
+            "processor": f"{processor_name()}, {count(num_cores(), 'core')} for this process",
             "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
             "device": str(resolve_device(checked.launch.device, 0)),
             "system": platform.platform(),

@@ -35,7 +35,7 @@ from mdgan.launch.minder import end_with_input
 from mdgan.launch.processes import NONE_LEFT, TOGETHER_SECONDS, run_everything, run_host, run_server
 from mdgan.launch.ranks import ends_of
 from mdgan.launch.task import LaunchedTask
-from mdgan.spelling import flag
+from mdgan.spelling import count, flag
 from mdgan.storage.fence import Fenced
 from mdgan.storage.private_folders import make_private_folder
 from mdgan.storage.whole_file import exit_between_files
@@ -295,7 +295,7 @@ def _run_task(checked: Checked, task: LaunchedTask) -> int:
     place = place_for_others(checked)
     assert place is not None
     claimed = claim(checked, place)
-    started = f"{task.num_processes} processes by {task.launcher}"
+    started = f"{count(task.num_processes, 'process', 'processes')} by {task.launcher}"
     _log.info("starting %s for %s, others may join at %s", started, claimed.run.path, place)
     with claimed.noting_end() as ended:
         return ended(run_guarded(partial(run_server, checked, claimed, [place])))
@@ -331,8 +331,7 @@ def _start_all(checked: Checked, takes_over_at: str | None) -> int:
             )
             ended = resources.enter_context(claimed.noting_end())
             run = claimed.run.path
-            count = checked.ranks.num_processes
-            processes = "1 process" if count == 1 else f"{count} processes"
+            processes = count(checked.ranks.num_processes, "process", "processes")
             joining = "on this machine" if other is None else f"at {other}"
             _log.info("starting %s for %s, others may join %s", processes, run, joining)
             num_workers, num_hosts = len(checked.ranks.workers()), len(checked.ranks.hosts)

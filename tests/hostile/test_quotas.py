@@ -220,7 +220,7 @@ def test_whose_messages_are_not_read_for_long_is_said_with_its_certificate(
     fingerprint = permit_of(shown.certificate).fingerprint
     assert slowed.visitor == Visitor(SLOWED, fingerprint, "127.0.0.1")
     assert slowed.told.startswith(
-        f"certificate {fingerprint[:12]} at 127.0.0.1: the server reads no more of it"
+        f"certificate bad ({fingerprint[:12]}) at 127.0.0.1: the server reads no more of it"
     )
     host.close()
     network.close()

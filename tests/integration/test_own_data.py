@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import mdgan
-from tests.processes import QUICK_SETTINGS
+from tests.processes import QUICK_SETTINGS, REPOSITORY, finish, run_here, start_anew
 
 pytestmark = pytest.mark.usefixtures("quick_start")
 SETTINGS: dict[str, Any] = {**QUICK_SETTINGS, "iterations": 2, "world_size": 3, "width": 8}
@@ -84,6 +84,52 @@ def test_channels_that_come_last_are_moved(cwd: Path) -> None:
 def test_an_architecture_can_be_named(cwd: Path) -> None:
     run = mdgan.train((floats(8, 8), LABELS), out="run", architecture="acgan", **SETTINGS)
     assert tuple(run.sample(3, label=1).shape) == (3, 1, 8, 8)
+
+
+def test_a_class_is_asked_for_by_its_name(here: Path) -> None:
+    names = np.array(["cat", "dog", "eel"])[LABELS]
+    run = mdgan.train((floats(8, 8), names), out="run", architecture="acgan", **SETTINGS)
+    torch.testing.assert_close(run.sample(3, label="dog"), run.sample(3, label=1))
+    with pytest.raises(mdgan.BadInput) as refused:
+        run.sample(3, label="ape")
+    assert str(refused.value) == "label ape: must be cat, dog, eel, or one of 0-2"
+    asked = run_here("sample", "run", "-n", "3", "--class", "dog", "-o", "dogs.npz", cwd=here)
+    assert asked.status == 0, asked
+    drawn = torch.from_numpy(np.load(here / "dogs.npz")["images"])
+    torch.testing.assert_close(drawn, run.sample(3, label=1))
+
+
+SCRIPT = """
+import numpy as np
+from torch import nn
+
+import mdgan
+
+
+class Flat(nn.Linear):
+    def forward(self, z):
+        return super().forward(z)
+
+
+def generator():
+    return Flat(8, 64)
+
+
+def discriminator():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
+
+
+images = np.linspace(-1, 1, 24 * 64, dtype=np.float32).reshape(24, 1, 8, 8)
+mdgan.train(images, generator=GENERATOR, discriminator=discriminator, z_dim=8, quiet=True)
+"""
+
+
+@pytest.mark.parametrize("build", ["generator", "lambda: generator()"])
+def test_a_wrong_shape_names_the_line_of_the_program(here: Path, build: str) -> None:
+    (here / "mine.py").write_text(SCRIPT.replace("GENERATOR", build))
+    ended = finish(start_anew([sys.executable, "mine.py"], here, PYTHONPATH=str(REPOSITORY)))
+    said = "mine.py: Generator gives [2, 64] for 2 vectors of noise, SHAPE says [2, 1, 8, 8] "
+    assert ended.errors.splitlines()[-1] == f"BadInput: {said}(mine.py:9)"
 
 
 def frame(rows: int) -> Any:

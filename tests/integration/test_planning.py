@@ -203,7 +203,9 @@ def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
     assert output["a further worker in it"] < output["a host's process"] < output["all together"]
     answer, bottleneck = result.output.splitlines()[1:3]
     assert bottleneck.startswith("bottleneck: the server's link")
-    assert re.match(r"[\d,]+ iterations take .* and move .*; memory of all processes: ", answer)
+    assert re.match(
+        r"[\d,]+ iterations will take .* and move .*; memory of all processes: ", answer
+    )
 
 
 @pytest.mark.slow
@@ -247,6 +249,8 @@ def test_rounds(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     output = figures(result.output)
     assert "\na round\n" in result.output
+    assert "\na round waits longest for the server's link, out and back: " in result.output
+    assert "bottleneck" not in result.output
     assert re.search(r"all of it .* rounds/s\n", result.output)
     assert output["server sends"] == pytest.approx(3 * output["host receives"], rel=0.01)
     assert "a worker, |θ| + |w|" in result.output

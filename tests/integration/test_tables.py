@@ -294,6 +294,14 @@ def test_sites_map_their_own_words_and_keep_them(sites: Path, port: int) -> None
             ([rank], f"SHA-256 {digest}") for rank, digest in zip((1, 2), digests, strict=True)
         ]
         assert run_here("log", "verify", folder, cwd=sites).status == 0
+    (sites / "others.csv").write_text(site(100, 60))
+    quickly = ["-n", "100", "--steps", "0", "--held-out", "others.csv"]
+    as_they_are = ["audit", "a", *quickly, "--data-dir", "raw-{rank}.csv"]
+    assert "raw-1.csv" in run_here(*as_they_are, cwd=sites).errors
+    by_map = run_here(*as_they_are, "--map", "map-{rank}.json", cwd=sites)
+    assert by_map.status == 0, by_map
+    plainly = run_here("audit", "plain", *quickly, cwd=sites).output
+    assert by_map.output.replace("a/checkpoints", "plain/checkpoints") == plainly
     everything = [path for path in (sites / "a").rglob("*") if path.is_file()]
     for digest in (*digests, "Geschlecht", "Alter"):
         assert not [path for path in everything if digest.encode() in path.read_bytes()]

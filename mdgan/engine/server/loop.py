@@ -10,7 +10,7 @@ from mdgan.engine.server.hosts import workers_of
 from mdgan.engine.server.running_engine import RunningEngine
 from mdgan.errors import BadInput, Interrupted
 from mdgan.observe.tracer import memory_bytes
-from mdgan.spelling import flag, key
+from mdgan.spelling import count, flag, key
 from mdgan.storage.fence import Fenced
 from mdgan.storage.manifest import Manifest
 
@@ -113,7 +113,7 @@ class Server:
                 joined = ",".join(map(str, sorted(newcomers)))
                 holdings = self.peers.holdings(newcomers).values()
                 num_samples = sum(holding["samples"] for holding in holdings)
-                line = f"rank(s) {joined} joined ({num_samples:,} samples); {waits}"
+                line = f"rank(s) {joined} joined ({count(num_samples, 'sample')}); {waits}"
                 self.observer.note(line if newcomers else f"{waits} to join")
                 told_at = time.monotonic()
                 logged |= newcomers

@@ -37,7 +37,7 @@ from mdgan.privacy.budget import Budget, make_half
 from mdgan.privacy.contents import Contents
 from mdgan.samples.contract import SampleKind
 from mdgan.settings.machine import pin
-from mdgan.spelling import flag, key
+from mdgan.spelling import count, flag, key
 from mdgan.system import may_fork
 
 _PIECE = 256
@@ -189,7 +189,7 @@ class _Federated(contract.Builder[FederatedSettings]):
         trainer = "worker" if settings.placing.clients is None else "client"
         rows = [
             ("κ", str(resolve_kappa(settings.kappa, 1))),
-            ("a round", f"{length} iterations of {share} {trainer}(s)"),
+            ("a round", f"{count(length, 'iteration')} of {share} {trainer}(s)"),
         ]
         if settings.placing.clients is not None:
             number = "1" if settings.placing.placement == PULL else str(settings.placing.slots)

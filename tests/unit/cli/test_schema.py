@@ -48,7 +48,7 @@ def test_a_draft_says_what_it_leaves_out_and_what_it_tells(tmp_path: Path) -> No
     ]
     assert read_schema(tmp_path / "agreed.json").names == ["age", "sex"]
     written(tmp_path, "patient_id,age,sex", "mrn 7,30,F", name="site-2.csv")
-    fit = "site-1.csv: all 101 rows fit\nsite-2.csv: all 1 rows fit\n"
+    fit = "site-1.csv: all 101 rows fit\nsite-2.csv: its row fits\n"
     assert answer(tmp_path, "check", "agreed.json", "site-1.csv", "site-2.csv") == fit
     says = "mdgan: -o agreed.json: is there already; remove it, or name another file\n"
     assert refusal(tmp_path, "draft", "site-1.csv", "-o", "agreed.json") == says
@@ -60,7 +60,7 @@ def test_check_counts_the_rows_that_do_not_fit_by_column(tmp_path: Path) -> None
     written(tmp_path, HEADER, ROW)
     bad = [ROW.replace("44", str(place)) for place in range(7)]
     written(tmp_path, HEADER, ROW, *bad, bad[0].replace("yes", "maybe"), name="site-2.csv")
-    fits = "site-1.csv: all 1 rows fit\n"
+    fits = "site-1.csv: its row fits\n"
     assert answer(tmp_path, "check", "study.json", "site-1.csv") == fits
     output = answer(tmp_path, "check", "study.json", "site-1.csv", "site-2.csv", status=1)
     assert output.splitlines() == [

@@ -8,6 +8,7 @@ import pytest
 
 from mdgan.comparison.plan import NEW, Configuration, Training
 from mdgan.comparison.table import as_latex, as_table, measure
+from mdgan.records.values import said
 from tests.unit.observe.fake_run import IMAGE_BYTES, FakeRun
 from tests.unit.observe.federated import federated_run
 
@@ -34,6 +35,13 @@ def test_means_are_over_the_finished_runs(tmp_path: Path) -> None:
     figures_read = measure(trainings)["ours"]
     states = [figures_read["runs"][str(n)]["state"] for n in range(4)]
     assert states == ["finished", "finished", "failed", "missing"]
+    _, means, early, *_ = as_table({"ours": figures_read}).splitlines()
+    last = said(last_fid(tmp_path / "ours-seed2"))
+    assert means.split()[:2] == ["ours", "2/4"]
+    assert early.split()[:9] == [
+        *["ours,", "seed", "2:", "failed", "at", "iteration", "60", "–"],
+        last,
+    ]
     fids = [last_fid(tmp_path / f"ours-seed{seed}") for seed in (0, 1)]
     middle = {"mean": fmean(fids), "deviation": stdev(fids), "runs": 2}
     ends = {"least": min(fids), "greatest": max(fids)}
@@ -102,9 +110,9 @@ def test_the_table_is_aligned_and_leaves_out_empty_columns(tmp_path: Path) -> No
     assert "rounds" not in head
     assert [line.split()[:2] for line in lines] == [["ours", "2/2"], ["alone", "2/2"]]
     assert " ± " in lines[0]
-    end = head.index("a worker moved") + len("a worker moved")
+    end = head.index("a worker moved (MB)") + len("a worker moved (MB)")
     assert lines[1][end - 1] == "–"
-    assert lines[0][end - 2 : end] == "MB"
+    assert lines[0][end - 1].isdecimal()
     assert yardstick.startswith("scores: ")
     assert "; real data: FID " in yardstick
     explained = [re.split(r"  +", line.strip())[0] for line in meanings]
@@ -125,6 +133,21 @@ def test_latex_takes_the_table_as_it_is(tmp_path: Path) -> None:
     assert ours.startswith(r"50\%\_of\{a\}\&b & 2/2 & ")
     assert r" $\pm$ " in ours
     assert ours.isascii()
+
+
+def test_a_column_has_one_unit(tmp_path: Path) -> None:
+    for name, seconds in (("slow", 7200.0), ("quick", 36.0)):
+        FakeRun(workers=3, iterations=60 if name == "slow" else 2).write(tmp_path / f"{name}-seed0")
+        status = json.loads((tmp_path / f"{name}-seed0" / "run.json").read_text())
+        changed = json.dumps({**status, "seconds": seconds})
+        (tmp_path / f"{name}-seed0" / "run.json").write_text(changed)
+    found = measure([training(tmp_path, name, 0, "mdgan") for name in ("slow", "quick")])
+    rows = [line for line in as_latex(found).splitlines() if line.endswith(r" \\")]
+    columns = [*zip(*(row.removesuffix(r" \\").split(" & ") for row in rows), strict=True)]
+    assert ("time (h)", "2", "0.01") in columns
+    (moved,) = (column for column in columns if column[0].startswith("a worker moved"))
+    assert moved[0] == "a worker moved (MB)"
+    assert float(moved[1]) > 1 > float(moved[2]) > 0
 
 
 def score_otherwise(folder: Path, **changes: Any) -> None:

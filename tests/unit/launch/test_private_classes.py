@@ -166,11 +166,11 @@ def test_what_is_left_after_new_counts_is_said(tmp_path: Path) -> None:
     Site(tmp_path, SOME).spend_all()
     site = Site(tmp_path, SOME, torch.arange(1438) % 3, dp_epsilon=4.0)
     warnings = check_budgets(site.samples, serves=False)
-    (warning,) = [line for line in warnings if "are left" in line]
+    (warning,) = [line for line in warnings if "; left: " in line]
     site.classes()
     (budget,) = site.samples.open_budgets().values()
     budget.close()
-    assert f"have spent 3 before; 20 steps with noise {budget.noise:.3g} are left" in warning
+    assert f"have spent 3 before; left: 20 steps with noise {budget.noise:.3g}" in warning
 
 
 @quick
