@@ -31,7 +31,7 @@ from mdgan.spelling import command, flag
 from mdgan.storage.private_folders import NotPrivate, check_socket
 from mdgan.timeouts import Timeouts
 from mdgan.transport.until import Until
-from mdgan.version import __version__
+from mdgan.version import SERIES
 
 _log = logging.getLogger(__name__)
 
@@ -65,8 +65,8 @@ def join(
     status, why = 2, ITS_MACHINE_SAYS
     try:
         theirs = identity.get("version")
-        if theirs != __version__:
-            what = f"the server runs mdgan {theirs!s:.30}, this machine {__version__}"
+        if theirs != SERIES:
+            what = f"the server runs mdgan {theirs!s:.30}, this machine {SERIES}"
             raise BadInput(what, way_out="install the same version on every machine")
         check(identity)
         checked = prepare(Given([settings, of_the_run(identity)], launched=launched, joins_as=rank))

@@ -31,7 +31,7 @@ from mdgan.settings.layers import merged
 from mdgan.settings.machine import path_of
 from mdgan.spelling import flag, key
 from mdgan.storage.checkpoints import Checkpoints
-from mdgan.version import __version__
+from mdgan.version import SERIES
 
 _OF_MODELS = {
     *ModelSettings.names(),
@@ -206,7 +206,7 @@ class Settled(Loaded):
         shared = self.settings.as_json(shared=True)
         first = {name: shared.pop(name) for name in ("algorithm", "dataset", "world_size")}
         return {
-            "version": __version__,
+            "version": SERIES,
             **first,
             **shared,
             "dataset_sha256": self.dataset.sha256,

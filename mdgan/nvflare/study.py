@@ -26,7 +26,7 @@ from mdgan.settings.config_file import read_config_file
 from mdgan.settings.machine import path_of
 from mdgan.spelling import flag, output
 from mdgan.storage.whole_file import make_folder, write_output
-from mdgan.version import __version__
+from mdgan.version import SERIES
 
 SETTINGS, ASKED, SCHEMA = "server.json", "asked.json", "schema.json"
 DATASETS = "datasets"
@@ -123,8 +123,8 @@ class Job:
     def read(cls, config: Path) -> "Job":
         """Reads a job's folder `app/config`; BadInput if a file is not what the hash is of."""
         asked = _read(config / ASKED)
-        if (version := asked.get("version")) != __version__:
-            what = f"the job is for mdgan {version!s:.30}, and here is {__version__}"
+        if (version := asked.get("version")) != SERIES:
+            what = f"the job is for mdgan {version!s:.30}, and here is {SERIES}"
             raise BadInput(what, way_out="install the same version at the server and all sites")
         run = registry.read_settings([settings := of_the_run(asked)])
         if digest_of(settings) != digest_of(run.as_json(shared=True)):
@@ -171,7 +171,7 @@ class Job:
         noise = " with noise" * privacy.covers_samples
         rows = {
             "study": self.digest,
-            "version": f"mdgan {__version__}",
+            "version": f"mdgan {SERIES}",
             "algorithm": f"{run.algorithm}, {algorithm.about}",
             "run": f"{run.num_workers} workers, {run.training.iterations:,} iterations",
             "data": f"{name}, {about}".removesuffix(", "),

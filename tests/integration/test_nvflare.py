@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from mdgan.data.find import shipped_folder
-from mdgan.version import __version__
+from mdgan.version import SERIES
 from tests.claims.registry import claim
 from tests.poc import Poc, started
 from tests.processes import generator_bytes, read_metrics, run, wait_until
@@ -170,7 +170,7 @@ def test_what_keeps_a_job_from_running_is_a_line_in_its_log(poc: Poc) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), "version": "0.1"}))
     status, log, _ = poc.submit(job)
     assert status != "FINISHED:COMPLETED"
-    here = f"and here is {__version__}; install the same version at the server and all sites"
+    here = f"and here is {SERIES}; install the same version at the server and all sites"
     assert f"the job is for mdgan 0.1, {here}" in log
     status, log, _ = poc.run_job("more", seed=4, world_size=5)
     assert status != "FINISHED:COMPLETED"

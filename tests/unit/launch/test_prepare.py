@@ -24,6 +24,7 @@ from mdgan.launch.models import models_of, tried_models
 from mdgan.launch.settings import LaunchSettings
 from mdgan.launch.settled import default_settings, settings_with
 from mdgan.spelling import spelled
+from mdgan.version import SERIES
 from tests.claims.registry import claim
 from tests.unit.data.bars import RECIPE, load_text
 from tests.unit.privacy.halves import make_shard
@@ -67,7 +68,8 @@ def test_what_must_be_equal_on_every_rank_is_what_decides_the_result() -> None:
     one, other = (prepared({**SMALL, **own}) for own in ({"threads": 1}, {"strikes": 9}))
     assert one.identity == other.identity
     assert one.identity != prepared({**SMALL, "seed": 1}).identity
-    assert one.identity.keys() >= {"version", "seed", "batch_size", "dataset_sha256", "extractor"}
+    assert one.identity.keys() >= {"seed", "batch_size", "dataset_sha256", "extractor"}
+    assert one.identity["version"] == SERIES
     assert not one.identity.keys() & LaunchSettings.names()
 
 
