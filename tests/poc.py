@@ -6,11 +6,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.processes import REPOSITORY, environment, run
+import psutil
+
+from tests.processes import REPOSITORY, environment, kill_at_one_blow, run
 
 STUDY = {"dataset": "digits", "world_size": 4, "iterations": 30, "seed": 3, "threads": 1}
 ADMIN = "admin@nvidia.com"
@@ -48,12 +50,12 @@ class Poc:
         self.folder = folder
         self.parts = folder / "poc" / "example_project" / "prod_00"
 
-    def command(self, *command: str) -> str:
-        """Runs a program to its end; returns what it prints."""
+    def command(self, *command: str, to: str = "output.txt") -> str:
+        """Runs a program to its end; returns what it prints, which also goes into a file."""
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         changes = {"NVFLARE_POC_WORKSPACE": f"{self.folder}/poc", "PYTHONPATH": str(REPOSITORY)}
         own = environment(PATH=path, OMP_NUM_THREADS="1", **changes)
-        output = self.folder / "output.txt"  # no pipe: what it starts would hold that open
+        output = self.folder / to  # no pipe: what it starts would hold that open
         with output.open("wb") as file:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
             subprocess.run(command, cwd=self.folder, env=own, timeout=600, check=True, **streams)
@@ -137,9 +139,22 @@ def started(folder: Path) -> Iterator[Poc]:
         issued = run("credentials", "issue", "authority", name, *flags, cwd=poc.folder)
         assert issued.status == 0, issued.errors
         poc.site(name)
-    poc.poc("start", "--no-wait")
     try:
+        for name in whose:  # `nvflare poc start` of 2.7 waits for them to end
+            start = poc.parts / name / "startup" / "start.sh"
+            poc.command("bash", str(start), to=f"{name}.txt")
         poc.admin()
         yield poc
     finally:
-        poc.poc("stop")
+        try:
+            poc.poc("stop")
+        finally:
+            kill_at_one_blow(list(processes_of(folder)))
+
+
+def processes_of(folder: Path) -> Iterator[psutil.Process]:
+    """The processes of NVFlare in a folder, and what they have started."""
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if f"{folder}/poc/" in " ".join(process.cmdline()):
+                yield process

@@ -50,8 +50,8 @@ def tracked(result: Path) -> set[str]:
 @claim("nvflare-checkpoints", "Checkpoints stay at the server.")
 @claim(
     "nvflare-lines",
-    "NVFlare's log of a site has no line of mdgan's process, and the job's log a site's refusal "
-    "alone, without folders and samples.",
+    "NVFlare's log of a site has no line of mdgan's process, and a site that fails answers with "
+    "one line, without folders and values of samples.",
 )
 @claim("nvflare-approved", "A site refuses any study whose hash is not in approved")
 def test_sites_that_approve_a_program_give_the_generator_of_one_command(poc: Poc) -> None:
@@ -67,7 +67,6 @@ def test_sites_that_approve_a_program_give_the_generator_of_one_command(poc: Poc
     status, log, _ = poc.submit(job)
     assert status != "FINISHED:COMPLETED"
     assert "site-2: the study with hash" in log
-    assert str(poc.parts / "site-2") not in log
     file = str(poc.parts / "site-2" / "local" / "mdgan.json")
     assert run("approve", str(job), "--site", file, cwd=poc.folder).status == 0
     status, log, result = poc.submit(job)
@@ -175,3 +174,8 @@ def test_what_keeps_a_job_from_running_is_a_line_in_its_log(poc: Poc) -> None:
     status, log, _ = poc.run_job("more", seed=4, world_size=5)
     assert status != "FINISHED:COMPLETED"
     assert "the study has 4 workers, and 3 sites take part" in log
+    file = poc.site("site-2", ranks="1")  # of another site
+    status, log, _ = poc.run_job("greedy", seed=4)
+    assert status != "FINISHED:COMPLETED"
+    assert "site-2: mdgan.json: says ranks, and a site has one worker; leave them out" in log
+    assert str(file.parent) not in log

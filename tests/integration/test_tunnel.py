@@ -76,7 +76,7 @@ def cut(message: bytes) -> bytes:
 
 
 @claim("nvflare-ranks", "A site has one worker, of the rank that its certificate names.")
-@claim("nvflare-tunnel", "can delay and cut it, but can neither read nor change it.")
+@claim("nvflare-tunnel", "and can delay and cut it, but can neither read nor change it.")
 def test_sites_behind_the_tunnel_give_the_generator_of_one_command(tmp_path: Path) -> None:
     digest = Study.read(tmp_path / "study.json").digest
     with served(tmp_path, bytes) as (server, port, cells):
@@ -110,7 +110,7 @@ def test_sites_behind_the_tunnel_give_the_generator_of_one_command(tmp_path: Pat
     "nvflare-ledger",
     "With a dp_ledger the site takes part in studies with differential privacy alone.",
 )
-@claim("nvflare-tunnel", "can delay and cut it, but can neither read nor change it.")
+@claim("nvflare-tunnel", "and can delay and cut it, but can neither read nor change it.")
 def test_who_cannot_take_part_is_told_so_in_one_line(
     tmp_path: Path,
     name: str,

@@ -187,8 +187,8 @@ def test_another_schema_is_not_that_of_the_hash(columns: list[dict[str, str]]) -
 
 @claim(
     "nvflare-hash",
-    "The hash covers every setting of training, the schema and the dataset file; settings of the "
-    "server's machine alone (server.json) are not in it.",
+    "The hash covers every setting of training, the schema and the dataset file; what concerns the "
+    "server's machine alone (server.json) is not in it.",
 )
 def test_rank_0_trains_with_what_the_hash_covers() -> None:
     made = table()
@@ -211,8 +211,8 @@ def test_rank_0_trains_with_what_the_hash_covers() -> None:
 
 @claim(
     "nvflare-program",
-    "but in no study with a dataset file of its author's: the server and all sites have to "
-    "approve that.",
+    "but in no study with its author's dataset file: the server and all sites have to approve "
+    "that.",
 )
 def test_a_program_runs_only_where_it_was_approved() -> None:
     own_dataset().write_job(FOLDER, "study")
