@@ -72,7 +72,9 @@ class Poc:
         """Writes the files of a site, or of the server, as docs/nvflare.md tells their owner to."""
         local = self.parts / name / "local"
         part = "server.JobServer" if name == "server" else "site.JobSite"
-        allowed = json.loads((local / "resources.json.default").read_text())
+        default = (local / "resources.json.default").read_text()
+        # Servers of one machine would else share their jobs, and take those of others for lost.
+        allowed = json.loads(default.replace("/tmp/nvflare", f"{self.folder}/{name}"))
         allowed.setdefault("class_allow_list", []).append(f"mdgan.nvflare.{part}")
         allowed["allow_log_streaming"] = False
         (local / "resources.json").write_text(json.dumps(allowed))

@@ -32,9 +32,7 @@ def nvflare(study: Path, output: Path | None) -> None:
 
 @click.command(cls=Command, examples=("mdgan approve job --site mdgan.json",))
 @click.argument("job", metavar="JOB", type=PATH)
-@click.option(
-    "--site", type=PATH, metavar="FILE", help="The file of this site, which it goes into."
-)
+@click.option("--site", type=PATH, metavar="FILE", help="The site's file, which it goes into.")
 def approve(job: Path, site: Path | None) -> None:
     """Show what a job asks of a site; with --site, let that take part in it from now on.
 
