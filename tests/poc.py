@@ -142,7 +142,7 @@ def started(folder: Path) -> Iterator[Poc]:
         assert issued.status == 0, issued.errors
         poc.site(name)
     try:
-        for name in whose:  # `nvflare poc start` of 2.7 waits for them to end
+        for name in whose:  # `nvflare poc start` has other flags in other versions
             start = poc.parts / name / "startup" / "start.sh"
             poc.command("bash", str(start), to=f"{name}.txt")
         poc.admin()

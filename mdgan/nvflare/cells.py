@@ -21,8 +21,7 @@ _PLACE = ("mdgan", "bytes")  # NVFlare's channel and topic for the tunnel's mess
 def relay_over(context: FLContext, connects_to: tuple[str, int] | None = None) -> Relay:
     """Makes a relay whose messages travel between this job's cells, NVFlare's ends of links."""
     # A cell's core sends each message at once; the cell itself would wait for whole streams.
-    engine = context.get_engine()
-    core = (engine.get_cell() or engine.server.get_cell()).core_cell  # the latter with 2.7
+    core = context.get_engine().get_cell().core_cell
 
     def send(peer: str, content: bytes) -> bool:
         message = Message({}, content)
