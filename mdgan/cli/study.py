@@ -32,9 +32,7 @@ def nvflare(study: Path, output: Path | None) -> None:
 
 @click.command(cls=Command, examples=("mdgan approve job --site mdgan.json",))
 @click.argument("job", metavar="JOB", type=PATH)
-@click.option(
-    "--site", type=PATH, metavar="FILE", help="The site's file, to record the consent in."
-)
+@click.option("--site", type=PATH, metavar="FILE", help="The site's file, for the consent.")
 def approve(job: Path, site: Path | None) -> None:
     """Show what a job asks of a site; with --site, let that site take part from now on.
 
