@@ -3,12 +3,13 @@
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from mdgan.credentials.identity import Identity, OwnIdentity
 from mdgan.credentials.permit import permit_of
 from mdgan.data.fetching import Fetcher
+from mdgan.data.handed import content_to_pass_on, take_over
 from mdgan.data.shard import ClientShards, Shard
 from mdgan.engine.host.held_samples import HeldSamples
 from mdgan.engine.message_sizes import MessageSizes
@@ -58,6 +59,12 @@ class Checked(Settled):
     clients: ClientShards | None = None  # the shards of placed clients
     contents: Mapping[int, Contents] = field(default_factory=dict, repr=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process prepares the run again: what users write has no copies in bytes."""
+        given = {each.name: getattr(self, each.name) for each in fields(Given)}
+        here = {"ranks": self.ranks, "sockets": self.sockets}
+        return _prepared_again, (given, self.launch, here, content_to_pass_on())
+
     @property
     def credentials(self) -> Identity | None:
         """What this machine shows to others now, and whom it trusts; None without TLS."""
@@ -105,6 +112,15 @@ class Checked(Settled):
 def prepare(given: Given, *, show_all: bool = False) -> Checked:
     """Does all that comes before processes start; arguments are as for `check`."""
     return check(settle(load(given.named())), show_all=show_all)
+
+
+def _prepared_again(
+    given: dict[str, Any], launch: LaunchSettings, here: dict[str, Any], content: bytes
+) -> Checked:
+    """The run of another process of this machine, whose objects have this content."""
+    take_over(content)
+    named = replace(Given(**given).named(), launch=launch)
+    return replace(check(settle(load(named))), **here)
 
 
 def check(settled: Settled, *, show_all: bool = False) -> Checked:

@@ -44,12 +44,13 @@ from mdgan.observe.tracer import Tracer
 from mdgan.observe.trackers import Trackers
 from mdgan.privacy.canaries import CANARIES
 from mdgan.records.run_directory import RunDirectory, Status
-from mdgan.settings.machine import num_cores, processor_name
+from mdgan.settings.machine import num_cores
 from mdgan.spelling import flag
 from mdgan.storage.checkpoints import Checkpoints, worker_file
 from mdgan.storage.fence import Fence, Fenced
 from mdgan.storage.state_file import Damaged, StoredFile, check_file
 from mdgan.storage.whole_file import copy_private, make_private_folder
+from mdgan.system import processor_name
 from mdgan.version import __version__
 
 _log = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from mdgan import system
 from mdgan.data.shard import Shard
 from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
@@ -87,9 +88,9 @@ def run_host(
     cores = task.cores if task else None
     machine.flush_denormals(checked.settings)
     torch.set_num_threads(machine.num_threads(checked.launch, processes, cores))
-    machine.keep_freed_memory()
+    system.keep_freed_memory()
     if processes > num_cores():
-        machine.ask_for_long_slices()
+        system.ask_for_long_slices()
     interrupted = threading.Event()
     connect = connector(
         checked, workers, sockets, timeouts=checked.timeouts, interrupted=interrupted
@@ -267,7 +268,7 @@ def run_server(
         task = checked.task
         cores = task.cores if task else None
         torch.set_num_threads(machine.num_threads(checked.launch, cores_each=cores))
-        machine.keep_freed_memory()
+        system.keep_freed_memory()
         admission = make_admission(checked, claimed)
         transport = open_server(checked, places, admission.admit, checked.timeouts)
         serve(

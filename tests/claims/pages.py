@@ -1,4 +1,4 @@
-"""Which pages make promises, and which of their phrases only look like promises."""
+"""Lists the pages that make promises, and phrases on them that only look like promises."""
 
 PAGES = (
     "README.md",
@@ -24,7 +24,7 @@ PROMISE_WORDS = (
 
 NO_PROMISES: dict[str, tuple[str, ...]] = {
     "README.md": ("data that cannot be moved",),
-    "docs/nvflare.md": ("neither NVFlare's server nor a site", "this site cannot be read"),
+    "docs/nvflare.md": ("neither NVFlare's server nor a site",),
     "docs/security.md": (
         # What is not protected:
         "A host without a certificate of its own is its address",

@@ -1,4 +1,4 @@
-"""One caller, with a certificate or without, that opens and asks all that it can."""
+"""A caller, with a certificate or without, that opens and asks as much as it can."""
 
 import contextlib
 import socket

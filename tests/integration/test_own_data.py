@@ -1,4 +1,4 @@
-"""Samples of a Python program as people have them, trained without models of their own."""
+"""Samples of a Python program as people have them, trained without own models."""
 
 import json
 import sys
@@ -45,7 +45,7 @@ def pixels(*shape: int) -> Any:
     ids=["vectors", "series", "grey", "channels last", "no square", "volumes"],
 )
 def test_what_people_have_trains_without_models(
-    here: Path, capsys: pytest.CaptureFixture[str], given: Any, shape: tuple[int, ...], says: str
+    cwd: Path, capsys: pytest.CaptureFixture[str], given: Any, shape: tuple[int, ...], says: str
 ) -> None:
     run = mdgan.train(given, out="run", **SETTINGS)
     printed = capsys.readouterr().out
@@ -66,22 +66,22 @@ def test_what_people_have_trains_without_models(
     ids=["suited", "the user's", "the paper's", "another algorithm"],
 )
 def test_pictures_train_with_settings_that_suit_them_unless_the_user_says_otherwise(
-    here: Path, own: dict[str, Any], swap: str | None, rate: float
+    cwd: Path, own: dict[str, Any], swap: str | None, rate: float
 ) -> None:
     mdgan.train(pixels(8, 8, 3), out="run", **SETTINGS, **own)
-    taken = json.loads((here / "run" / "config.json").read_text())
+    taken = json.loads((cwd / "run" / "config.json").read_text())
     assert taken.get("swap") == swap
     assert f"lr={rate}," in taken["discriminator_optimizer"]
 
 
-def test_channels_that_come_last_are_moved(here: Path) -> None:
+def test_channels_that_come_last_are_moved(cwd: Path) -> None:
     pictures = pixels(8, 8, 3)
     last, first = mdgan.Data(pictures), mdgan.Data(pictures.transpose(0, 3, 1, 2).copy())
     assert last.sha256 == first.sha256
     assert mdgan.Data(pictures, shape=(8, 8, 3)).shape == (8, 8, 3)
 
 
-def test_an_architecture_can_be_named(here: Path) -> None:
+def test_an_architecture_can_be_named(cwd: Path) -> None:
     run = mdgan.train((floats(8, 8), LABELS), out="run", architecture="acgan", **SETTINGS)
     assert tuple(run.sample(3, label=1).shape) == (3, 1, 8, 8)
 
@@ -101,15 +101,15 @@ def frame(rows: int) -> Any:
 
 
 def test_a_data_frame_is_rows_of_a_table(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cwd: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {**SETTINGS, "width": 16}
     data = mdgan.Data(frame(60), frame(40), label="ill")
     run = mdgan.train(data, out="run", **settings)
-    said = capsys.readouterr().out.splitlines()[0]
-    assert said.startswith("data: 60 and 40 rows of a table with 4 columns, ill to be predicted")
-    assert "left out: patient_id: " in said
-    assert said.endswith("; architecture: table")
+    output = capsys.readouterr().out.splitlines()[0]
+    assert output.startswith("data: 60 and 40 rows of a table with 4 columns, ill to be predicted")
+    assert "left out: patient_id: " in output
+    assert output.endswith("; architecture: table")
     assert run.resume(iterations=3, quiet=True).iteration == 3
     rows = run.sample(5)
     assert [*rows.columns] == ["age", "pressure", "sex", "ill"]
@@ -127,7 +127,7 @@ def test_a_data_frame_is_rows_of_a_table(
         mdgan.train(data, generator=nn.Identity, discriminator=nn.Identity)
 
 
-def test_a_missing_z_dim_is_named(here: Path) -> None:
+def test_a_missing_z_dim_is_named(cwd: Path) -> None:
     def generator() -> nn.Module:
         return nn.Sequential(nn.Linear(32, 64), nn.Unflatten(1, (1, 8, 8)))
 

@@ -38,6 +38,7 @@ from mdgan.privacy.contents import Contents
 from mdgan.samples.contract import SampleKind
 from mdgan.settings.machine import pin
 from mdgan.spelling import flag, key
+from mdgan.system import may_fork
 
 _PIECE = 256
 _COUNT_BYTES = 18  # a count in JSON, or in a tensor
@@ -258,7 +259,7 @@ def _placed_host(needs: contract.HostNeeds[FederatedSettings], clients: ClientSh
 
         return LocalTraining(settings, device, begin, num_samples=lambda n: len(clients[n])).train
 
-    if needs.own_process:
+    if needs.own_process and may_fork():
         slots: Slots = SlotProcesses(shape, make_train, gives_all, most=num_slots or MOST_SLOTS)
     else:
         slots, num_slots = Slots(shape, make_train, gives_all), num_slots or 1

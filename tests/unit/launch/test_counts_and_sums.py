@@ -1,4 +1,4 @@
-"""Counts of a table and sums that are told once: one plan; and noise that sites share."""
+"""A table's counts and its sums, sent once, have one plan; sites share their noise."""
 
 from hashlib import sha256
 from math import exp, sqrt

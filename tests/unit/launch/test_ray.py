@@ -1,4 +1,4 @@
-"""What of Ray needs no Ray: its flags, and the process that an actor minds."""
+"""The parts of Ray's support that need no Ray: its flags, and the process that an actor runs."""
 
 import sys
 from collections.abc import Iterator

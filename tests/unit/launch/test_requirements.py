@@ -1,4 +1,4 @@
-"""What a user insists on: `--require`, and links that are guarded."""
+"""What a user may require: `--require`, and guarded links."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A study: its hash, what a person is told of it, the folder of its job, and the file of a site."""
+"""A study: its hash, what a person reads about it, its job's folder, and a site's file."""
 
 import json
 import shutil
@@ -32,8 +32,8 @@ def study(**settings: Any) -> Study:
 def table() -> Study:
     columns = [{"kind": "yes_no", "name": name} for name in ("smokes", "ill")]
     Path("schema.json").write_text(json.dumps({"columns": columns}))
-    own = {"dataset": "table", "schema": "schema.json", "target": "ill", "dp_delta": 1e-5}
-    return study(algorithm="moments", dp_epsilon=1, secure_aggregation=True, **own)
+    changes = {"dataset": "table", "schema": "schema.json", "target": "ill", "dp_delta": 1e-5}
+    return study(algorithm="moments", dp_epsilon=1, secure_aggregation=True, **changes)
 
 
 def own_dataset() -> Study:
@@ -97,9 +97,9 @@ def test_words_say_what_a_site_would_take_part_in() -> None:
 def test_a_job_carries_settings_schema_and_dataset_file() -> None:
     made = table()
     made.write_job(FOLDER, "study")
-    found = job()
-    assert found.asked == made.asked
-    assert found.settings()["schema"] == str(found.config / "schema.json")
+    result = job()
+    assert result.asked == made.asked
+    assert result.settings()["schema"] == str(result.config / "schema.json")
     own_dataset().write_job(Path("other"), "other")
     assert Path(job(Path("other")).files()["datasets_dir"], "own.py").is_file()
     with pytest.raises(BadInput, match="is there already"):
@@ -193,17 +193,17 @@ def test_another_schema_is_not_that_of_the_hash(columns: list[dict[str, str]]) -
 def test_rank_0_trains_with_what_the_hash_covers() -> None:
     made = table()
     made.write_job(FOLDER, "study")
-    found = job()
-    trained = {x: y for x, y in found.settings().items() if known_settings()[x].shared}
+    result = job()
+    trained = {x: y for x, y in result.settings().items() if known_settings()[x].shared}
     shared = {name for name, setting in known_settings().items() if setting.shared}
     assert trained.keys() == shared & made.asked.keys()
     for name in (*trained, "version", "schema_sha256", "dataset_sha256", "extractor"):
         assert digest_of({**made.asked, name: "another"}) != made.digest
-    assert found.settings().keys() - trained.keys() == {"schema"}
+    assert result.settings().keys() - trained.keys() == {"schema"}
     for name in ("iterations", "listen", "credentials", "init_from", "Seed", "seed\n", ""):
         (config() / "server.json").write_text(json.dumps({name: 1}))
         with pytest.raises(BadInput, match=r"server\.json: a job cannot say"):
-            found.settings()
+            result.settings()
     (config() / "server.json").write_text('{"quorum": 0.5}')
     assert job().digest == made.digest
     assert job().settings()["quorum"] == 0.5
@@ -242,7 +242,7 @@ def test_a_site_takes_part_in_what_it_approved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ({"ranks": "1,2"}, "a site has one worker"),
         ({"seed": 1}, "not the site's choice"),
@@ -252,6 +252,6 @@ def test_a_site_takes_part_in_what_it_approved() -> None:
         ({"require": "epsilon<=none"}, "--require"),
     ],
 )
-def test_a_wrong_file_of_a_site_is_refused(content: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_a_wrong_file_of_a_site_is_refused(content: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         site(**content)

@@ -170,8 +170,8 @@ def test_rare_values_are_told_by_name_with_what_counts_expect() -> None:
     made[0, 0], made[:9, 1] = np.nan, 2
     rows = Rows(schema, made)
     told = kind.judge(None)(kind.encode(rows), kind.labels_of(rows)).rare
-    found = {(each["column"], each["value"]): [*each.values()][2:] for each in told}
-    assert found == {
+    results = {(each["column"], each["value"]): [*each.values()][2:] for each in told}
+    assert results == {
         ("age", ">89"): [2.0, 0],
         ("age", "missing"): [3.0, 1],
         ("ward", "C"): [2.0, 9],
