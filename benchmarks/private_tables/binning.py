@@ -24,8 +24,8 @@ class Bins:
         self._column, self._num_bins = column, 0
         if isinstance(column, ScaledColumn):
             self._cells = Cells(column)
-            self._num_bins = min(self._cells.number, MOST_BINS)
-            is_small = self._cells.is_exact and self._cells.number <= MOST_BINS
+            self._num_bins = min(self._cells.num_cells, MOST_BINS)
+            is_small = self._cells.is_exact and self._cells.num_cells <= MOST_BINS
             self._single = [] if is_small else [*map(column.write, column.common)]
         else:
             self._single = [*column.choices]
@@ -37,7 +37,7 @@ class Bins:
         codes: Codes = np.full(len(values), self._missing)
         is_known = values.notna().to_numpy()
         if self._num_bins:
-            share = self._cells.positions(values[is_known].to_numpy(float)) / self._cells.number
+            share = self._cells.positions(values[is_known].to_numpy(float)) / self._cells.num_cells
             bins = (share * self._num_bins).astype(np.int64).clip(0, self._num_bins - 1)
             codes[is_known] = len(self._single) + bins
         places = {_plain(text): code for code, text in enumerate(self._single)}
@@ -50,7 +50,7 @@ class Bins:
         cells = [texts[code] for code in codes]
         for row in np.flatnonzero((codes >= len(self._single)) & (codes < self._missing)):
             share = (codes[row] - len(self._single) + rng.random()) / self._num_bins
-            number = self._cells.values(np.array([share * self._cells.number]))[0]
+            number = self._cells.values(np.array([share * self._cells.num_cells]))[0]
             cells[row] = self._column.write(number)  # type: ignore[union-attr] # has bins
         return cells
 

@@ -104,7 +104,8 @@ def _draw_where(
             classes[rows] = labels[indices]
         drawn, kept, now = drawn + _PIECE, rows.stop, time.monotonic()
         if not kept and drawn == _TRIAL:
-            why = f"holds for none of {drawn:,} samples{where.told and '; ' + where.told}"
+            shares = where.real_shares and f"; {where.real_shares}"
+            why = f"holds for none of {drawn:,} samples{shares}"
             way_out = "ask for less, such as a wider range or one condition fewer"
             raise BadInput(mention, why, way_out)
         is_first = drawn == _TRIAL

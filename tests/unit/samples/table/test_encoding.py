@@ -37,7 +37,7 @@ def test_rows_come_back(rows: Rows) -> None:
     assert samples.dtype == torch.float32
     assert samples.abs().max() <= 1
     back = kind.decode(samples, None)
-    assert back.fits().all()
+    assert back.are_valid().all()
     for place, column in enumerate(rows.schema.columns):
         there, here = rows.values[:, place], back.values[:, place]
         assert np.array_equal(np.isnan(there), np.isnan(here))

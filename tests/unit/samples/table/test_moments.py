@@ -30,7 +30,7 @@ def read(folder: Path, schema: Schema, *texts: str) -> list[str]:
     rows = read_rows(file_of(folder, "x,n", *(f"{text},1" for text in texts)), schema)
     column = schema.columns[0]
     assert isinstance(column, MomentColumn)
-    return [column.moment(value).isoformat() for value in rows.values[:, 0].tolist()]
+    return [column.moment_at(value).isoformat() for value in rows.values[:, 0].tolist()]
 
 
 def refused(folder: Path, schema: Schema, *texts: str) -> list[str]:
@@ -85,7 +85,7 @@ def test_dates_are_written_as_they_are_read(form: str, tmp_path: Path) -> None:
     schema = dates(form)
     column = schema.columns[0]
     assert isinstance(column, MomentColumn)
-    text = written(column.moment(column.read(days[UNITS[form]])), form)
+    text = written(column.moment_at(column.read(days[UNITS[form]])), form)
     assert read(tmp_path, schema, text) == [days[UNITS[form]]]
     assert column.write(column.read(text)) == text
     assert not list(problems_of(schema))

@@ -207,7 +207,7 @@ def test_ends_of_a_scale(
     assert read(tmp_path, column, texts) == values
     schema = Schema(columns=(column, SEX))
     rows = Rows(schema, np.array([[value, 0.0] for value in values]))
-    assert rows.fits().all()
+    assert rows.are_valid().all()
     for name, write in (("a.csv", csv_of), ("a.parquet", parquet_of)):
         (tmp_path / name).write_bytes(write(rows))
         np.testing.assert_array_equal(read_rows(tmp_path / name, schema).values, rows.values)
@@ -227,7 +227,7 @@ def test_what_lies_beyond_an_end_comes_out_as_its_text(tmp_path: Path) -> None:
     made = csv_of(kind.decode(kind.encode(rows), None)).decode().splitlines()
     assert made[1:] == [f"{n},F" for n in range(60, 90)] + [">89,F"] * 10
     noisy = torch.randn(500, *kind.shape).clamp(-1, 1)
-    assert kind.decode(noisy, None).fits().all()
+    assert kind.decode(noisy, None).are_valid().all()
     assert RowCondition(schema, "x=>89").holds(rows).sum() == 10
     assert RowCondition(schema, "x>=80").holds(rows).sum() == 20
 

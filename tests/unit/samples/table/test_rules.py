@@ -65,7 +65,7 @@ def case_rows(number: int, seed: int = 0) -> Rows:
     drug[is_missing] = dose[is_missing] = np.nan
     values = np.column_stack([birth, visit, death, np.zeros(number), drug, dose])
     rules = Rules(CASE)
-    rules.compute(values, kept=())
+    rules.fill_computed(values, kept=())
     keeps = (values[:, 3] >= 10) & (values[:, 3] <= 90)
     return Rows(CASE, values[keeps])
 
@@ -81,7 +81,7 @@ def test_the_case_is_made_without_a_broken_rule() -> None:
     assert np.array_equal(np.isnan(back.values), np.isnan(rows.values))
     made = kind.decode(torch.randn(10_000, *kind.shape).tanh(), None)
     assert num_broken(made) == 0
-    assert made.fits().all()
+    assert made.are_valid().all()
 
 
 NUMBERS = ("a", "b", "c", "d")
@@ -155,10 +155,10 @@ def test_whatever_a_generator_says_all_rules_are_kept(
     assert {
         rule.text: int(mask.sum()) for rule, mask in Rules(schema).broken(made.values) if mask.any()
     } == {}
-    assert made.fits().all()
+    assert made.are_valid().all()
     # They are rows like any other: what they say can be encoded, and comes back as rows that fit.
     again = kind.decode(kind.encode(made), None)
-    assert again.fits().all()
+    assert again.are_valid().all()
     assert num_broken(again) == 0
 
 

@@ -192,5 +192,5 @@ def test_conditions_are_told_the_share_of_all_rows() -> None:
     shares = {"age=50": "40", "age>=50": "60", "age<=49": "20", "age=": "20", "dose<=49.5": "50"}
     shares |= {"ward>=B": "60", "ward=": "20", "ward=C": "20"}
     for text, share in shares.items():
-        assert f"{text} for {share} %" in kind.where([text]).told
-    assert kind.where(["age=21"]).told == ""
+        assert f"{text} for {share} %" in kind.where([text]).real_shares
+    assert kind.where(["age=21"]).real_shares == ""

@@ -99,7 +99,7 @@ def test_numbers_are_converted_as_their_file_writes_them(
     site_map = read_map(map_of(tmp_path, columns), schema)
     read = read_rows(path, schema, site_map=site_map)
     assert read.values[:, 0].tolist() == kilograms
-    assert read.fits().all()
+    assert read.are_valid().all()
 
 
 def test_a_unit_that_the_map_does_not_name_is_refused(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_texts_are_composed_before_they_are_compared(tmp_path: Path) -> None:
     decomposed = {"Gro\u0308\u00dfe": {"name": "sex", "values": {"ma\u0308nnlich": "M"}}}
     site_map = read_map(map_of(tmp_path, decomposed), HERE)
     assert [*site_map.columns] == ["Größe"]
-    assert site_map.columns["Größe"].spelt(["männlich", " männlich "]) == ["M", "M"]
+    assert site_map.columns["Größe"].in_schema_spelling(["männlich", " männlich "]) == ["M", "M"]
 
 
 def test_codes_of_programs_that_have_only_floats(tmp_path: Path) -> None:
