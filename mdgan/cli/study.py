@@ -7,8 +7,6 @@ import click
 from mdgan.cli.help import Command, Commands
 from mdgan.cli.options import PATH, output_option
 
-_study = click.argument("study", metavar="STUDY.json", type=PATH)
-
 
 @click.group(cls=Commands, examples=("mdgan job nvflare study.json -o job",))
 def job() -> None:
@@ -16,7 +14,7 @@ def job() -> None:
 
 
 @job.command(cls=Command, examples=("mdgan job nvflare study.json -o job",))
-@_study
+@click.argument("study", metavar="STUDY.json", type=PATH)
 @output_option("The folder to write.  [default: STUDY-job]")
 def nvflare(study: Path, output: Path | None) -> None:
     """Write the folder that `nvflare job submit` takes, and print the hash that sites approve.
@@ -32,17 +30,18 @@ def nvflare(study: Path, output: Path | None) -> None:
     print(f"{output}: `nvflare job submit -j {output}` runs it\n{parsed.digest}")
 
 
-@click.command(cls=Command, examples=("mdgan approve study.json --site mdgan.json",))
-@_study
-@click.option(
-    "--site", type=PATH, metavar="FILE", help="The file of this site, to record the consent in."
-)
-def approve(study: Path, site: Path | None) -> None:
-    """Show what STUDY.json asks of a site; with --site, let that site take part from now on."""
-    from mdgan.launch.site_file import SiteFile
-    from mdgan.nvflare.study import Study
+@click.command(cls=Command, examples=("mdgan approve job --site mdgan.json",))
+@click.argument("job", metavar="JOB", type=PATH)
+@click.option("--site", type=PATH, metavar="FILE", help="The site's file, for the consent.")
+def approve(job: Path, site: Path | None) -> None:
+    """Show what a job asks of a site; with --site, let that site take part from now on.
 
-    parsed = Study.read(study)
+    JOB is the folder that `mdgan job nvflare` writes. No code of it runs.
+    """
+    from mdgan.launch.site_file import SiteFile
+    from mdgan.nvflare.study import Job
+
+    parsed = Job.read(job / "app" / "config")
     print("\n".join(parsed.in_words()))
     if site is not None:
         SiteFile.read(site).approve(parsed.digest)

@@ -64,7 +64,7 @@ class SiteFile:
         digest = digest_of(identity)
         if self.approved is not None and digest not in self.approved:
             what = f"the study with hash {digest:.16}… is not among those that this site approved"
-            way_out = f"let its owner run `mdgan approve STUDY.json --site {self.path.name}`"
+            way_out = f"let its owner run `mdgan approve JOB --site {self.path.name}`"
             raise BadInput(what, way_out=way_out)
 
     def approve(self, digest: str) -> None:

@@ -1,6 +1,5 @@
 """Helpers of `server` and `site`: NVFlare's channel, the job's files, and mdgan's process."""
 
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +15,6 @@ from mdgan.launch.site_file import SiteFile
 from mdgan.nvflare.study import Job
 from mdgan.nvflare.tunnel import Relay
 
-_VARIABLE = "MDGAN_SITE_FILE"
-"""The environment variable with the path of the site's file; by default `local/mdgan.json`."""
 _PLACE = ("mdgan", "bytes")  # NVFlare's channel and topic for the tunnel's messages
 
 
@@ -40,25 +37,27 @@ def relay_over(context: FLContext, connects_to: tuple[str, int] | None = None) -
     return relay
 
 
-def job_files(context: FLContext) -> Job:
-    """The folders into which NVFlare has put the job's files on this machine."""
-    space, job_id = context.get_engine().get_workspace(), context.get_job_id()
-    return Job(Path(space.get_app_config_dir(job_id)), Path(space.get_app_custom_dir(job_id)))
+def site_and_job(context: FLContext) -> tuple[SiteFile, Job]:
+    """Reads the file of this machine's owner and NVFlare's copy of the job; BadInput if they clash.
 
-
-def site_file(context: FLContext) -> SiteFile:
-    """Reads the site's file, which this machine's owner has written; makes its folder of runs."""
-    local = context.get_engine().get_workspace().get_site_config_dir()
-    site = SiteFile.read(Path(os.environ.get(_VARIABLE) or Path(local) / "mdgan.json").absolute())
+    No code of the job has run before.
+    """
+    space = context.get_engine().get_workspace()
+    site = SiteFile.read(Path(space.get_site_config_dir()).absolute() / "mdgan.json")
     if not {"credentials", "certificate"} & site.settings.keys():
         way_out = "let the study's authority issue it some (mdgan credentials issue)"
         raise BadInput(site.path, "names no credentials", way_out)
-    site.runs.mkdir(parents=True, exist_ok=True)
-    return site
+    job = Job.read(Path(space.get_app_config_dir(context.get_job_id())))
+    job.check_approved(site)
+    site.runs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return site, job
 
 
 def follow(
-    minder: Minder, aborted: Signal, tell: Callable[[str], None], look: Callable[[], bool] = bool
+    minder: Minder,
+    aborted: Signal,
+    tell: Callable[[str], object] = bool,
+    look: Callable[[], bool] = bool,
 ) -> tuple[int, str]:
     """Passes each line of a process to `tell`; stops it if `aborted` is set or `look` returns True.
 

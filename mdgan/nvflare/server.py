@@ -18,7 +18,7 @@ from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic
 
 from mdgan.errors import BadInput
 from mdgan.launch.minder import Minder
-from mdgan.nvflare.cells import follow, job_files, relay_over, site_file
+from mdgan.nvflare.cells import follow, relay_over, site_and_job
 from mdgan.nvflare.study import TASK
 from mdgan.records.row_reader import METRICS, RunTail
 from mdgan.records.rows import Losses, RecordedRow, ScoresRow
@@ -31,15 +31,10 @@ _PRIVATE = ("checkpoints", "canaries", "audit-log.jsonl", "audit*", "real.safete
 
 
 class JobServer(Controller):
-    """The controller that NVFlare loads and runs at the job's server.
+    """The controller that NVFlare loads and runs at the job's server."""
 
-    Args:
-        run: the name of the run's folder.
-    """
-
-    def __init__(self, run: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._run = run
         self._refusals: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -61,16 +56,12 @@ class JobServer(Controller):
             self.system_panic(" ".join(str(error).split()), fl_ctx)
 
     def _train(self, aborted: Signal, context: FLContext) -> Path:
-        job, site = job_files(context), site_file(context)
-        asked, num_sites = job.asked(), len(context.get_engine().get_clients())
-        site.check_asked(asked)
-        workers = int(asked.get("world_size", 0)) - 1
+        (site, job), num_sites = site_and_job(context), len(context.get_engine().get_clients())
+        workers = job.run.num_workers
         if num_sites != workers:
             what = f"the study has {workers} workers, and {num_sites} sites take part"
             raise BadInput(what, way_out="start one site for each worker, or deploy to so many")
-        folder = site.runs / self._run
-        if folder.parent != site.runs or self._run.startswith("."):
-            raise BadInput(f"{self._run:.40}", "is no name of a run", "make the job anew")
+        folder = site.runs / f"{job.run.data.dataset}-{job.digest:.16}"
         settings = {**job.settings(), **site.settings}
         port, tail, minder = _free_port(), RunTail(folder), Minder()
         place = f"{_LOOPBACK}:{port}"

@@ -9,8 +9,9 @@ from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 
 from mdgan.errors import BadInput
+from mdgan.launch.claim import STOPPED_BY
 from mdgan.launch.minder import Minder
-from mdgan.nvflare.cells import follow, job_files, relay_over, site_file
+from mdgan.nvflare.cells import follow, relay_over, site_and_job
 from mdgan.spelling import flag
 
 _MOST_STARTS = 10  # how often a killed worker is started, the first start included
@@ -27,8 +28,10 @@ class JobSite(Executor):
         del task_name, shareable
         try:
             why = self._take_part(fl_ctx, abort_signal)
-        except (BadInput, OSError) as error:
-            why = " ".join(str(error).split())
+        except BadInput as error:
+            why = error.told_elsewhere
+        except OSError as error:
+            why = error.strerror or "an error of its disk"
         if why:
             self.log_error(fl_ctx, why, fire_event=False)
         reply = make_reply(ReturnCode.OK)
@@ -36,11 +39,14 @@ class JobSite(Executor):
         return reply
 
     def _take_part(self, context: FLContext, aborted: Signal) -> str:
-        site, job = site_file(context), job_files(context)
-        site.check_asked(job.asked())  # before any code of the job runs
+        """Runs mdgan, whose lines go into a file: NVFlare sends its own log to the server."""
+        site, job = site_and_job(context)
+        log = site.runs / f"{job.digest:.16}.log"
+        self.log_info(context, f"the lines of mdgan are in {log.name}", fire_event=False)
         relay = relay_over(context)
         port = relay.listen(FQCN.join([FQCN.ROOT_SERVER, context.get_job_id()]))
         command = ["join", "--site", str(site.path), "--master-port", str(port)]
+        command += ["--log-file", str(log)]
         for name, path in job.files().items():
             if name not in site.settings:
                 command += [str(flag(name)), path]
@@ -48,10 +54,12 @@ class JobSite(Executor):
             for _ in range(_MOST_STARTS):
                 minder = Minder()
                 minder.run(command, str(site.runs))
-                status, last = follow(minder, aborted, lambda x: self.log_info(context, x))
-                if status >= 0 or aborted.triggered:  # a killed process has a status below 0
+                status, _ = follow(minder, aborted)
+                # Below 0: that process was killed. Above 128: the process of its rank.
+                if aborted.triggered or 0 <= status <= 128 or status in STOPPED_BY:
                     break
                 time.sleep(_PAUSE_SECONDS)
         finally:
             relay.close()
-        return "" if status == 0 or aborted.triggered else last or f"ended with status {status}"
+        why = f"mdgan ended with status {status}; {log.name} at that site says why"
+        return "" if status == 0 or aborted.triggered else why

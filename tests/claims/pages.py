@@ -3,6 +3,7 @@
 PAGES = (
     "README.md",
     "docs/md-gan-here.md",
+    "docs/nvflare.md",
     "docs/privacy.md",
     "docs/release.md",
     "docs/secure-aggregation.md",
@@ -23,6 +24,7 @@ PROMISE_WORDS = (
 
 NO_PROMISES: dict[str, tuple[str, ...]] = {
     "README.md": ("data that cannot be moved",),
+    "docs/nvflare.md": ("neither NVFlare's server nor a site",),
     "docs/security.md": (
         # What is not protected:
         "A host without a certificate of its own is its address",
