@@ -17,7 +17,7 @@ TEST_PROCESSES := --numprocesses logical --maxprocesses 4 --dist worksteal
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev lock wheel demo test test-all gpu-check check docs proto bench peers tables private-tables clean
+.PHONY: help install install-dev lock wheel packages installs demo test test-all gpu-check check docs proto bench peers tables private-tables clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,19 @@ lock: ## write requirements.lock anew from pyproject.toml and constraints.txt
 wheel: $(STAMP) ## build dist/mdgan-….whl, to install on other machines
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl
+
+# What publishes mdgan's files on PyPI, and would refuse them there.
+PACKAGES := build/packages
+packages: ## build dist/mdgan-….whl and .tar.gz, and check what they hold and say
+	$(PYTHON) -m venv $(PACKAGES)
+	$(PACKAGES)/bin/python -m pip install --quiet --disable-pip-version-check build==1.6.1 twine==7.0.0
+	rm -rf dist
+	$(PACKAGES)/bin/python -m build --outdir dist .
+	$(PACKAGES)/bin/python -m twine check --strict dist/*
+	$(PACKAGES)/bin/python -m scripts.packages dist/*
+
+installs: ## install mdgan's newest wheel with each extra, and say which commands work (20 GB)
+	$(PYTHON) -m scripts.installs
 
 demo: $(STAMP) ## train a server and 4 workers on real digits, and report (about a minute and a half)
 	@run=runs/demo-$$(date +%Y%m%d-%H%M%S) && set -x \
