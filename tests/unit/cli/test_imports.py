@@ -16,9 +16,7 @@ _SLOW = {"pytorch_optimizer", "scipy", "sklearn", "torch._dynamo", "torchmetrics
         ("mdgan.inspect.evaluate, mdgan.inspect.sampling, mdgan.interface.train", _SLOW),
     ],
 )
-def test_what_few_commands_use_is_imported_where_it_is_used(
-    modules: str, absent: set[str]
-) -> None:
+def test_what_few_commands_use_is_imported_where_it_is_used(modules: str, absent: set[str]) -> None:
     program = f"import sys, {modules}; print(*sys.modules)"
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True

@@ -13,7 +13,8 @@ from mdgan.samples.pictures.reading import float_to_pixels, image_to_tensor
 
 
 @pytest.mark.parametrize(
-    ("number", "channels", "columns"), [(1, 1, None), (3, 3, 2), (5, 1, 8), (16, 3, None), (7, 4, 3)]
+    ("number", "channels", "columns"),
+    [(1, 1, None), (3, 3, 2), (5, 1, 8), (16, 3, None), (7, 4, 3)],
 )
 def test_a_grid_has_the_pixels_of_torchvision(
     number: int, channels: int, columns: int | None
