@@ -12,7 +12,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from mdgan.cli.help import about
+from mdgan.cli.help import full_help
 from mdgan.launch.given import known_settings
 from mdgan.settings.declare import GROUPS
 from mdgan.spelling import flag, key
@@ -55,7 +55,7 @@ def settings_page() -> str:
         lines += ["", f"## {heading}"]
         for item in sorted((one for one in known if one.group == group), key=lambda one: one.name):
             name = flag(item.name) if item.has_flag else key(item.name, item.metavar or "…")
-            words = about(item).replace("<", "&lt;").replace("*", "\\*")
+            words = full_help(item).replace("<", "&lt;").replace("*", "\\*")
             lines += ["", f"### `{name!s}`", "", words]
     return "\n".join(lines)
 

@@ -13,7 +13,7 @@ from mdgan.models import registry
 def forget_registered() -> Iterator[None]:
     """Afterwards there are mdgan's own losses, optimizers and architectures again."""
     yield
-    for names in register.ALL_NAMES.values():
+    for names in register.NAMES_BY_SETTING.values():
         for name in names.registered:
             for own in (GENERATOR_LOSSES, DISCRIMINATOR_LOSSES, registry._ARCHITECTURES):
                 own.pop(name, None)

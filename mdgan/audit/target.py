@@ -71,7 +71,7 @@ def load_target(path: Path, changes: Mapping[str, str]) -> Target:
     if recorded.under_way:
         way_out = f"wait for its end, or go on with `{command('resume', path)}` if it died"
         raise BadInput(path, f"is not over ({recorded.status.get('state')})", way_out)
-    settings = trained.changed(changes)
+    settings = trained.changed_settings(changes)
     store = Checkpoints(path / "checkpoints", keep=1)
     manifest, damaged = store.newest()
     for line in damaged:

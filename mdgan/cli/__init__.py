@@ -1,4 +1,4 @@
-"""The command line: a file for the commands of a room; each parses flags and calls one function."""
+"""The command line. Each command parses its flags and calls one function of a room below."""
 
 import contextlib
 import logging
@@ -55,7 +55,7 @@ for _command in (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line. Bad input is one line on the standard error and exit status 2."""
+    """Runs the command line. Bad input becomes one line on the standard error and exit status 2."""
     show_logs()
     try:
         status = status_of(lambda: cli.main(arguments, prog_name="mdgan", standalone_mode=False))
@@ -63,21 +63,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(error.format_message())
         status = 0
     except click.ClickException as error:
-        said = " ".join(error.format_message().split())
-        if isinstance(error, click.NoSuchOption) or "--algorithm" in said:  # of a broken package?
-            said = "; ".join([said, *registry.unusable().values()])
-        _log.error("%s", said, extra=_REFUSED)
+        message = " ".join(error.format_message().split())
+        if isinstance(error, click.NoSuchOption) or "--algorithm" in message:
+            # An installed package that cannot be loaded may have that flag or algorithm.
+            message = "; ".join([message, *registry.unusable().values()])
+        _log.error("%s", message, extra=_REFUSED)
         status = 2
     except click.Abort:
         status = 130
-    show_logs()  # what the command has changed holds for it alone
+    show_logs()  # undoes what the command has changed, such as --log-file
     sys.exit(status)
 
 
-def status_of(act: Callable[[], object]) -> int:
-    """Does something; logs why it cannot be done, if so, and returns the exit status."""
+def status_of(command: Callable[[], object]) -> int:
+    """Runs a command, logs why it failed if it did, and returns the exit status."""
     try:
-        status = act()
+        status = command()
     except BadInput as error:
         _log.error("%s", error, extra=_REFUSED)
         return 2
@@ -92,27 +93,27 @@ def status_of(act: Callable[[], object]) -> int:
 
 
 def run() -> NoReturn:
-    """Runs the command line as a program, and ends this process at once."""
+    """Runs the command line as a program, and then ends this process at once."""
     prepare_streams()
     end_process(main)
 
 
-def end_process(act: Callable[[], object]) -> NoReturn:
-    """Ends this process after it has done one thing more.
+def end_process(command: Callable[[], object]) -> NoReturn:
+    """Runs a command, and ends this process without Python's clean-up.
 
-    When a command returns, its work is done. To take torch apart object by object, as Python does
-    at its end, would take over a second. After a defect it would even print pages of objects that
-    triton's binding (nanobind) calls leaked, since the traceback still holds them.
+    The clean-up would destroy torch object by object, which takes over a second. After a defect it
+    would even print pages of objects that triton's binding (nanobind) calls leaked, since the
+    traceback still refers to them.
     """
     status = 1
     try:
-        done = act()
-        status = done if isinstance(done, int) else 0
+        result = command()
+        status = result if isinstance(result, int) else 0
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else 1
     except BaseException:
         traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):  # the reader of a pipe may be gone
+        with contextlib.suppress(OSError):  # the reader of a pipe may have closed it
             stream.flush()
     os._exit(status)

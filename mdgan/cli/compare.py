@@ -9,8 +9,8 @@ import click
 from mdgan.cli.help import Command
 from mdgan.cli.options import PATH, number_or_auto, prepare_environment, settings_options
 
-_EACH_HAS_ITS_OWN = ("algorithm", "seed", "out", "log_file")
-_ONE_MACHINE = (
+_OF_EACH_CONFIGURATION = ("algorithm", "seed", "out", "log_file")
+_OF_SEVERAL_MACHINES = (
     *("ranks", "master_addr", "master_port", "network_interface", "listen"),
     *("credentials", "ca", "certificate", "key", "revoked", "insecure"),
 )
@@ -36,7 +36,7 @@ def _read_jobs(_context: click.Context, _option: click.Parameter, jobs: int | st
     callback=_read_seeds,
     default="0,1,2",
     metavar="S,…",
-    help="Every configuration is trained once with each.",
+    help="Train every configuration once with each seed.",
 )
 @click.option(
     "--out",
@@ -61,7 +61,7 @@ def _read_jobs(_context: click.Context, _option: click.Parameter, jobs: int | st
 @click.option(
     "--dry-run", is_flag=True, help="Check all configurations, say what would train, and stop."
 )
-@settings_options(leave_out=(*_EACH_HAS_ITS_OWN, *_ONE_MACHINE), config=False)
+@settings_options(leave_out=(*_OF_EACH_CONFIGURATION, *_OF_SEVERAL_MACHINES), config=False)
 def compare(
     configs: tuple[Path, ...],
     seeds: tuple[int, ...],
@@ -74,13 +74,13 @@ def compare(
 ) -> int:
     """Train every CONFIG with every seed, and put them side by side in one report.
 
-    CONFIG is a file as `mdgan train --config` takes it, or a folder, of which every *.json is
-    taken; the report calls it by its name. A run whose server is struck by the file's "faults" goes
-    on from its checkpoint. Settings given as flags hold for all and override the files. Every run
-    has a folder NAME-seedS in --out and prints into NAME-seedS.log. The report is
-    --out/report.html, the numbers are in --out/comparison.json.
+    CONFIG is a file as for `mdgan train --config`, or a folder with *.json files; the report uses
+    its name. If the "faults" of a file strike the server, the run goes on from its checkpoint.
+    Flags of settings hold for all runs and override the files. Every run has a folder NAME-seedS in
+    --out and prints into NAME-seedS.log. The report is --out/report.html, the numbers are in
+    --out/comparison.json.
 
-    Exit status 1 means that some training failed; the report shows the others all the same.
+    Exit status 1 means that some training failed; the report still shows the others.
     """
     prepare_environment(many_processes=None)
     from mdgan.comparison.plan import read_files

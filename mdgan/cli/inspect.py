@@ -1,4 +1,4 @@
-"""What users ask about a run or a data set once it is there: commands that train nothing."""
+"""Commands that show, score, draw or check a run or a data set, and train nothing."""
 
 import logging
 from pathlib import Path
@@ -10,7 +10,7 @@ from mdgan.cli import options
 from mdgan.cli.help import Command, Commands
 
 _raw_option = click.option(
-    "--raw", is_flag=True, help="The generator itself, though the run has averaged it (--ema)."
+    "--raw", is_flag=True, help="Use the generator itself, though the run has averaged it (--ema)."
 )
 
 
@@ -23,20 +23,22 @@ _raw_option = click.option(
     ),
 )
 @options.run_argument
-@options.number("-n", "num_samples", least=1, help="How many.  [default: 64, or 10 of each class]")
-@options.number("--seed", least=0, default=0, help="Of the noise that the samples are made of.")
+@options.number(
+    "-n", "num_samples", least=1, help="How many samples.  [default: 64, or 10 of each class]"
+)
+@options.number("--seed", least=0, default=0, help="Seed of the noise that samples are made from.")
 @click.option(
     "--class",
     "label",
     type=int,
     metavar="N",
-    help="Of a conditional generator: this class alone.  [default: all, a row each]",
+    help="Draw this class alone, from a conditional generator.  [default: all, a row each]",
 )
 @click.option(
     "--where",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Of rows of tables: only such, also with <= or >=; may be given again.  [default: all]",
+    help="Keep only such rows of a table, also with <= or >=; may be repeated.  [default: all]",
 )
 @_raw_option
 @options.output_option(
@@ -57,7 +59,7 @@ def sample(
 @click.command(cls=Command, examples=("mdgan evaluate runs/first",))
 @options.run_argument
 @options.number("-n", "num_samples", least=2, default=10_000, help="Samples to generate.")
-@options.number("--seed", least=0, help="Of the noise.  [default: the run's]")
+@options.number("--seed", least=0, help="Seed of the noise.  [default: the run's]")
 @click.option(
     "--extractor",
     metavar="NAME|FILE",
@@ -77,16 +79,16 @@ def evaluate(
 ) -> None:
     """Score the generator of RUN: FID, KID, precision and recall, classes covered.
 
-    Uses the network and the sums over real features that training left in RUN, so that it needs no
-    real data; the scores are added to RUN's metrics.
+    Needs no real data, since training keeps a network and sums of real features in RUN. Adds the
+    scores to RUN's metrics.
     """
     import json
 
     options.compile_privately()
     from mdgan.inspect.evaluate import evaluate_run, scores_in_words
 
-    given = {name: value for name, value in changes.items() if value is not None}
-    record = evaluate_run(run, num_samples, seed, changes=given, raw=raw)
+    changed = {name: value for name, value in changes.items() if value is not None}
+    record = evaluate_run(run, num_samples, seed, changes=changed, raw=raw)
     print(json.dumps(record, indent=2) if as_json else scores_in_words(record))
 
 
@@ -94,9 +96,9 @@ def evaluate(
 @options.run_argument
 @options.output_option("Where to write.  [default: RUN/trace.json]")
 def trace(run: Path, output: Path | None) -> None:
-    """Write what each process and worker did when in RUN, the --out folder of a run.
+    """Write the timeline of all processes and workers of RUN, the --out folder of a run.
 
-    The file opens at https://ui.perfetto.dev, which reads it in the browser and sends it nowhere.
+    Open the file at https://ui.perfetto.dev, which reads it in the browser and sends it nowhere.
     """
     from mdgan.inspect.chrome_trace import write_chrome_trace
 
@@ -104,8 +106,8 @@ def trace(run: Path, output: Path | None) -> None:
     num_spans, damage = write_chrome_trace(run, output)
     for line in damage:
         _log.warning("warning: %s", line)
-    said = f"{output}: {num_spans:,} spans; open it at https://ui.perfetto.dev"
-    _log.info("%s", said, extra={"shown": "result"})
+    line = f"{output}: {num_spans:,} spans; open it at https://ui.perfetto.dev"
+    _log.info("%s", line, extra={"shown": "result"})
 
 
 _DATASETS_DIR = click.option(
@@ -121,7 +123,7 @@ _DATASETS_DIR = click.option(
 @_DATASETS_DIR
 @click.pass_context
 def datasets(context: click.Context, datasets_dir: str | None) -> None:
-    """List the dataset files found, with shape and size of both models."""
+    """List all dataset files, with the shape of samples and the sizes of both models."""
     if context.invoked_subcommand is None:
         from mdgan.inspect.datasets import list_datasets
 
@@ -132,36 +134,20 @@ def datasets(context: click.Context, datasets_dir: str | None) -> None:
 @click.argument("name", shell_complete=options.dataset_names)
 @_DATASETS_DIR
 @click.option("--data-dir", metavar="DIR", help="Folder that holds the data.  [default: data/NAME]")
-@click.option("--partition", default="iid", metavar="SCHEME", help="How to divide.")
+@click.option("--partition", default="iid", metavar="SCHEME", help="How to divide the data.")
 @options.number("--workers", least=1, default=4, help="Number of workers N.")
-@options.number("--seed", least=0, default=0, help="Of the scheme.")
+@options.number("--seed", least=0, default=0, help="Seed of the scheme.")
 @options.output_option("Picture to write, .png or .svg.  [default: NAME-partition.png]")
-def show(
-    name: str,
-    datasets_dir: str | None,
-    data_dir: str | None,
-    partition: str,
-    workers: int,
-    seed: int,
-    output: Path | None,
-) -> None:
+def show(name: str, partition: str, workers: int, output: Path | None, **source: Any) -> None:
     """Draw which worker would hold how many samples of each class of NAME, and some samples.
 
-    Samples are drawn as the networks see them, with a row for each class.
+    The picture shows samples as the networks see them, with a row for each class.
     """
     options.compile_privately()
     from mdgan.inspect.datasets import draw_partition
 
     output = output or Path(f"{name}-partition.png")
-    draw_partition(
-        name,
-        datasets_dir,
-        data_dir,
-        scheme=partition,
-        num_workers=workers,
-        seed=seed,
-        output=output,
-    )
+    draw_partition(name, scheme=partition, num_workers=workers, output=output, **source)
     print(f"{output}: {name} divided {partition} over {workers} workers")
 
 
@@ -218,12 +204,12 @@ def report(
 ) -> None:
     """Write a page with all figures of each RUN, the --out folder of a finished or running run.
 
-    A folder with runs in it stands for all of them. Several runs are compared in one page. The
-    page is one file that any browser opens. Ctrl-C ends --live and --serve; both end by themselves
-    when the runs are over, --serve once browsers have had time to read the last page.
+    A folder with runs in it stands for all of them. One page compares several runs. The page is one
+    file that any browser opens. Ctrl-C ends --live and --serve; both end by themselves when the
+    runs are over, --serve once browsers have had time to read the last page.
     """
-    told = str(runs[0]) if len(runs) == 1 else f"{len(runs)} runs"
-    _log.info("writing the report of %s …", told, extra={"shown": "live"})
+    subject = str(runs[0]) if len(runs) == 1 else f"{len(runs)} runs"
+    _log.info("writing the report of %s …", subject, extra={"shown": "live"})
     from mdgan.report.build import write_report
 
     beside = output.parent if output else runs[0] if len(runs) == 1 else Path()
@@ -243,16 +229,12 @@ def report(
         _log.warning("%s", line)
     kinds = "PNG, SVG and PDF, all views" if all_files else "PDF"
     also = "" if folder is None else f"\n{folder}: charts as {kinds}, numbers as CSV"
-    said = f"{written.path}: {written.num_figures} figures{also}"
-    _log.info("%s", said, extra={"shown": "result"})
+    line = f"{written.path}: {written.num_figures} figures{also}"
+    _log.info("%s", line, extra={"shown": "result"})
 
 
 def _figures_folder(figures: str | None, beside: Path) -> tuple[Path | None, bool]:
-    """What `--figures` says: the folder, and whether it gets every view and format.
-
-    Args:
-        beside: the folder of the page.
-    """
+    """Reads `--figures`: the folder, and whether to write every view; `beside` has the page."""
     if figures is None:
         return None, False
     word, _, folder = figures.partition(":")
@@ -286,22 +268,22 @@ def watch(run: Path, interval: float, once: bool) -> None:
     "--steps",
     least=0,
     default=400,
-    help="Of the search for images that explain a single answer; 0 leaves that out.",
+    help="Steps of the search for images that explain a single answer; 0 skips it.",
 )
-@options.number("--seed", least=0, help="Of all draws.  [default: the run's]")
-@click.option("--data-dir", metavar="DIR", help="What workers trained on.  [default: the run's]")
+@options.number("--seed", least=0, help="Seed of all draws.  [default: the run's]")
+@click.option("--data-dir", metavar="DIR", help="The workers' data.  [default: the run's]")
 @click.option("--held-out", metavar="DIR", help="Real samples that no worker trained on.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record instead of tables.")
 def audit(
     run: Path, num_samples: int, steps: int, seed: int | None, as_json: bool, **changes: str | None
 ) -> None:
-    """Attack RUN, the --out folder of a finished run, as an insider could, and say how far it led.
+    """Attack RUN, the --out folder of a finished run, as an insider could, and report the leaks.
 
-    Who was trained on, by the discriminators in RUN's newest checkpoint and by the generator? Does
-    the generator copy? What does a single update or feedback tell of its batch? And of a run with
-    --audit-canaries, how large is its epsilon at least? Needs, on this machine, the samples that
-    workers trained on and some that they did not. RUN gets audit.json, pictures, and a section in
-    its report.
+    Do the discriminators in RUN's newest checkpoint, or the generator, reveal which samples they
+    were trained on? Does the generator copy samples? What does a single update or feedback reveal
+    of its batch? How large is epsilon at least, in a run with --audit-canaries? Needs, on this
+    machine, the samples that workers trained on and some that they did not. Writes audit.json,
+    pictures, and a section of the report into RUN.
     """
     options.prepare_environment(many_processes=True)
     from msgspec import json, to_builtins
@@ -309,15 +291,15 @@ def audit(
     from mdgan.audit.run import audit_run
     from mdgan.audit.words import audit_in_words
 
-    given = {name: value for name, value in changes.items() if value is not None}
-    found = audit_run(run, num_samples, seed, steps=steps, changes=given)
-    record = json.format(json.encode(to_builtins(found)), indent=2).decode()
-    print(record if as_json else audit_in_words(found))
+    changed = {name: value for name, value in changes.items() if value is not None}
+    findings = audit_run(run, num_samples, seed, steps=steps, changes=changed)
+    record = json.format(json.encode(to_builtins(findings)), indent=2).decode()
+    print(record if as_json else audit_in_words(findings))
 
 
 @click.group(cls=Commands, examples=("mdgan log verify runs/first",))
 def log() -> None:
-    """Check the audit log of a run, which tells which hosts came, went or were refused."""
+    """Check the audit log of a run, which lists hosts that joined, left or were refused."""
 
 
 @log.command(examples=("mdgan log verify runs/first",))
@@ -325,17 +307,17 @@ def log() -> None:
 def verify(run: Path) -> int:
     """Say whether the audit log of RUN is whole: each line holds the hash of the line before.
 
-    Exit status 0 if it is, 1 if a line does not follow from those before. Who can write to RUN can
-    write the whole log anew: compare the last hash with one that you noted elsewhere.
+    Exit status 0 if it is, 1 if a line does not follow from those before. A person who can write to
+    RUN can forge the whole log, so compare the last hash with one that you noted elsewhere.
     """
     from mdgan.records import audit_log
     from mdgan.records.values import count
 
-    found = audit_log.verify(run)
+    check = audit_log.verify(run)
     path = run / audit_log.AUDIT_LOG_FILE
-    entries = count(found.entries, "entry", "entries")
-    said = f"{path}: whole, {entries}, the last with SHA-256 {found.sha256}"
-    if found.trouble:
-        said = f"{path}: breaks at line {found.entries + 1}, after {entries}: {found.trouble}"
-    _log.info("%s", said, extra={"shown": "result"})
-    return 1 if found.trouble else 0
+    entries = count(check.entries, "entry", "entries")
+    line = f"{path}: whole, {entries}, the last with SHA-256 {check.sha256}"
+    if check.trouble:
+        line = f"{path}: breaks at line {check.entries + 1}, after {entries}: {check.trouble}"
+    _log.info("%s", line, extra={"shown": "result"})
+    return 1 if check.trouble else 0

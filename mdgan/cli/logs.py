@@ -1,4 +1,4 @@
-"""Shows on the terminal what mdgan logs; a program that imports mdgan sees nothing by itself."""
+"""Shows what mdgan logs on the terminal, for commands; programs that import mdgan log nothing."""
 
 import contextlib
 import io
@@ -17,19 +17,19 @@ _FALLBACK_COLUMNS = 80
 
 
 class _Formatter(logging.Formatter):
-    """Names of foreign files may hold characters that move a terminal."""
+    """Removes characters that control a terminal, which names of foreign files may contain."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record without such characters."""
+        """Formats one record without such characters."""
         return without_controls(spelled(super().format(record)))
 
 
 class TerminalHandler(logging.Handler):
     """Writes a line for each record to the standard error.
 
-    INFO is written as it is; what is worse begins with `mdgan: `. The sender of a record may say
-    with `extra={"shown": …}` how it is shown: "live" and "slow" are overwritten by the next line on
-    a terminal, "doing" too and is shown nowhere else, "result" goes to the standard output, and
+    Warnings and errors begin with `mdgan: `. The sender of a record chooses with
+    `extra={"shown": …}` how the handler shows it. On a terminal the next line overwrites "live",
+    "slow" and "doing". "doing" is for terminals alone. "result" goes to the standard output.
     "refusal" never has the time before it.
 
     Attributes:
@@ -43,11 +43,11 @@ class TerminalHandler(logging.Handler):
 
     @property
     def redraws(self) -> bool:
-        """Whether live lines are overwritten, so that they may come many times a second."""
+        """Whether the handler overwrites live lines, so that they may come many times a second."""
         return sys.stderr.isatty()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes one record at once; a stream that its reader has closed takes no more."""
+        """Writes one record at once, and ignores a stream that its reader has closed."""
         line = "mdgan: " * (record.levelno >= logging.WARNING) + self.format(record)
         shown = getattr(record, "shown", "note")
         with contextlib.suppress(OSError):
@@ -63,13 +63,13 @@ class TerminalHandler(logging.Handler):
                 return
             elif self.stamps and shown not in ("result", "refusal"):
                 line = time.strftime("%Y-%m-%d %H:%M:%S ", time.localtime(record.created)) + line
-            # In one piece: without buffers, lines of several processes would else run together.
+            # In one piece, since lines of several processes could run together otherwise.
             stream = sys.stdout if shown == "result" else sys.stderr
             print(f"{line}\n", end="", file=stream, flush=True)
 
 
 class _LogFile(logging.FileHandler):
-    """The file of --log-file; several processes add lines to it. A full disk stops nothing."""
+    """The file of --log-file, to which several processes add lines. Ignores a full disk."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, encoding="utf-8")
@@ -77,43 +77,43 @@ class _LogFile(logging.FileHandler):
         self._last_live = -float("inf")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Adds a record; of the live ones, those that a log without terminal would have."""
+        """Adds a record, but a live one only if the last is some seconds old."""
         shown = getattr(record, "shown", "note")
         if shown == "doing":
             return
         if shown == "live":
-            now = time.monotonic()  # the clock of records may be set back
+            now = time.monotonic()  # the time of records may jump backwards
             if now - self._last_live < LOG_SECONDS:
                 return
             self._last_live = now
         super().emit(record)
 
     def close(self) -> None:
-        """Closes the file, though its last line may not fit on the disk."""
+        """Closes the file, even if its last line does not fit on the disk."""
         with contextlib.suppress(OSError):
             super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Passes over a line that cannot be written."""
+        """Ignores a line that cannot be written."""
 
 
 _HANDLER = TerminalHandler()
 
 
 def show_logs() -> None:
-    """Shows from now on what mdgan logs, here and in processes that are forked from this one."""
+    """Starts to show what mdgan logs, also in forks of this process; removes a log file."""
     logger = logging.getLogger("mdgan")
     logger.setLevel(logging.INFO)
     _HANDLER.stamps = False
-    others = (_LogFile, logging.NullHandler)  # the latter lets a program hear words of Python
+    others = (_LogFile, logging.NullHandler)  # the latter words lines for Python
     for handler in [each for each in logger.handlers if isinstance(each, others)]:
         logger.removeHandler(handler)
         handler.close()
-    logger.addHandler(_HANDLER)  # which does nothing the second time
+    logger.addHandler(_HANDLER)  # a second call has no effect
 
 
 def begin_long_command(log_file: str | None) -> None:
-    """Lines get the time where the standard error is no terminal, and also go to a file."""
+    """Adds the time to lines where no terminal shows them, and copies lines to a file, if any."""
     _HANDLER.stamps = True
     if log_file is None:
         return
@@ -126,7 +126,7 @@ def begin_long_command(log_file: str | None) -> None:
 
 
 def say_loading() -> None:
-    """Says that PyTorch is loaded, in logs, too, if that takes seconds."""
+    """Logs that PyTorch is being loaded; not in a file if that takes no time."""
     shown = "doing" if "torch" in sys.modules else "slow"
     logging.getLogger(__name__).info("loading PyTorch …", extra={"shown": shown})
 
@@ -139,10 +139,10 @@ def _columns() -> int:
 
 
 def prepare_streams() -> None:
-    """Opens closed streams to nowhere, and lets the others take any character.
+    """Opens closed standard streams to nowhere, and lets the others take any character.
 
-    Otherwise the first file that is opened would take the place of a closed stream, and get what is
-    printed. What the encoding of a stream lacks is printed as a question mark.
+    Otherwise the first file that mdgan opens would get the number of a closed stream, and then what
+    commands print. Characters that the encoding of a stream lacks become question marks.
     """
     for number in range(3):
         try:

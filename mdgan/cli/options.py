@@ -1,4 +1,4 @@
-"""What commands share: an option for every setting, the folder of a run, the environment."""
+"""Options that several commands share, completion in shells, and the environment of torch."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from mdgan.cli.help import KeysOption, RareOption, SettingOption, about
+from mdgan.cli.help import KeysOption, RareOption, SettingOption, full_help
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.faults import FAULTS
@@ -22,17 +22,17 @@ from mdgan.settings.machine import cores_taken, num_cores
 from mdgan.spelling import flag
 from mdgan.storage.private_folders import make_private_folder, private_cache
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def prepare_environment(*, many_processes: bool | None, compiles: bool = False) -> None:
-    """Sets what torch and OpenMP read when they are loaded; what the user has set stays.
+    """Sets variables that torch and OpenMP read when they are loaded, unless the user has set them.
 
     How threads wait for one another changes no result.
 
     Args:
         many_processes: whether several processes may share this machine's cores; None if this one
-            computes nothing, and those that it starts decide for themselves.
+            computes nothing, and the processes that it starts decide for themselves.
         compiles: whether the user wants compiled models.
     """
     if many_processes:
@@ -44,61 +44,61 @@ def prepare_environment(*, many_processes: bool | None, compiles: bool = False) 
 
 
 def compile_privately(*, is_wanted: bool = False) -> None:
-    """Keeps other users from putting programs where torch looks for what it has compiled.
+    """Moves the folder of torch's compiled programs to one that other users cannot write to.
 
-    By default that is a folder in `$TMPDIR` whose name all users can tell, with pickles in it.
-    Where no folder is private, a user who wants compiled models is refused, and torch finds none.
+    By default torch uses a folder in `$TMPDIR` with a predictable name, and unpickles files in it.
+    If no folder is private, torch finds none, or BadInput if the user wants compiled models.
     """
-    # One more such cache of torch's always lies there, if it is used.
+    # This cache of torch would stay in $TMPDIR, so it is switched off.
     os.environ.setdefault("TORCHINDUCTOR_ENABLE_CACHING_MODULE", "0")
-    unset = [name for name in _COMPILED if name not in os.environ]
-    if not unset:
+    unset_variables = [name for name in _CACHE_FOLDERS if name not in os.environ]
+    if not unset_variables:
         return
     folder = private_cache("compiled")
     if folder is None:
         try:
-            made = make_private_folder()
+            temporary = make_private_folder()
         except BadInput:
             if is_wanted:
                 raise
             folder = Path(os.devnull)
         else:
             if (context := click.get_current_context(silent=True)) is not None:
-                context.call_on_close(made.cleanup)
-            folder = Path(made.name)
-    for name in unset:
-        os.environ[name] = str(folder / _COMPILED[name])
+                context.call_on_close(temporary.cleanup)
+            folder = Path(temporary.name)
+    for name in unset_variables:
+        os.environ[name] = str(folder / _CACHE_FOLDERS[name])
 
 
-_COMPILED = {"TORCHINDUCTOR_CACHE_DIR": "torch", "TRITON_CACHE_DIR": "triton"}
-"""Variables that say where compiled programs lie, and our folder for each."""
+_CACHE_FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "torch", "TRITON_CACHE_DIR": "triton"}
+"""Variables that name the folders of compiled programs, and our folder for each."""
 
 
 def prepare_for_load(settings: LaunchSettings) -> str | None:
-    """Lets the threads of this one process wait passively if other programs use its cores.
+    """Lets the threads of a single process wait passively if other programs use its cores.
 
-    The number of threads stays, since it decides the last bits of the result. Must come before
-    torch is loaded.
+    The number of threads stays, since it decides the last bits of the result. The caller must not
+    have loaded torch yet.
 
     Returns:
-        What the user should know; None if nothing was changed.
+        A warning for the user; None if nothing was changed.
     """
     alone = settings.threads == 1 or num_cores() == 1
-    if alone or settings.device != "cpu" or not _WAITING.isdisjoint(os.environ):
+    if alone or settings.device != "cpu" or not _WAIT_POLICIES.isdisjoint(os.environ):
         return None
-    taken = cores_taken()
-    if taken < _CROWDED:
+    busy = cores_taken()
+    if busy < _CROWDED:
         return None
     _wait_passively()
-    free = max(1, num_cores() - max(1, round(taken)))
+    free = max(1, num_cores() - max(1, round(busy)))
     return (
-        f"other programs keep {taken:.1f} of {num_cores()} cores busy, so threads wait passively; "
+        f"other programs keep {busy:.1f} of {num_cores()} cores busy, so threads wait passively; "
         f"{flag('threads', free)} is usually faster then, with other last bits"
     )
 
 
-_CROWDED = 0.5  # cores that others keep busy before it shows in the speed
-_WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}  # variables with which users say how threads wait
+_CROWDED = 0.5  # fewer cores that others keep busy hardly slow training
+_WAIT_POLICIES = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}  # with them users say how threads wait
 
 
 def _wait_passively() -> None:
@@ -109,21 +109,21 @@ def _wait_passively() -> None:
 def complete_runs(
     _context: click.Context, _option: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The runs whose path begins so, one folder deeper too; without any, the shell's folders."""
+    """Completes paths of runs, up to one folder deeper; the shell completes others."""
     start = Path(incomplete or ".")
-    within = start if not incomplete or incomplete.endswith("/") else start.parent
-    found = [*within.glob("*/config.json"), *within.glob("*/*/config.json")]
-    paths = sorted(str(path.parent) for path in found)
+    folder = start if not incomplete or incomplete.endswith("/") else start.parent
+    configs = [*folder.glob("*/config.json"), *folder.glob("*/*/config.json")]
+    paths = sorted(str(path.parent) for path in configs)
     runs = [CompletionItem(path) for path in paths if path.startswith(incomplete)]
     return runs or [CompletionItem(incomplete, type="dir")]
 
 
 PATH = click.Path(path_type=Path)
 run_argument = click.argument("run", type=PATH, shell_complete=complete_runs)
-"""The folder of one run."""
+"""The argument RUN: the folder of one run."""
 
 
-def _completes(known: Callable[[dict[str, Any]], Iterable[str]]) -> Callable[..., list[str]]:
+def _completer(known: Callable[[dict[str, Any]], Iterable[str]]) -> Callable[..., list[str]]:
     def complete(context: click.Context, _option: click.Parameter, incomplete: str) -> list[str]:
         with contextlib.suppress(BadInput):
             return sorted(name for name in known(context.params) if name.startswith(incomplete))
@@ -132,12 +132,12 @@ def _completes(known: Callable[[dict[str, Any]], Iterable[str]]) -> Callable[...
     return complete
 
 
-dataset_names = _completes(registry.declared_settings()["dataset"].kind.known or (lambda _: ()))
-"""Completes the names of dataset files, those in --datasets-dir included."""
+dataset_names = _completer(registry.declared_settings()["dataset"].kind.known or (lambda _: ()))
+"""Completes names of dataset files, including those in --datasets-dir."""
 
 
 def number_or_auto(text: str) -> int | str:
-    """A whole number, or the word auto."""
+    """Reads a whole number, or the word auto."""
     if text == "auto":
         return text
     try:
@@ -155,37 +155,38 @@ _CONFIG = click.Option(
 )
 
 
-def output_option(help: str) -> Callable[[Command], Command]:
-    """Adds `-o FILE`, which the command gets as `output`; None if the user does not give it."""
+def output_option(help: str) -> Callable[[_Command], _Command]:
+    """Adds `-o FILE`. The command gets it as `output`, or None."""
     return click.option("-o", "output", type=PATH, metavar="FILE", help=help)
 
 
 def number(
     *names: str, least: int, most: int | None = None, **more: Any
-) -> Callable[[Command], Command]:
-    """Adds the flag of a whole number."""
+) -> Callable[[_Command], _Command]:
+    """Adds a flag that takes a whole number from `least` to `most`."""
     return click.option(*names, type=click.IntRange(least, most), **more)
 
 
-def seconds(name: str, *, least: float, **more: Any) -> Callable[[Command], Command]:
-    """Adds the flag of a time."""
+def seconds(name: str, *, least: float, **more: Any) -> Callable[[_Command], _Command]:
+    """Adds a flag that takes a time in seconds."""
     return click.option(name, type=click.FloatRange(least), metavar="SECONDS", **more)
 
 
 def settings_options(
     leave_out: Collection[str] = (), *, shared: bool = True, config: bool = True
-) -> Callable[[Command], Command]:
-    """Adds an option for every setting, and `--config` if one file may hold them all.
+) -> Callable[[_Command], _Command]:
+    """Adds an option for every setting.
 
     Args:
         shared: whether to offer the settings that must be equal on every rank.
+        config: whether to offer --config as well.
     """
 
-    def decorate(command: Command) -> Command:
-        items = [*registry.declared_settings().values(), *LaunchSettings.declared().values()]
-        offered = [i for i in items if i.name not in leave_out and (shared or not i.shared)]
-        options: list[click.Option] = [_option(item) for item in offered if item.has_flag]
-        options.append(KeysOption([item for item in offered if not item.has_flag]))
+    def decorate(command: _Command) -> _Command:
+        declared = [*registry.declared_settings().values(), *LaunchSettings.declared().values()]
+        offered = [i for i in declared if i.name not in leave_out and (shared or not i.shared)]
+        options: list[click.Option] = [_option(i) for i in offered if i.has_flag]
+        options.append(KeysOption([i for i in offered if not i.has_flag]))
         if shared:
             scale = (RareOption if config else click.Option)(["--paper-scale"], is_flag=True)
             scale.help = 'Take what files say under "paper_scale": days of training, not minutes.'
@@ -200,15 +201,15 @@ def settings_options(
 def read_layers(
     config: Path | None, flags: dict[str, Any], resume: Path | None = None
 ) -> list[dict[str, Any]]:
-    """The settings that the user gave: flags, then the file, then the run to go on with.
+    """Reads the user's settings in layers: flags, then the file, then the run to resume.
 
-    Faults that the file plans strike a new run, in this process and those it starts, as if
-    MDGAN_FAULTS said so.
+    If the file plans faults and the run is new, this sets MDGAN_FAULTS for this process and those
+    that it starts.
     """
-    scaled = flags.pop("paper_scale", False)
-    file, faults = read_config_file(config, known_settings(), paper_scale=scaled)
-    begun = resume is not None or (Path(flags.get("out") or "") / "run.json").is_file()
-    if faults and not begun:
+    paper_scale = flags.pop("paper_scale", False)
+    file, faults = read_config_file(config, known_settings(), paper_scale=paper_scale)
+    has_begun = resume is not None or (Path(flags.get("out") or "") / "run.json").is_file()
+    if faults and not has_begun:
         os.environ.setdefault(FAULTS, faults)
     layers = [flags, file]
     if resume is not None:
@@ -220,10 +221,10 @@ def read_layers(
 
 
 class AlgorithmName(click.Choice[str]):
-    """The name of an algorithm, also as its paper writes it."""
+    """Takes the name of an algorithm, also as its paper writes it."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Reads a name from the command line, and refuses one that no algorithm has."""
+        """Converts a name to mdgan's, and refuses one that no algorithm has."""
         return super().convert(registry.own_name(value), param, ctx)
 
 
@@ -241,7 +242,7 @@ def _option(item: Setting) -> SettingOption:
         read = number_or_auto
     complete: Callable[..., Any] | None = None
     if kind.known is not None:
-        complete = _completes(kind.known)
+        complete = _completer(kind.known)
     elif metavar in ("DIR", "FILE"):
         complete = click.Path(file_okay=metavar == "FILE").shell_complete
     return SettingOption(
@@ -254,6 +255,6 @@ def _option(item: Setting) -> SettingOption:
         else None,
         default=None,
         metavar=metavar,
-        help=about(item),
+        help=full_help(item),
         shell_complete=complete,
     )

@@ -1,4 +1,4 @@
-"""`mdgan plan`: what a run will take, before it is started."""
+"""`mdgan plan`: predicts what a run will take before the user starts it."""
 
 import logging
 from dataclasses import replace
@@ -76,11 +76,11 @@ def plan(
 ) -> None:
     """Predict time, bytes and memory of a run, and name its bottleneck.
 
-    Trains on noise on this machine for a few seconds, with the data set's models. Needs no data,
-    but takes the size of pictures from those that are here, and keeps nothing. The machines of the
-    run are taken to be like this one.
+    Trains the data set's models on noise for a few seconds on this machine. Needs no data, but
+    takes the size of pictures from those in --data-dir, if any. Assumes that the machines of the
+    run are like this one. Writes no file.
     """
-    # How and where a finished run went does not matter, only what it computed.
+    # --config may be that of a finished run; the plan is for other machines.
     layers = [{"transport": "tcp"}, *read_layers(config, flags)]
     link = _link(bandwidth, latency)
     if price_per_gb is not None and not 0 <= price_per_gb < inf:
@@ -106,7 +106,7 @@ def plan(
     from mdgan.plan.forecast import foretell
 
     shared, data = machines == "one", named.draft.data
-    looks = shared and data.data_folder(data.dataset, 1).exists()  # as training here would
+    looks = shared and data.data_folder(data.dataset, 1).exists()  # training would look as well
     settled = settle(load(named, looks_at_folders=looks))
     for note in settled.notes:
         _log.info("%s", note)

@@ -1,4 +1,4 @@
-"""`mdgan release` and `mdgan verify`: what leaves a run, and how strangers check it."""
+"""`mdgan release` writes a bundle of a run; `mdgan verify` checks a bundle of other people."""
 
 import logging
 from pathlib import Path
@@ -11,7 +11,7 @@ from mdgan.cli.options import PATH, number, output_option, prepare_environment, 
 from mdgan.errors import printable
 
 _log = logging.getLogger(__name__)
-_MOST_OF_A_LINE = 1000
+_MOST_CHARACTERS = 1000
 
 
 @click.command(
@@ -32,8 +32,8 @@ _MOST_OF_A_LINE = 1000
     help="Synthetic samples in the bundle; 0 leaves them out.",
 )
 @click.option("--no-generator", is_flag=True, help="Leave the generator out.")
-@click.option("--policy", type=PATH, metavar="FILE", help="Rules that decide.  [default: mdgan's]")
-@click.option("--purpose", metavar="TEXT", help="What for, in a sentence on the card.")
+@click.option("--policy", type=PATH, metavar="FILE", help="Rules to apply.  [default: mdgan's]")
+@click.option("--purpose", metavar="TEXT", help="A sentence for the card of the bundle.")
 @click.option(
     "--credentials", metavar="FILE", help="What the server signs with.  [default: the run's]"
 )
@@ -57,30 +57,29 @@ def release(
 ) -> int:
     """Write a bundle of RUN that strangers can check, if a policy allows it.
 
-    The bundle holds the generator and synthetic samples, what is known of them, and who signed.
-    mdgan puts no real sample into it. Exit status 1, and no bundle, if a rule of the policy is not
-    met. What `mdgan audit` finds is written into RUN first, if it is not there.
-    `mdgan verify` checks a bundle.
+    The bundle holds the generator and synthetic samples, with facts about them and signatures.
+    mdgan puts no real sample into it. Exit status 1, and no bundle, if the run breaks a rule of the
+    policy. Runs `mdgan audit` first if RUN has no audit. `mdgan verify` checks a bundle.
     """
     prepare_environment(many_processes=True)
     from mdgan.release.bundle import Wanted, links_of, release_run
 
-    given = {name: value for name, value in changes.items() if value is not None}
-    wanted = Wanted(samples, not no_generator, policy=policy, purpose=purpose or "", changes=given)
+    files = {name: value for name, value in changes.items() if value is not None}
+    wanted = Wanted(samples, not no_generator, policy=policy, purpose=purpose or "", changes=files)
     output = output or run.with_name(f"{run.name}-bundle")
     links = links_of(run, credentials, revoked)
-    found = release_run(run, output, wanted, links=links, dry_run=dry_run)
-    for note in found.notes:
+    released = release_run(run, output, wanted, links=links, dry_run=dry_run)
+    for note in released.notes:
         _log.warning("note: %s", note)
-    for ranks, what in found.evidence.signers():
-        print(printable(f"{ranks}: {what}", _MOST_OF_A_LINE))
-    for verdict in found.verdicts:
+    for ranks, signature in released.evidence.signers():
+        print(printable(f"{ranks}: {signature}", _MOST_CHARACTERS))
+    for verdict in released.verdicts:
         print(f"{'ok' if verdict.met else 'NO':3}{verdict.why}")
-    if found.path is not None:
-        print(f"{found.path}: written; `mdgan verify {found.path}` checks it")
-    elif not found.is_fit:
+    if released.path is not None:
+        print(f"{released.path}: written; `mdgan verify {released.path}` checks it")
+    elif not released.is_fit:
         print(f"{run}: is not released: the policy is not met")
-    return 0 if found.is_fit else 1
+    return 0 if released.is_fit else 1
 
 
 @click.command(cls=Command, examples=("mdgan verify bundle --authority ca.pem",))
@@ -96,21 +95,19 @@ def release(
     "--datasets-dir", metavar="DIR", help="Dataset files that you have, and trust, from elsewhere."
 )
 @click.option(
-    "--unsigned",
-    is_flag=True,
-    help="Take the server's word where no host has signed which generator it is.",
+    "--unsigned", is_flag=True, help="Trust the server if no host has signed which generator it is."
 )
 def verify(bundle: Path, **trust: Any) -> int:
     """Check BUNDLE, a folder of `mdgan release`, without any network.
 
-    Looks at every signature, at revocations, and at what hosts have signed of privacy; makes every
-    other file again from the generator and compares; and asks your policy. Says each in a line.
-    Nothing in the bundle is run. Exit status 1 if one line does not hold.
+    Checks every signature, revocations, and what hosts have signed about privacy. Makes every other
+    file again from the generator, and compares. Applies your policy. Prints a line for each check,
+    and runs nothing of the bundle. Exit status 1 if a check fails.
     """
     prepare_environment(many_processes=True)
     from mdgan.release.verify import Trust, verify_bundle
 
-    found = verify_bundle(bundle, Trust(**trust))
-    for finding in found:
-        print(f"{'ok' if finding.holds else 'NO':3}{printable(finding.line, _MOST_OF_A_LINE)}")
-    return 0 if all(finding.holds for finding in found) else 1
+    findings = verify_bundle(bundle, Trust(**trust))
+    for finding in findings:
+        print(f"{'ok' if finding.holds else 'NO':3}{printable(finding.line, _MOST_CHARACTERS)}")
+    return 0 if all(finding.holds for finding in findings) else 1

@@ -1,4 +1,4 @@
-"""`mdgan schema`: the data dictionary of a consortium's tables."""
+"""`mdgan schema`: drafts, merges, shows and checks the schema of a consortium's tables."""
 
 import logging
 from pathlib import Path
@@ -13,12 +13,12 @@ _log = logging.getLogger(__name__)
 
 
 class _SchemaCommands(Commands):
-    """`mdgan schema FILE` is short for `mdgan schema draft FILE`."""
+    """Lets `mdgan schema FILE` stand for `mdgan schema draft FILE`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Finds the command; the name of a file is none."""
+        """Finds the command; an existing file that is no command stands for `draft FILE`."""
         if args[0] not in self.commands and Path(args[0]).exists():
             args = ["draft", *args]
         return super().resolve_command(ctx, args)
@@ -49,24 +49,24 @@ def schema() -> None:
 def draft(file: Path, output: Path | None, no_header: bool) -> None:
     """Draft a schema from FILE, a CSV or Parquet file or a folder of them.
 
-    Says which columns it leaves out, since they look like names, keys or free text, and what the
-    draft tells of single rows. Read and correct it before you give it to others.
+    Lists the columns that it leaves out, since they look like names, keys or free text, and what
+    the draft reveals of single rows. Read and correct it before you give it to others.
     """
     _log.info("reading %s …", file, extra={"shown": "doing"})
     from mdgan.inspect.rule_drafts import rules_in_words, with_rules
-    from mdgan.inspect.schema_draft import draft as draft_schema
+    from mdgan.inspect.schema_draft import draft_schema
     from mdgan.samples.table.schema import schema_text
 
     output = output or Path("study.json")
     _check_new(output)
-    found = draft_schema(file, no_header=no_header)
-    drafted = with_rules(file, found.schema)
-    _write_new(output, schema_text(drafted))
-    print(f"{output}: {len(found.schema.columns)} columns, from {found.num_rows:,} rows")
+    drafted = draft_schema(file, no_header=no_header)
+    ruled = with_rules(file, drafted.schema)
+    _write_new(output, schema_text(ruled))
+    print(f"{output}: {len(ruled.columns)} columns, from {drafted.num_rows:,} rows")
     for heading, lines in (
-        ('not read, by "ignore"; add by hand what you need of them:', found.left_out),
-        ("look at these before others see the schema:", found.warnings),
-        ("rules that all rows keep; take out those of chance:", rules_in_words(drafted)),
+        ('not read, by "ignore"; add by hand what you need of them:', drafted.left_out),
+        ("look at these before others see the schema:", drafted.warnings),
+        ("rules that all rows keep; take out those of chance:", rules_in_words(ruled)),
     ):
         if lines:
             print("\n".join([heading, *(f"  {line}" for line in lines)]))
@@ -90,24 +90,24 @@ def check(
     target: str | None,
     map_file: Path | None,
 ) -> None:
-    """Tell which rows of each FILE do not fit SCHEMA, by column; exit status 1 if there are any.
+    """List the rows of each FILE that do not fit SCHEMA, by column; exit status 1 if there are any.
 
-    A FILE may be a folder of files, too. With a map it shows what that makes of the values.
+    A FILE may also be a folder of files. With --map, shows values before and after the map.
     """
     from mdgan.inspect.schemas import check_rows, misfits_in_words
 
     fits = True
     for file in files:
         _log.info("reading %s …", file, extra={"shown": "doing"})
-        found = check_rows(schema_file, file, target, map_file)
-        fits &= not found.by_column
-        _log.info("%s", misfits_in_words(file, found), extra={"shown": "result"})
+        misfits = check_rows(schema_file, file, target, map_file)
+        fits &= not misfits.by_column
+        _log.info("%s", misfits_in_words(file, misfits), extra={"shown": "result"})
     context.exit(0 if fits else 1)
 
 
 @schema.command(examples=("mdgan schema show study.json",))
 @_schema_file
-@click.option("--all", "show_all", is_flag=True, help="Show all, also more than a screen holds.")
+@click.option("--all", "show_all", is_flag=True, help="Show all, even beyond a screen.")
 def show(schema_file: Path, show_all: bool) -> None:
     """Show the columns of SCHEMA, and its hash, which must be the same at all sites."""
     from mdgan.inspect.schemas import schema_in_words
@@ -119,13 +119,15 @@ def show(schema_file: Path, show_all: bool) -> None:
 @click.argument("files", metavar="SCHEMA...", nargs=-1, required=True, type=PATH)
 @output_option("Where to write.  [default: study.json]")
 def merge(files: tuple[Path, ...], output: Path | None) -> None:
-    """Make one schema of those that several sites have drafted; says what it widens."""
-    from mdgan.inspect.schema_merge import merge as merge_schemas
+    """Merge the schemas that several sites have drafted, and list their differences."""
+    from mdgan.inspect.schema_merge import merge_schemas
     from mdgan.samples.table.schema import schema_text
 
-    merged, told = merge_schemas(files)
+    merged, remarks = merge_schemas(files)
     written = _write_new(output or Path("study.json"), schema_text(merged))
-    print("\n".join([f"{written}: {len(merged.columns)} columns", *(f"  {t}" for t in told)]))
+    print(
+        "\n".join([f"{written}: {len(merged.columns)} columns", *(f"  {line}" for line in remarks)])
+    )
 
 
 @schema.command("map", examples=("mdgan schema map study.json site-2.csv -o site-map.json",))
@@ -135,17 +137,17 @@ def merge(files: tuple[Path, ...], output: Path | None) -> None:
 def draft_map(schema_file: Path, file: Path, output: Path | None) -> None:
     """Draft a map from the names, spellings and units of FILE to those of SCHEMA.
 
-    What it is not sure of stands under "unsure", and has to be moved to "columns" or removed. The
-    map stays at the site: --map gives it to mdgan train, mdgan join and mdgan schema check.
+    It puts doubtful entries under "unsure"; move each of them to "columns", or remove it.
+    The map stays at the site: pass it by --map to mdgan train, mdgan join and mdgan schema check.
     """
     _log.info("reading %s …", file, extra={"shown": "doing"})
     from mdgan.inspect.map_draft import draft_map as draft_site_map
     from mdgan.samples.table.site_map import map_text
 
-    found = draft_site_map(schema_file, file)
-    written = _write_new(output or Path("site-map.json"), map_text(found))
-    print(f"{written}: {len(found.columns)} columns are mapped, {len(found.unsure)} unsure")
-    for name, column in found.unsure.items():
+    site_map = draft_site_map(schema_file, file)
+    written = _write_new(output or Path("site-map.json"), map_text(site_map))
+    print(f"{written}: {len(site_map.columns)} columns are mapped, {len(site_map.unsure)} unsure")
+    for name, column in site_map.unsure.items():
         print(f"  {printable(name, 40)}: {printable(column.why, 500)}")
 
 

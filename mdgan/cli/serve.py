@@ -1,8 +1,8 @@
-"""The child process of a Python program: trains as the command line does, and tells it of that.
+"""The child process of a Python program: trains as the command line does, and sends events back.
 
-`python -m mdgan.cli.serve PIPE BYTES HANDED` sends events into the pipe of that number. Its
-input begins with so many bytes of a request, and so many of objects; it ends when its input does.
-What it prints is what the user's own code prints.
+`python -m mdgan.cli.serve PIPE REQUEST_BYTES MODEL_BYTES` sends events into the pipe with that
+descriptor. It reads a request of REQUEST_BYTES and pickled models of MODEL_BYTES from its standard
+input, and ends when that input is closed. Only the user's own code prints to its standard output.
 """
 
 import contextlib
@@ -28,20 +28,20 @@ from mdgan.spelling import mark_arguments, spelled, without_controls
 
 
 class EventSender(logging.Handler):
-    """Sends what mdgan logs to the program; forks of this process do so, too.
+    """Sends what mdgan logs in this process and its forks to the program.
 
     Args:
         descriptor: of the pipe.
-        objects: what only the program has; see `spelled`.
+        open_arguments: what `mdgan.Run.open` needs in another program; see `spelled`.
     """
 
-    def __init__(self, descriptor: int, objects: str) -> None:
+    def __init__(self, descriptor: int, open_arguments: str) -> None:
         super().__init__()
         self._descriptor = descriptor
-        self._objects = objects
+        self._open_arguments = open_arguments
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Sends one record, unless it is for terminals alone, or the program is gone."""
+        """Sends one record, unless it is for terminals alone or the program has ended."""
         event = self._event_of(record)
         if event is not None:
             with contextlib.suppress(OSError):
@@ -53,27 +53,27 @@ class EventSender(logging.Handler):
             return getattr(record, "event", None)
         args = record.args if isinstance(record.args, tuple) else ()
         if record.msg == "%s" and isinstance(args[0], BadInput):
-            return messages.InputRefused.of(args[0], self._objects)
+            return messages.InputRefused.from_error(args[0], self._open_arguments)
         mark_arguments(record)
-        text = spelled(self.format(record), in_python=True, objects=self._objects)
+        text = spelled(self.format(record), in_python=True, objects=self._open_arguments)
         return LineLogged(without_controls(text), record.levelno >= logging.WARNING, shown)
 
 
-def main(pipe: int, request_bytes: int, handed_bytes: int) -> NoReturn:
-    """Does what is asked for, and ends this process with the exit status of the command line."""
+def main(pipe: int, request_bytes: int, model_bytes: int) -> NoReturn:
+    """Serves one request, and ends this process with the exit status of the command line."""
     started = time.monotonic()
     prepare_streams()
-    os.set_inheritable(pipe, False)  # forks have it; programs that they start need not
+    os.set_inheritable(pipe, False)  # forks need the pipe; programs that they start do not
     request = msgpack.decode(read_input(request_bytes), type=ChildRequest)
-    os.environ.update({ENDS_WITH_INPUT: "1", HANDED: str(handed_bytes or "")})
+    os.environ.update({ENDS_WITH_INPUT: "1", HANDED: str(model_bytes or "")})
     logger = logging.getLogger("mdgan")
     logger.setLevel(logging.DEBUG)
-    logger.handlers = [EventSender(pipe, getattr(request, "objects", ""))]
+    logger.handlers = [EventSender(pipe, getattr(request, "open_arguments", ""))]
     cli.end_process(partial(cli.status_of, partial(_serve, request, started)))
 
 
 def _serve(request: ChildRequest, started: float) -> int:
-    """The one place that knows what the command line calls to train and to compare."""
+    """Trains or compares by the functions that the command line calls."""
     if isinstance(request, messages.TrainingRequest):
         from mdgan.cli.options import read_layers
         from mdgan.cli.train import train_given
@@ -90,8 +90,8 @@ def _serve(request: ChildRequest, started: float) -> int:
     prepare_environment(many_processes=None)
     from mdgan.comparison.run import run_comparison
 
-    given = request.configurations.items()
-    files = {Path(f"{name}.json"): ConfigFile(settings, "") for name, settings in given}
+    configurations = request.configurations.items()
+    files = {Path(f"{name}.json"): ConfigFile(settings, "") for name, settings in configurations}
     return run_comparison(
         files, {}, request.seeds, out=Path(request.out), jobs=request.jobs, resume=request.resume
     )

@@ -1,4 +1,4 @@
-"""`mdgan job` and `mdgan approve`: a study for the engine that sites have, and their consent."""
+"""`mdgan job` writes a study as a job of NVFlare; `mdgan approve` records a site's consent."""
 
 from pathlib import Path
 
@@ -21,29 +21,29 @@ def job() -> None:
 def nvflare(study: Path, output: Path | None) -> None:
     """Write the folder that `nvflare job submit` takes, and print the hash that sites approve.
 
-    STUDY.json is what `mdgan train --config` takes; settings of a machine stand in its own file.
-    The same folder goes on, submitted again, where it was stopped.
+    STUDY.json is a file as for `mdgan train --config`, without settings of machines, which have
+    their own files. If you submit the same folder again, a stopped run goes on.
     """
     from mdgan.nvflare.study import Study
 
-    found = Study.read(study)
+    parsed = Study.read(study)
     output = output or study.with_name(f"{study.stem}-job")
-    found.write_job(output, study.stem)
-    print(f"{output}: `nvflare job submit -j {output}` runs it\n{found.digest}")
+    parsed.write_job(output, study.stem)
+    print(f"{output}: `nvflare job submit -j {output}` runs it\n{parsed.digest}")
 
 
 @click.command(cls=Command, examples=("mdgan approve study.json --site mdgan.json",))
 @_study
 @click.option(
-    "--site", type=PATH, metavar="FILE", help="The file of this site, which it goes into."
+    "--site", type=PATH, metavar="FILE", help="The file of this site, to record the consent in."
 )
 def approve(study: Path, site: Path | None) -> None:
-    """Show what STUDY.json asks of a site; with --site, let that take part in it from now on."""
+    """Show what STUDY.json asks of a site; with --site, let that site take part from now on."""
     from mdgan.launch.site_file import SiteFile
     from mdgan.nvflare.study import Study
 
-    found = Study.read(study)
-    print("\n".join(found.in_words()))
+    parsed = Study.read(study)
+    print("\n".join(parsed.in_words()))
     if site is not None:
-        SiteFile.read(site).approve(found.digest)
+        SiteFile.read(site).approve(parsed.digest)
         print(f"{site}: this site takes part in it")

@@ -1,4 +1,4 @@
-"""What starts processes of a run: `train`, `standalone`, `join`, `standby`."""
+"""Commands that start processes of a run: `train`, `standalone`, `join`, `standby`."""
 
 import logging
 from dataclasses import replace
@@ -25,7 +25,7 @@ _OF_HOSTS = (
     *("insecure", "deadline", "quorum", "liveness_timeout", "patience", "strikes"),
     *("checkpoint_to_server", "shut_out_free_riders"),
 )
-"""Settings that make no sense in one process that holds all data."""
+"""Settings that have no meaning in one process that holds all data."""
 
 _NOT_BASELINE = [
     name
@@ -107,9 +107,9 @@ def train(
     """
     if resume_or_start is not None:
         if resume is not None or flags["out"] is not None:
-            other = flag("resume" if resume is not None else "out")
-            own = flag("resume_or_start", resume_or_start)
-            raise BadInput(own, "names the run", f"leave {other} out")
+            other_flag = flag("resume" if resume is not None else "out")
+            this_flag = flag("resume_or_start", resume_or_start)
+            raise BadInput(this_flag, "names the run", f"leave {other_flag} out")
         flags["out"] = str(resume_or_start)
     scaled_from = str(config) if flags["paper_scale"] else ""
     layers = options.read_layers(config, flags, resume)
@@ -117,13 +117,13 @@ def train(
     if launcher == "ray":
         started_by = RayCluster(ray_address, read_resources(host_resources))
         if flags["master_addr"] is not None:
-            own = flag("master_addr", flags["master_addr"])
-            raise BadInput(own, "Ray says where the server runs", "leave it out")
+            this_flag = flag("master_addr", flags["master_addr"])
+            raise BadInput(this_flag, "Ray says where the server runs", "leave it out")
     elif ray_address is not None or host_resources is not None:
-        other = flag("ray_address" if ray_address is not None else "host_resources")
+        other_flag = flag("ray_address" if ray_address is not None else "host_resources")
         why = f"is for {flag('launcher', 'ray')} alone"
-        raise BadInput(other, why, f"add that, or leave {other} out")
-    given = Given(
+        raise BadInput(other_flag, why, f"add that, or leave {other_flag} out")
+    settings = Given(
         layers,
         launcher=started_by,
         launched=started,
@@ -131,7 +131,7 @@ def train(
         resumes_or_starts=resume_or_start is not None,
         scaled_from=scaled_from,
     )
-    return train_given(given, dry_run=dry_run)
+    return train_given(settings, dry_run=dry_run)
 
 
 @click.command(cls=Command, examples=("mdgan standalone --out runs/baseline",))
@@ -145,23 +145,23 @@ def standalone(
     """Train the same models in one process that holds all data: the baseline."""
     scaled_from = str(config) if flags["paper_scale"] else ""
     layers = options.read_layers(config, {**flags, "algorithm": registry.BASELINE}, resume)
-    given = Given(layers, launched=started, continues=resume, scaled_from=scaled_from)
-    return train_given(given, dry_run=dry_run)
+    settings = Given(layers, launched=started, continues=resume, scaled_from=scaled_from)
+    return train_given(settings, dry_run=dry_run)
 
 
-def train_given(given: Given, *, dry_run: bool) -> int:
-    """Trains with what the user gave; returns the exit status.
+def train_given(settings: Given, *, dry_run: bool) -> int:
+    """Trains with the user's settings, and returns the exit status.
 
     Args:
-        dry_run: prints what would run, and trains nothing.
+        dry_run: whether to print what would run, and train nothing.
     """
     # Before torch is imported: a wrong flag is reported at once, and the environment has an effect.
-    named = given.named()
+    named = settings.named()
     begin_long_command(named.launch.log_file)
     many_processes = not named.is_one_process
     compiles = named.draft.training.arithmetic.compile
     options.prepare_environment(many_processes=many_processes, compiles=compiles)
-    crowded = None if many_processes or dry_run else options.prepare_for_load(named.launch)
+    warning_of_cores = None if many_processes or dry_run else options.prepare_for_load(named.launch)
     say_loading()
     from mdgan.inspect.describe import describe
     from mdgan.launch.checked import check
@@ -183,7 +183,7 @@ def train_given(given: Given, *, dry_run: bool) -> int:
         _log.error("%s", error, extra={"shown": "refusal"})
         decline(named, error)
         return 2
-    for warning in (*checked.warnings, *filter(None, [crowded])):
+    for warning in (*checked.warnings, *filter(None, [warning_of_cores])):
         _log.warning("warning: %s", warning)
     if dry_run:
         print(spelled(describe(checked)))
@@ -221,7 +221,7 @@ def join(started: float, /, run: Path | None, site: Path | None, **flags: Any) -
     RUN is the folder of a run whose server is on this machine; else --master-addr says where it is.
 
     The server gives this worker a rank, the settings of the run, and a copy of a live worker's
-    discriminator. Its data is that of a rank that has gone, or else all of --data-dir.
+    discriminator. The worker trains on the data of a lost rank, or else on all of --data-dir.
     """
     begin_long_command(flags["log_file"])
     options.prepare_environment(many_processes=True, compiles=bool(flags.get("compile")))
@@ -232,23 +232,23 @@ def join(started: float, /, run: Path | None, site: Path | None, **flags: Any) -
         return take_part(flags, started, run)
     from mdgan.launch.site_file import SiteFile
 
-    own = SiteFile.read(site)
-    given = {name: value for name, value in flags.items() if value is not None}
-    return take_part({**own.settings, **given}, started, run, check=own.check_asked)
+    site_file = SiteFile.read(site)
+    flags_set = {name: value for name, value in flags.items() if value is not None}
+    return take_part({**site_file.settings, **flags_set}, started, run, check=site_file.check_asked)
 
 
-_AS_IN_THE_RUN = ("workers_per_host", "vectorize", "transport", "ranks", "out")
+_OF_THE_RUN = ("workers_per_host", "vectorize", "transport", "ranks", "out")
 
 
 @click.command(cls=Command, examples=("mdgan standby runs/first --master-addr 10.0.0.1,10.0.0.2",))
 @options.run_argument
-@options.settings_options(leave_out=_AS_IN_THE_RUN, shared=False)
+@options.settings_options(leave_out=_OF_THE_RUN, shared=False)
 @click.pass_obj
 def standby(started: float, /, run: Path, **flags: Any) -> int:
-    """Watch the server of RUN, and take its place from the newest checkpoint when it is gone.
+    """Watch the server of RUN, and replace it from the newest checkpoint when it has failed.
 
     RUN is the server's --out folder, on a disk that both machines share or that is replicated here.
-    Every rank and the standby are started with the same --master-addr SERVER,STANDBY.
+    Start every rank and the standby with the same --master-addr SERVER,STANDBY.
     """
     begin_long_command(flags["log_file"])
     options.prepare_environment(many_processes=True)

@@ -1,1 +1,1 @@
-"""Looks at what is there: dataset files, timelines, trained generators."""
+"""Shows, scores and checks dataset files, schemas, timelines and trained generators."""

@@ -1,9 +1,9 @@
 """Writes a run's timeline as a Chrome trace, which ui.perfetto.dev and chrome://tracing open.
 
-The format is no longer specified anywhere, so this follows what Perfetto shows. It hides processes
-and threads with the number 0, so numbers start at 1. It names a thread by its number alone, so no
-two threads share one. It drops events that overlap others of their thread, so spans of a worker
-that overlap go to two threads.
+The format is no longer specified anywhere, so this file follows what Perfetto shows. Perfetto hides
+processes and threads with the number 0, so numbers start at 1. Perfetto names a thread by its
+number alone, so no two threads share one. Perfetto drops events that overlap others of their
+thread, so overlapping spans of a worker go to two threads.
 """
 
 import json
@@ -21,12 +21,12 @@ from mdgan.records.rows import typed
 from mdgan.records.values import number_in
 from mdgan.storage.whole_file import write_output
 
-_TOUCHING = 2  # microseconds by which rounding may make two spans overlap that in truth do not
+_ROUNDING = 2  # microseconds by which two spans in sequence may overlap once they are rounded
 
-_UNTOLD = ("event", "given", "taken", "holdings")
-"""Fields of events that are left out: the name, shown anyway, digests, and what workers hold."""
+_HIDDEN_FIELDS = ("event", "given", "taken", "holdings")
+"""Fields of events that the trace omits: the name, which it shows anyway, digests, and holdings."""
 
-_NAMES = {
+_NAME_BY_EVENT = {
     LOST: "lost worker {}",
     SHUT_OUT: "worker {} shut out",
     LEFT: "worker {} left",
@@ -38,7 +38,7 @@ _Event = dict[str, Any]
 
 
 def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
-    """Writes the timeline of a run; returns how many spans, and a line for all unreadable."""
+    """Writes the timeline of a run; returns the number of spans, and a line for each damage."""
     run = RecordedRun.read(path)
     trace = chrome_trace(run)
     data = json.dumps(trace, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
@@ -47,21 +47,24 @@ def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
 
 
 def chrome_trace(run: RecordedRun) -> dict[str, Any]:
-    """The timeline of a run: a process is a role, a thread is a worker.
+    """Makes the trace of a run, with a process for each role and a thread for each worker.
 
     Returns:
-        The trace in the JSON object format. Times are whole microseconds since the earliest.
+        The trace in the JSON object format. Times are whole microseconds since the first event.
+
+    Raises:
+        BadInput: no process of the run has recorded a span.
     """
-    traces = sorted((trace for trace in run.traces.values() if trace.spans), key=_order)
+    traces = sorted((trace for trace in run.traces.values() if trace.spans), key=_sort_key)
     if not traces:
         raise BadInput(run.path, "has no recorded spans", "wait for its first iterations")
     numbers = count(1)
     events: list[_Event] = []
     for trace in traces:
         process = next(numbers)
-        events += _named("process", trace.role, process, thread=process, place=process)
-        events += _spans(trace, process, numbers)
-    events += _instants(run)
+        events += _names("process", trace.role, process, thread=process, place=process)
+        events += _span_events(trace, process, numbers)
+    events += _instant_events(run)
     timed = [event for event in events if "ts" in event]
     earliest = min(event["ts"] for event in timed)
     for event in timed:
@@ -73,21 +76,21 @@ def chrome_trace(run: RecordedRun) -> dict[str, Any]:
     }
 
 
-def _order(trace: Trace) -> tuple[int, int, str]:
-    """First the role that owns the generator, then hosts by their first worker, then the scorer."""
+def _sort_key(trace: Trace) -> tuple[int, int, str]:
+    """Puts the owner of the generator first, then hosts by their first worker, then the scorer."""
     first = first_worker(trace.role)
     return 1 if first else 2 * (trace.role == SCORER), first, trace.role
 
 
-def _named(kind: str, name: str, process: int, thread: int, place: int) -> Iterator[_Event]:
-    """What a process or a thread is called, and its place among the others."""
-    for what, value in (("name", name), ("sort_index", place)):
-        about = {"ph": "M", "name": f"{kind}_{what}", "args": {what: value}}
-        yield {**about, "pid": process, "tid": thread}
+def _names(kind: str, name: str, process: int, thread: int, place: int) -> Iterator[_Event]:
+    """Yields the events that give a process or a thread its name and its place in the list."""
+    for field, value in (("name", name), ("sort_index", place)):
+        event = {"ph": "M", "name": f"{kind}_{field}", "args": {field: value}}
+        yield {**event, "pid": process, "tid": thread}
 
 
-def _spans(trace: Trace, process: int, numbers: Iterator[int]) -> Iterator[_Event]:
-    """The spans of all of a role's workers, and the names of their threads."""
+def _span_events(trace: Trace, process: int, numbers: Iterator[int]) -> Iterator[_Event]:
+    """Yields the spans of all workers of a role, and the names of their threads."""
     by_worker = defaultdict(list)
     for iteration, spans in trace.spans.items():
         for span in spans:
@@ -97,13 +100,13 @@ def _spans(trace: Trace, process: int, numbers: Iterator[int]) -> Iterator[_Even
         name = f"worker {worker}" if worker else trace.role
         free_from: dict[int, int] = {}  # by thread
         for begin, end, iteration, span in sorted(rows, key=lambda row: (row[0], -row[1])):
-            fitting = (number for number, free in free_from.items() if free - begin <= _TOUCHING)
-            thread = next(fitting, 0)
+            free_threads = (n for n, free in free_from.items() if free - begin <= _ROUNDING)
+            thread = next(free_threads, 0)
             if not thread:
                 # A thread that has its process's number is that process's main thread.
                 thread = next(numbers) if worker or free_from else process
-                more = f" ({len(free_from) + 1})" if free_from else ""
-                yield from _named("thread", name + more, process, thread=thread, place=worker)
+                suffix = f" ({len(free_from) + 1})" if free_from else ""
+                yield from _names("thread", name + suffix, process, thread=thread, place=worker)
             begin = max(begin, free_from.get(thread, begin))
             free_from[thread] = max(begin, end)
             yield {
@@ -117,21 +120,21 @@ def _spans(trace: Trace, process: int, numbers: Iterator[int]) -> Iterator[_Even
             }
 
 
-def _instants(run: RecordedRun) -> Iterator[_Event]:
-    """Swaps, ends of rounds, and workers that came or went, at the first process."""
+def _instant_events(run: RecordedRun) -> Iterator[_Event]:
+    """Yields swaps, ends of rounds, and workers that joined or left, for the first process."""
     rounds = count(1)
     for event in run.events:
         name = str(event.get("event"))
         if name == "round":
             name = f"round {next(rounds)}" + (" aborted" if event.get("aborted") is True else "")
-        elif name in _NAMES:
+        elif name in _NAME_BY_EVENT:
             workers = typed(event, Happening).workers
-            name = _NAMES[name].format(", ".join(map(str, workers)))
+            name = _NAME_BY_EVENT[name].format(", ".join(map(str, workers)))
         elif name != "swap":
             continue
         seconds = number_in(event, "seconds")
         if seconds is not None:
-            args = {name: value for name, value in event.items() if name not in _UNTOLD}
+            args = {field: v for field, v in event.items() if field not in _HIDDEN_FIELDS}
             where = {"pid": 1, "tid": 1, "s": "p", "ts": _microseconds(seconds)}
             yield {"ph": "i", "name": name, **where, "args": args}
 

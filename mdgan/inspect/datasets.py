@@ -1,4 +1,4 @@
-"""Lists dataset files, and draws samples of one and which worker would hold which classes."""
+"""`mdgan datasets`: lists dataset files, and draws how one of them would be divided."""
 
 import io
 import logging
@@ -24,23 +24,26 @@ from mdgan.storage.whole_file import write_output
 _log = logging.getLogger(__name__)
 
 _HEADINGS = ("name", "samples", "shape", "G parameters", "D parameters", "about")
-_MOST_NUMBERS = 400
+_MOST_NUMBERED_CELLS = 400  # a heat map of more cells shows colours alone
 _MOST_OF_NAME = 60
-_MOST_CLASSES_SEEN, _SEEN_OF_CLASS = 12, 12
+_MOST_CLASSES_SHOWN, _SAMPLES_OF_CLASS = 12, 12
+
+_SampleRows = tuple[bytes, list[str], str]
+"""A PNG with a row of samples for each class, the names of the rows, and a heading."""
 
 
 def list_datasets(datasets_dir: str | None) -> str:
-    """A table of the dataset files found."""
-    rows, problems = [], []
+    """Lists all dataset files in a table, and adds a line for each that cannot be loaded."""
+    rows, failures = [], []
     for name, path in sorted(find_all(datasets_dir).items()):
         try:
-            rows.append(_row(load_path(path)))
+            rows.append(_describe_file(load_path(path)))
         except BadInput as error:
-            problems.append(f"{name}: {error}")
-    return "\n".join([text_table(rows, _HEADINGS), *problems])
+            failures.append(f"{name}: {error}")
+    return "\n".join([text_table(rows, _HEADINGS), *failures])
 
 
-def _row(dataset: DatasetFile) -> tuple[str, ...]:
+def _describe_file(dataset: DatasetFile) -> tuple[str, ...]:
     sizes = ["-", "-"]
     if dataset.own_models is not None:
         check_models(dataset.own_models, dataset.num_classes)
@@ -60,7 +63,13 @@ def draw_partition(
     seed: int,
     output: Path,
 ) -> None:
-    """Draws samples as the networks see them, and who would hold how many of which class."""
+    """Draws how many samples of each class every worker would hold, and some samples.
+
+    Args:
+        data_dir: the folder with the data; None for the usual one.
+        scheme: how to divide, as for `--partition`.
+        output: the picture to write, .png or .svg.
+    """
     data = DataSettings.read({"partition": scheme, "data_dir": data_dir})
     if not data.partition.divides:
         raise BadInput(spelling.flag("partition", "none"), "divides nothing", "name another scheme")
@@ -70,10 +79,10 @@ def draw_partition(
     if dataset.usual_size is not None:
         folder = data.data_folder(name, 1)
         data = data.but(image_size=dataset.usual_size(folder))
-        bits, said = dataset.prepared(data).found_bits([folder], everywhere=True)
+        bits, explanation = dataset.prepared(data).found_bits([folder], everywhere=True)
         if bits is not None:
             data = data.but(picture_bits=bits)
-            _log.info("%s: %s", folder, said)
+            _log.info("%s: %s", folder, explanation)
     dataset = dataset.prepared(data)
     dataset.check_folder("data_dir", data_dir)
     if dataset.own_models is not None:
@@ -84,33 +93,31 @@ def draw_partition(
     counts = torch.stack(
         [torch.bincount(source.labels[part], minlength=num_classes) for part in parts]
     )
-    held = len(torch.unique(torch.cat(parts)))
-    samples = f"{held:,}" if held == len(source) else f"{held:,} of {len(source):,}"
-    title = f"{name}, {scheme}: {samples} samples over {num_workers} workers"
+    num_held = len(torch.unique(torch.cat(parts)))
+    num_samples = f"{num_held:,}" if num_held == len(source) else f"{num_held:,} of {len(source):,}"
+    title = f"{name}, {scheme}: {num_samples} samples over {num_workers} workers"
     names = source.class_names or [str(c) for c in range(num_classes)]
     names = [printable(name, _MOST_OF_NAME) for name in names]
-    seen = _seen(dataset, source, names) if dataset.kind.is_seen else None
-    picture = _picture(counts, names, title, seen=seen, file_format=output.suffix[1:].lower())
+    sample_rows = _sample_rows(dataset, source, names) if dataset.kind.is_seen else None
+    file_format = output.suffix[1:].lower()
+    picture = _heat_map(counts, names, title, sample_rows=sample_rows, file_format=file_format)
     write_output(output, picture)
 
 
-def _seen(
-    dataset: DatasetFile, source: Partitioner, names: Sequence[str]
-) -> tuple[bytes, list[str], str]:
-    """Samples with a row for each class as PNG, the names of the rows, and a heading."""
-    classes = torch.unique(source.labels).tolist()[:_MOST_CLASSES_SEEN]
-    chosen = [(source.labels == c).nonzero().flatten()[:_SEEN_OF_CLASS] for c in classes]
-    some = torch.cat(chosen)
-    drawn = dataset.kind.class_png(source.images(some), source.labels[some])
+def _sample_rows(dataset: DatasetFile, source: Partitioner, names: Sequence[str]) -> _SampleRows:
+    classes = torch.unique(source.labels).tolist()[:_MOST_CLASSES_SHOWN]
+    by_class = [(source.labels == c).nonzero().flatten()[:_SAMPLES_OF_CLASS] for c in classes]
+    indices = torch.cat(by_class)
+    png = dataset.kind.class_png(source.images(indices), source.labels[indices])
     shape = "×".join(map(str, dataset.shape))
-    return drawn, [names[c] for c in classes], f"samples as the networks see them, {shape}"
+    return png, [names[c] for c in classes], f"samples as the networks see them, {shape}"
 
 
-def _draw_seen(axes: Any, seen: tuple[bytes, list[str], str]) -> None:
+def _draw_sample_rows(axes: Any, sample_rows: _SampleRows) -> None:
     from PIL import Image
 
-    drawn, names, heading = seen
-    with Image.open(io.BytesIO(drawn)) as picture:
+    png, names, heading = sample_rows
+    with Image.open(io.BytesIO(png)) as picture:
         height = picture.height / len(names)
         axes.imshow(picture.convert("RGB"))
     axes.set_xticks([])
@@ -118,30 +125,27 @@ def _draw_seen(axes: Any, seen: tuple[bytes, list[str], str]) -> None:
     axes.set_title(heading)
 
 
-def _picture(
+def _heat_map(
     counts: Tensor,
     class_names: Sequence[str],
     title: str,
-    seen: tuple[bytes, list[str], str] | None,
+    sample_rows: _SampleRows | None,
     file_format: str,
 ) -> bytes:
-    """Draws a heat map, workers against classes, with numbers; `seen` samples stand below."""
+    """Draws `counts`, int64 [workers, classes], as a heat map with the samples below it."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         what = "pictures of partitions need matplotlib"
         raise BadInput(what, "pip install 'mdgan[plots]'") from error
     num_workers, num_classes = counts.shape
-    width, height = 2.5 + 0.55 * min(num_classes, 40), 1.6 + 0.32 * min(num_workers, 60)
-    below = 0.0 if seen is None else 0.6 + 0.4 * len(seen[1])
-    figure = Figure(figsize=(width if seen is None else max(width, 6), height + below))
-    figure.set_layout_engine("constrained")
-    rows = figure.add_gridspec(
-        1 if seen is None else 2, 1, height_ratios=(height, below)[: 1 + bool(seen)]
-    )
-    axes = figure.add_subplot(rows[0])
-    if seen is not None:
-        _draw_seen(figure.add_subplot(rows[1]), seen)
+    width, heights = 2.5 + 0.55 * min(num_classes, 40), [1.6 + 0.32 * min(num_workers, 60)]
+    if sample_rows is not None:
+        width, heights = max(width, 6), [*heights, 0.6 + 0.4 * len(sample_rows[1])]
+    figure = Figure(figsize=(width, sum(heights)), layout="constrained")
+    axes, *below = figure.subplots(len(heights), squeeze=False, height_ratios=heights).flat
+    if sample_rows is not None:
+        _draw_sample_rows(below[0], sample_rows)
     image = axes.imshow(counts.numpy(), cmap="cividis", aspect="auto", vmin=0)
     axes.set(xlabel="class", ylabel="worker", title=title)
     axes.set_xticks(range(num_classes), class_names)
@@ -150,7 +154,7 @@ def _picture(
     step = max(1, num_workers // 40)
     axes.set_yticks(range(0, num_workers, step), [str(n + 1) for n in range(0, num_workers, step)])
     figure.colorbar(image, ax=axes, label="samples")
-    if counts.numel() <= _MOST_NUMBERS:
+    if counts.numel() <= _MOST_NUMBERED_CELLS:
         middle = counts.max().item() / 2
         for n, row in enumerate(counts.tolist()):
             for c, count in enumerate(row):

@@ -1,4 +1,4 @@
-"""In which form the dates of a column stand, as far as all its texts tell, and what is doubtful."""
+"""Finds the columns of a site that hold dates, and how it writes them, for `schema_draft`."""
 
 import re
 from collections import Counter
@@ -11,20 +11,20 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from mdgan.inspect.number_drafts import missing_if, scale_of, words_as_missing
+from mdgan.inspect.number_drafts import advise_missing, scale_of, words_as_missing
 from mdgan.inspect.table_facts import EPOCH, FEW, ColumnFacts, LeftOut, NumbersByRows, rows_in_words
 from mdgan.samples.table import moments, schema
 from mdgan.samples.table.schema import AnyColumn
 from mdgan.samples.table.texts import shown
 
-_FIRST_YEAR, _LAST_YEAR = 1850, 2150  # of numbers that are taken for dates
-_FAR = 0.25  # of the span of the other dates
-_A_YEAR = 365.0
+_FIRST_YEAR, _LAST_YEAR = 1850, 2150  # only numbers between them count as dates
+_FAR = 0.25  # a date is far if its gap is a larger share of the span of the others
+_YEAR_DAYS = 365.0
 _MOST_TRIED = 1000
-_CODES = frozenset({"0001-01-01", "1753-01-01", "1899-12-30", "1899-12-31", "1900-01-01"}) | {
+_NO_DATES = frozenset({"0001-01-01", "1753-01-01", "1899-12-30", "1899-12-31", "1900-01-01"}) | {
     *("1960-01-01", "1970-01-01", "2099-12-31", "2999-12-31", "8888-08-08", "9999-12-31")
 }
-_ABOVE_AVERAGE = 4
+_TIMES_AVERAGE = 4  # a placeholder has more rows than this many times an average day
 _DATE_NAME = re.compile(
     r"dat(e|um|a|o)s?(?![a-rt-z])|fecha|birth|born|geb(oren|urt)|dob|naissance|nacimiento|nascita"
     r"|visit|besuch|admi|discharge|aufnahme|entlass|death|deceased|onset|seen|timestamp|zeitpunkt",
@@ -33,7 +33,7 @@ _DATE_NAME = re.compile(
 _SHORT_YEARS = re.compile(r"(\d\d?)([./-])(\d\d?)\2(\d\d)(?: .*)?", re.ASCII)
 _IN_WORDS = re.compile(r"(\d{1,2}\W*)?[^\W\d_]{3,9}\W*(\d{1,2}\W+)?(\d{4}|(?<=-)\d\d)(?: .*)?")
 _SPREADSHEET = datetime(1899, 12, 30)
-_SINCE = (  # least and most usual number, seconds of one, and since when they count
+_COUNTED_UNITS = (  # the least and the most usual number, seconds of a unit, day 0, and words
     (15_000, 60_000, 86_400, _SPREADSHEET, "days of a spreadsheet"),
     (3e8, 4e9, 1, EPOCH, "seconds since 1970"),
     (3e11, 4e12, 1e-3, EPOCH, "milliseconds since 1970"),
@@ -44,88 +44,88 @@ Counts = NDArray[np.int64]
 
 
 class Dates(NamedTuple):
-    """The moments of a column, in seconds since 1970, how many rows have each, and their form."""
+    """The moments of a column."""
 
-    seconds: Floats
-    counts: Counts
-    form: str
-    told: list[str]
+    seconds: Floats  # since 1970, rising, each once
+    counts: Counts  # how many rows have each
+    form: str  # such as YYYY-MM-DD
+    remarks: list[str]  # what the author of the schema should look at
 
 
-def of_texts(facts: ColumnFacts) -> Dates:
-    """What the moments of a column are, of which each row has one; LeftOut if that is doubtful."""
+def read_texts(facts: ColumnFacts) -> Dates:
+    """Reads a column of which every text is a moment; LeftOut if its form is doubtful."""
     if facts.has_zones:
         raise LeftOut("has moments with a time zone; write all in the same, and leave it out")
     rows = {form: each.num_rows for form, each in facts.moments.items()}
     two_ways = rows.keys() & moments.TWO_WAYS
-    number = facts.num_moments - sum(rows[form] for form in rows.keys() - two_ways)
-    fitting, decided, told = Counter[str](), dict[str, str](), list[str]()
+    num_two_ways = facts.num_moments - sum(rows[form] for form in rows.keys() - two_ways)
+    num_rows_by_order, example_by_order, remarks = Counter[str](), dict[str, str](), list[str]()
     for form in two_ways:
-        fitting[form[:2]] += rows[form]
+        num_rows_by_order[form[:2]] += rows[form]
     for text in facts.texts if two_ways else ():
         if len(forms := moments.readings_of(text).keys() & two_ways) == 1:
-            decided.setdefault(min(forms)[:2], text)
-    orders = [order for order in fitting if fitting[order] == number]
+            example_by_order.setdefault(min(forms)[:2], text)
+    orders = [order for order in num_rows_by_order if num_rows_by_order[order] == num_two_ways]
     if len(orders) > 1:
         raise LeftOut(
             f"has dates like {shown(next(iter(facts.texts)))!r}, where day and month may be taken "
             "for each other; write 2024-12-31"
         )
     if two_ways and not orders:
-        day, month = (facts.with_row(decided.get(order, "")) for order in ("DD", "MM"))
+        day, month = (facts.locate_text(example_by_order.get(order, "")) for order in ("DD", "MM"))
         raise LeftOut(
             f"has the day first in {day} and the month first in {month}; write 2024-12-31"
         )
     forms = {form for form in rows if form not in two_ways or form[:2] in orders}
-    form, unit = min(forms), _unit_of(forms)
+    form, unit = min(forms), _one_unit(forms)
     if two_ways:
-        example = decided.get(orders[0], "")
-        told.append(f"dates are read as {min(forms & two_ways)}, as {example!r} has to be")
+        example = example_by_order.get(orders[0], "")
+        remarks.append(f"dates are read as {min(forms & two_ways)}, as {example!r} has to be")
     if len(forms) > 1:
         form = moments.FORMS[unit][0]
-        told.append(f"dates are written in several forms ({', '.join(sorted(forms))})")
+        remarks.append(f"dates are written in several forms ({', '.join(sorted(forms))})")
     elif form == "YYYY-MM" and all(int(t[2:4]) + 1 == int(t[5:]) for t in facts.texts):
         example = next(iter(facts.texts))
         raise LeftOut(f"has {example!r}, which may be a month or two years; write all digits")
-    together = NumbersByRows()
+    merged = NumbersByRows()
     for each in forms:
-        together.values += facts.moments[each].values
-        together.counts += facts.moments[each].counts
-    return Dates(*together.together(), form, told)
+        merged.values += facts.moments[each].values
+        merged.counts += facts.moments[each].counts
+    return Dates(*merged.merge_pieces(), form, remarks)
 
 
-def of_numbers(facts: ColumnFacts) -> Dates | None:
-    """The dates of a column whose numbers all are dates, as 20241231 or 12.2024; None if not."""
+def read_numbers(facts: ColumnFacts) -> Dates | None:
+    """Reads a column whose numbers are dates, as 20241231 or 12.2024; None if they are none."""
     if not facts.num_numbers:
         return None
-    values, counts = facts.numbers.together()
-    found = Counter(facts.texts)
+    values, counts = facts.numbers.merge_pieces()
+    times = Counter(facts.texts)
     if facts.decimals != 4 or facts.has_more_texts:  # not 12.2024
-        tried = values[:: len(values) // _MOST_TRIED + 1]
-        if 2 * sum(_plain_reading(f"{value:.15g}") is not None for value in tried) < len(tried):
+        sampled = values[:: len(values) // _MOST_TRIED + 1]
+        if 2 * sum(_plain_reading(f"{value:.15g}") is not None for value in sampled) < len(sampled):
             return None
-        found = Counter(dict(zip(map("{:.15g}".format, values), counts.tolist(), strict=True)))
-    read = {text: reading for text in found if (reading := _plain_reading(text))}
-    num_dates = sum(found[text] for text in read)
-    forms = {form for form, _ in read.values()}
-    is_sure = forms == {"YYYYMMDD"} or len(read) >= FEW or _DATE_NAME.search(facts.name)
+        times = Counter(dict(zip(map("{:.15g}".format, values), counts.tolist(), strict=True)))
+    readings = {text: reading for text in times if (reading := _plain_reading(text))}
+    num_dates = sum(times[text] for text in readings)
+    forms = {form for form, _ in readings.values()}
+    is_sure = forms == {"YYYYMMDD"} or len(readings) >= FEW or _DATE_NAME.search(facts.name)
     if 2 * num_dates < facts.num_values or not is_sure:
         return None
     if num_dates < facts.num_values:
-        others = (text for text in facts.texts if text.removesuffix(".0") not in read)
-        raise LeftOut(_others(facts, num_dates, next(others, "")))
-    _unit_of(forms)
+        other_texts = (text for text in facts.texts if text.removesuffix(".0") not in readings)
+        raise LeftOut(_reason_of_mixture(facts, num_dates, next(other_texts, "")))
+    _one_unit(forms)
     seconds: Counter[float] = Counter()
-    for text, (_, moment) in read.items():
-        seconds[(moment - EPOCH).total_seconds()] += found[text]
-    together = NumbersByRows()
-    together.add(seconds)
+    for text, (_, moment) in readings.items():
+        seconds[(moment - EPOCH).total_seconds()] += times[text]
+    merged = NumbersByRows()
+    merged.add_piece(seconds)
     form = min(forms)
-    told = [f"numbers such as {min(read)} are all dates, so they are read as {form}"]
-    return Dates(*together.together(), form, told)
+    remarks = [f"numbers such as {min(readings)} are all dates, so they are read as {form}"]
+    return Dates(*merged.merge_pieces(), form, remarks)
 
 
-def _unit_of(forms: Iterable[str]) -> str:
+def _one_unit(forms: Iterable[str]) -> str:
     units = sorted({moments.UNITS[form] for form in forms})
     if len(units) > 1:
         raise LeftOut(f"names {units[0]}s in some rows and {units[1]}s in others; write all alike")
@@ -133,19 +133,19 @@ def _unit_of(forms: Iterable[str]) -> str:
 
 
 def _plain_reading(text: str) -> tuple[str, datetime] | None:
-    """The form and the moment of a number that may be a date of our times."""
+    """Reads a number as a date between 1850 and 2150: its form and moment, or None."""
     for form, moment in moments.readings_of(text).items():
         if _FIRST_YEAR <= moment.year <= _LAST_YEAR:
             return form, moment
     return None
 
 
-def refuse_others(facts: ColumnFacts) -> None:
-    """Refuses what is mostly dates, and dates that leave out or spell a part."""
-    texts = [text for text in facts.texts if not moments.readings_of(text)]
+def refuse_incomplete(facts: ColumnFacts) -> None:
+    """Refuses columns of dates and other texts, of two-digit years, and of months in words."""
+    other_texts = [text for text in facts.texts if not moments.readings_of(text)]
     is_mostly_dates = facts.num_moments and 2 * facts.num_moments >= facts.num_values
-    if is_mostly_dates and texts and len(facts.texts) > FEW:
-        raise LeftOut(_others(facts, facts.num_moments, texts[0]))
+    if is_mostly_dates and other_texts and len(facts.texts) > FEW:
+        raise LeftOut(_reason_of_mixture(facts, facts.num_moments, other_texts[0]))
     is_named = _DATE_NAME.search(facts.name) and len(facts.texts) > 1
     if facts.num_values == facts.num_others and (is_named or len(facts.texts) > FEW):
         example = shown(next(iter(facts.texts)))
@@ -155,56 +155,58 @@ def refuse_others(facts: ColumnFacts) -> None:
             raise LeftOut(f"has dates with months in words, like {example!r}; write 2024-12-31")
 
 
-def _others(facts: ColumnFacts, num_dates: int, text: str) -> str:
-    count, such = rows_in_words(facts.num_values - num_dates), facts.with_row(text)
-    return f"has dates, but in {count} others, such as {such}; correct or empty those"
+def _reason_of_mixture(facts: ColumnFacts, num_dates: int, text: str) -> str:
+    count, example = rows_in_words(facts.num_values - num_dates), facts.locate_text(text)
+    return f"has dates, but in {count} others, such as {example}; correct or empty those"
 
 
-def column_of(facts: ColumnFacts, found: Dates) -> tuple[AnyColumn, list[str]]:
-    """The column of moments, and what its author should look at; LeftOut if it says nothing."""
-    seconds, counts = found.seconds, found.counts
+def draft_column(facts: ColumnFacts, dates: Dates) -> tuple[AnyColumn, list[str]]:
+    """Drafts the column of some dates, with remarks for its author; LeftOut if all are equal."""
+    seconds, counts = dates.seconds, dates.counts
     if seconds[0] == seconds[-1]:
         raise LeftOut("has the same moment in every row")
     first, last = (EPOCH + timedelta(seconds=float(seconds[place])) for place in (0, -1))
     low, high = datetime(first.year, 1, 1), datetime(last.year, 12, 31, 23, 59, 59)
-    told = [*words_as_missing(facts), *found.told, *_early_or_late(found)]
+    remarks = [*words_as_missing(facts), *dates.remarks, *_warn_of_far_years(dates)]
     values = seconds - (low - EPOCH).total_seconds()
-    form: str | UnsetType = _as_read(facts, found.form)
+    form: str | UnsetType = _form_as_written(facts, dates.form)
     form = UNSET if form in (moments.ISO, f"{moments.ISO}Thh:mm:ss") else form
     if (seconds % 86_400).any():
-        if without := [text for text in facts.texts if ":" not in text and "T" not in text]:
-            number = rows_in_words(sum(facts.texts[text] for text in without))
-            such = facts.with_row(without[0])
-            told.append(f"{number} without a time of day, such as {such}, are taken as midnight")
+        if timeless := [text for text in facts.texts if ":" not in text and "T" not in text]:
+            rows = rows_in_words(sum(facts.texts[text] for text in timeless))
+            example = facts.locate_text(timeless[0])
+            remarks.append(
+                f"{rows} without a time of day, such as {example}, are taken as midnight"
+            )
         bounds = (0.0, (high - low).total_seconds())
         scale = scale_of(facts, values, counts, bounds=bounds, is_exact=True)
         begin, end = low.isoformat(), high.isoformat()
-        return schema.TimeColumn(low=begin, high=end, form=form, **scale), told
+        return schema.TimeColumn(low=begin, high=end, form=form, **scale), remarks
     first_day, last_day = low.date().isoformat(), high.date().isoformat()
     column = schema.DateColumn(name=facts.name, low=first_day, high=last_day, form=form)
     values = values / 86_400
-    if moments.UNITS[found.form] != "day":
+    if moments.UNITS[dates.form] != "day":
         values = np.array([column.passed(EPOCH + timedelta(seconds=s)) for s in seconds])
     scale = scale_of(facts, values, counts, bounds=column.bounds, is_exact=True)
-    return replace(column, **scale), told
+    return replace(column, **scale), remarks
 
 
-def _as_read(facts: ColumnFacts, form: str) -> str:
-    """The form in which texts come out as they were read, if there is one."""
+def _form_as_written(facts: ColumnFacts, form: str) -> str:
+    """Finds the form, with or without zeros and a time, that writes all texts as the site does."""
     days = (form, form.replace("DD", "D").replace("MM", "M"))
     clocks = ("", *(f"{sign}{clock}" for sign in " T" for clock in moments.CLOCKS))
     read = {text: moments.readings_of(text) for text in [*facts.texts][:_MOST_TRIED]}
-    for each in (f"{day}{clock}" for clock in clocks for day in days):
-        if all(form in m and moments.written(m[form], each) == text for text, m in read.items()):
-            return each
+    for trial in (f"{day}{clock}" for clock in clocks for day in days):
+        if all(form in m and moments.written(m[form], trial) == t for t, m in read.items()):
+            return trial
     return form
 
 
-def may_be_counted(facts: ColumnFacts) -> Iterator[str]:
-    """What numbers may mean: dates with the day first or with short years, or counted days."""
+def warn_of_numbers(facts: ColumnFacts) -> Iterator[str]:
+    """Warns of numbers that may be dates: day first, with two-digit years, or counted days."""
     if facts.num_numbers < facts.num_values:
         return
-    values, counts = facts.numbers.together()
+    values, counts = facts.numbers.merge_pieces()
     is_named = _DATE_NAME.search(facts.name) is not None
     for length, order in ((8, "dmy"), (8, "mdy"), (6, "ymd"), (6, "dmy")):
         if (length == 8 or is_named) and all(
@@ -218,7 +220,7 @@ def may_be_counted(facts: ColumnFacts) -> Iterator[str]:
     if not is_named:
         return
     middle = float(values[np.searchsorted(np.cumsum(counts), counts.sum() / 2)])
-    for least, most, size, since, what in _SINCE:
+    for least, most, size, since, what in _COUNTED_UNITS:
         if least <= middle <= most:
             day = since + timedelta(seconds=middle * size)
             yield (
@@ -228,7 +230,7 @@ def may_be_counted(facts: ColumnFacts) -> Iterator[str]:
 
 
 def _is_short_date(value: float, size: int, order: str) -> bool:
-    """Whether a number is a date of our times whose parts follow each other in some order."""
+    """Whether a number of `size` digits is a date between 1850 and 2150 in an order as `dmy`."""
     text, signs = f"{int(value):0{size}}", order.replace("y", "y" * (size - 4))
     signs = signs.replace("d", "dd").replace("m", "mm")
     if len(text) != size:
@@ -239,26 +241,26 @@ def _is_short_date(value: float, size: int, order: str) -> bool:
     return bool(_plain_reading(f"{year if size == 8 else f'20{year}'}{month}{day}"))
 
 
-def _early_or_late(found: Dates) -> Iterator[str]:
-    """What the years of bounds tell of rows that are far from the others, or stand for no date."""
-    days, counts = found.seconds / 86_400, found.counts
+def _warn_of_far_years(dates: Dates) -> Iterator[str]:
+    """Warns of first and last years that reveal few rows, and of days that stand for no date."""
+    days, counts = dates.seconds / 86_400, dates.counts
     ends = (0, len(days) - 1)
     inner = days[-2] - days[1] if len(days) > FEW else days[-1] - days[0]
-    known = np.isin(days, [(date.fromisoformat(code) - EPOCH.date()).days for code in _CODES])
-    heavy = counts > max(FEW, _ABOVE_AVERAGE * counts.mean())
-    codes, said = list[str](), list[str]()
-    for place in sorted({*ends, *np.flatnonzero(known & heavy).tolist()}):
+    is_code = np.isin(days, [(date.fromisoformat(day) - EPOCH.date()).days for day in _NO_DATES])
+    is_frequent = counts > max(FEW, _TIMES_AVERAGE * counts.mean())
+    codes, examples = list[str](), list[str]()
+    for place in sorted({*ends, *np.flatnonzero(is_code & is_frequent).tolist()}):
         day = (EPOCH + timedelta(days=float(days[place]))).date()
         rows = rows_in_words(int(counts[place]))
         gap = abs(days[place] - days[1 if place == 0 else -2])
-        if known[place]:
-            codes.append(f'"{moments.written(day, found.form)}"')
-            said.append(f"{day} in {rows}")
-        elif len(days) > 2 and gap > _FAR * inner and (counts[place] < FEW or gap > _A_YEAR):
+        if is_code[place]:
+            codes.append(f'"{moments.written(day, dates.form)}"')
+            examples.append(f"{day} in {rows}")
+        elif len(days) > 2 and gap > _FAR * inner and (counts[place] < FEW or gap > _YEAR_DAYS):
             yield (
                 f"the {'last' if place else 'first'} year, {day.year}, tells of {rows}, far from "
                 "the others; write the bound that your protocol has"
             )
     if codes:
         stand = "stand" if codes[1:] else "stands"
-        yield f"{' and '.join(said)} often {stand} for no date; {missing_if(codes)}"
+        yield f"{' and '.join(examples)} often {stand} for no date; {advise_missing(codes)}"

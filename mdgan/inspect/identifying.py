@@ -1,6 +1,7 @@
-"""Columns that say who a person is: by their name in several languages, or by what stands in them.
+"""Finds columns that identify people, so that a schema draft omits them or warns of them.
 
-Also those that identify together, such as birth date, postcode and sex.
+A column identifies people by its name, in several languages, or by its values, such as numbers
+with a check digit. Birth date, postcode and sex identify people together.
 """
 
 import re
@@ -13,26 +14,26 @@ from mdgan.inspect.table_facts import FEW, ColumnFacts, LeftOut
 from mdgan.samples.table.schema import AnyColumn, MomentColumn, WholeColumn
 from mdgan.samples.table.texts import files_of, texts_of_file
 
-_MOST = 0.95  # the share of texts that must pass a check
-_MOST_TRIED = 1000
-_FEW_KEYS = 3  # fewer may have a check digit by chance
+_MOST = 0.95  # a column is of a kind if a larger share of its texts passes its check
+_MOST_TEXTS_TRIED = 1000
+_FEW_KEYS = 3  # so few texts may have right check digits by chance
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a column's name, small and without accents: `förnamnKod` is fornamn, kod."""
+    """Splits a name into words in lower case, without accents: `förnamnKod` is fornamn, kod."""
     plain = "".join(sign for sign in normalize("NFKD", name) if not combining(sign))
-    plain = normalize("NFC", plain)  # Korean signs were taken apart
+    plain = normalize("NFC", plain)  # NFKD has split Korean letters
     plain = re.sub(r"(?<=[a-zß])(?=[A-Z])", "_", plain.replace("ł", "l").replace("ø", "o"))
     return re.findall(r"[^\W\d_]+", plain.casefold())
 
 
-def _called(words: str) -> Callable[[str], re.Match[str] | None]:
-    """Finds one of some words; `*` stands for more of a word, and `a_b` for two words."""
+def _finder(words: str) -> Callable[[str], re.Match[str] | None]:
+    """Makes a search for one of some words; `*` is any rest of a word, and `a_b` is two words."""
     each = (re.escape(word).replace(r"\*", "[^_]*") for word in words.split())
     return re.compile(rf"(?<![^_])(?:{'|'.join(each)})(?![^_])").search
 
 
-_IS_NAME = _called(
+_IS_NAME = _finder(
     "firstname lastname forename surname familyname givenname middlename maidenname fullname "
     "first_name last_name family_name given_name middle_name maiden_name full_name birth_name "
     "patient*name patient*_name name_patient given_names geburts_name nom_de_naissance *vorname "
@@ -41,39 +42,39 @@ _IS_NAME = _called(
     "voornaam achternaam fornamn efternamn fornavn etternavn efternavn etunimi sukunimi jmeno "
     "prijmeni keresztnev vezeteknev onoma eponymo имя фамилия отчество 姓名 氏名 名前 이름"
 )
-_IS_CONTACT = _called(
+_IS_CONTACT = _finder(
     "address adresse anschrift direccion indirizzo endereco adres adress street strasse *strasse "
     "rue calle ulica email* mail fax phone telephone telefon* telefono puhelin tel mobile handy "
     "handynummer mobilnummer mobil_nr handy_nr natel guid iban passport ssn uuid"
 )
-_IS_NUMBER = _called(
+_IS_NUMBER = _finder(
     "nhs nino *passnummer reisepass pasaporte passeport ahv* avs svnr sozialversicherung* "
     "versicherten* *versichertennummer kvnr steuer_id steueridentifikation* insee nir "
     "securite_sociale dni nif nie codice_fiscale bsn burgerservicenummer pesel personnummer "
     "fodselsnummer cpr hetu cpf aadhaar medicare insurance_number insurance_no policy_number "
     "account_number konto* secu kundennummer bankkonto licence license ausweis*"
 )
-_MAYBE = _called(
+_MAYBE = _finder(
     "comment comments id ids key mrn name names nom nombre nome naam namn navn nimi note notes "
     "remark remarks text bemerkung* kommentar* notiz* commentaire* observaciones"
 )
 _KEYS = frozenset({"id", "ids", "key", "mrn"})
 _NAMES = frozenset(["name", "names", "nom", "nombre", "nome", "naam", "namn", "navn", "nimi"])
-_IS_BIRTH = _called(
+_IS_BIRTH = _finder(
     "*birth* born dob geb geburt* *naissance nacimiento nascita nascimento fodsels* fodelse* "
     "geboorte* urodzenia narozeni syntyma*"
 )
-_IS_PLACE = _called(
+_IS_PLACE = _finder(
     "plz postleitzahl zip* postcode post_code postal* codigo_postal cep kod_pocztowy postnummer "
     "postnr psc postinumero pincode"
 )
-_IS_SEX = _called("sex gender geschlecht sexe sexo sesso genero kon kjonn pohlavi plec sukupuoli")
+_IS_SEX = _finder("sex gender geschlecht sexe sexo sesso genero kon kjonn pohlavi plec sukupuoli")
 
 
-# What stands in a column.
+# Checks of the texts in a column.
 
 
-def _sum(text: str, weights: Sequence[int], modulus: int) -> bool:
+def _sums(text: str, weights: Sequence[int], modulus: int) -> bool:
     return sum(w * int(c) for w, c in zip(weights, text, strict=True)) % modulus == 0
 
 
@@ -95,9 +96,9 @@ def _steuer_id(text: str) -> bool:
 
 _CHECKS: tuple[tuple[str, str, Callable[[str], bool]], ...] = (
     ("numbers of bank accounts (IBAN)", r"[A-Z]{2}\d\d[A-Z0-9]{11,30}", _iban),
-    ("numbers of the insured (AHV)", r"756\d{10}", lambda t: _sum(t, (1, 3) * 6 + (1,), 10)),
+    ("numbers of the insured (AHV)", r"756\d{10}", lambda t: _sums(t, (1, 3) * 6 + (1,), 10)),
     ("numbers of cards", r"\d{15,16}", _luhn),
-    ("NHS numbers", r"\d{10}", lambda t: _sum(t, range(10, 0, -1), 11)),
+    ("NHS numbers", r"\d{10}", lambda t: _sums(t, range(10, 0, -1), 11)),
     ("numbers of tax (Steuer-ID)", r"[1-9]\d{10}", _steuer_id),
     (
         "numbers of the insured (KVNR)",
@@ -115,11 +116,11 @@ _CHECKS: tuple[tuple[str, str, Callable[[str], bool]], ...] = (
         lambda t: "TRWAGMYFPDXBNJZSQVHLCKE"[int(t[:8]) % 23] == t[8],
     ),
     ("numbers of persons (personnummer)", r"(?:19|20)?\d\d[01]\d\d{6}", lambda t: _luhn(t[-10:])),
-    ("numbers of persons (PESEL)", r"\d{11}", lambda t: _sum(t, (1, 3, 7, 9) * 2 + (1, 3, 1), 10)),
-    ("numbers of persons (BSN)", r"\d{9}", lambda t: _sum(t, (*range(9, 1, -1), -1), 11)),
+    ("numbers of persons (PESEL)", r"\d{11}", lambda t: _sums(t, (1, 3, 7, 9) * 2 + (1, 3, 1), 10)),
+    ("numbers of persons (BSN)", r"\d{9}", lambda t: _sums(t, (*range(9, 1, -1), -1), 11)),
     ("numbers of persons (codice fiscale)", r"[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z]", bool),
 )
-_NUM_SURE = 2  # of these say what they are by a few texts
+_NUM_SURE = 2  # so many looks, the first, need no more than a few texts
 _LOOKS = (
     ("e-mail addresses", r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}"),
     ("numbers of persons (SSN)", r"\d{3}-\d\d-\d{4}"),
@@ -137,30 +138,30 @@ _LOOKS = (
 
 
 def refuse_identifying(facts: ColumnFacts) -> None:
-    """Refuses what names a person, or numbers one, by its name or by what stands in it."""
+    """Raises LeftOut for a column that names or numbers people, by its name or its texts."""
     words = "_".join(words_of(facts.name))
     is_answer = len(facts.texts) <= FEW and all(
         len(text) < 6 and "@" not in text for text in facts.texts
     )
-    if (found := _IS_CONTACT(words)) and not (is_answer and not facts.has_more_texts):
-        raise LeftOut(f"is called {found[0]}, which names a person")
+    if (word := _IS_CONTACT(words)) and not (is_answer and not facts.has_more_texts):
+        raise LeftOut(f"is called {word[0]}, which names a person")
     is_number = facts.num_numbers == facts.num_values
-    if (found := _IS_NAME(words)) and not is_number:
-        raise LeftOut(f"is called {found[0]}, which names a person")
+    if (word := _IS_NAME(words)) and not is_number:
+        raise LeftOut(f"is called {word[0]}, which names a person")
     many = facts.has_more_texts or len(facts.texts) > max(FEW, facts.num_values / 20)
     if words in _NAMES and not is_number and len(facts.texts) > 2:
         raise LeftOut(f"is called {words}, which names a person")
-    if many and (found := _MAYBE(words)) and not (is_number and found[0] not in _KEYS):
-        raise LeftOut(f"is called {found[0]} and has many different values")
+    if many and (word := _MAYBE(words)) and not (is_number and word[0] not in _KEYS):
+        raise LeftOut(f"is called {word[0]} and has many different values")
     if not (many or len(facts.texts) > _FEW_KEYS):
         return
-    texts = [text for text, _ in zip(facts.texts, range(_MOST_TRIED), strict=False)]
-    plain = [re.sub(r"[ .\-/]", "", text.removesuffix(".0")).upper() for text in texts]
-    are_long = sum(len(re.findall(r"\d", text)) > 6 for text in plain) > _MOST * len(texts)
-    if many and are_long and facts.decimals <= 0 and (found := _IS_NUMBER(words)):
-        raise LeftOut(f"is called {found[0]} and has many different numbers, which name persons")
+    texts = [text for text, _ in zip(facts.texts, range(_MOST_TEXTS_TRIED), strict=False)]
+    bare = [re.sub(r"[ .\-/]", "", text.removesuffix(".0")).upper() for text in texts]
+    are_long = sum(len(re.findall(r"\d", text)) > 6 for text in bare) > _MOST * len(texts)
+    if many and are_long and facts.decimals <= 0 and (word := _IS_NUMBER(words)):
+        raise LeftOut(f"is called {word[0]} and has many different numbers, which name persons")
     for what, look, check in _CHECKS:
-        passed = sum(bool(re.fullmatch(look, text, re.ASCII)) and check(text) for text in plain)
+        passed = sum(bool(re.fullmatch(look, text, re.ASCII)) and check(text) for text in bare)
         if passed > _MOST * len(texts):
             raise LeftOut(f"has {what}, by their check digits")
     for what, look in () if facts.num_moments else _LOOKS if many else _LOOKS[:_NUM_SURE]:
@@ -168,27 +169,24 @@ def refuse_identifying(facts: ColumnFacts) -> None:
             raise LeftOut(f"has {what}")
 
 
-# What identifies together.
-
-
-def together(
+def warn_of_combinations(
     path: Path, columns: Iterable[AnyColumn], person: str, *, no_header: bool
 ) -> Iterator[str]:
-    """Which columns identify people together, and how many rows are alone with what they say."""
-    found: dict[str, list[str]] = {"birth": [], "place": [], "sex": []}
+    """Warns of columns that identify people together, and says how many people they single out."""
+    names_by_topic: dict[str, list[str]] = {"birth": [], "place": [], "sex": []}
     for column in columns:
         words = "_".join(words_of(column.name))
         is_year = isinstance(column, WholeColumn) and 1850 <= column.low <= column.high <= 2150
         if _IS_BIRTH(words) and (is_year or isinstance(column, MomentColumn)):
-            found["birth"].append(column.name)
+            names_by_topic["birth"].append(column.name)
         elif _IS_PLACE(words):
-            found["place"].append(column.name)
+            names_by_topic["place"].append(column.name)
         elif _IS_SEX(words):
-            found["sex"].append(column.name)
-    names = [*found["birth"], *found["place"]]
+            names_by_topic["sex"].append(column.name)
+    names = [*names_by_topic["birth"], *names_by_topic["place"]]
     if not names:
         return
-    names += found["sex"]
+    names += names_by_topic["sex"]
     num_rows, num_alone = _alone(path, names, person, no_header=no_header)
     if num_alone:
         people = "people" if person else "rows"
@@ -200,16 +198,16 @@ def together(
 
 
 def _alone(path: Path, names: Sequence[str], person: str, *, no_header: bool) -> tuple[int, int]:
-    """How many rows, or persons, there are, and how many are alone with what some columns say."""
-    persons, times = set[int](), Counter[int]()
+    """Counts persons, or rows without a `person`, and those whose values in `names` are unique."""
+    seen_keys, rows_by_values = set[int](), Counter[int]()
     for file in files_of(path):
         for texts in texts_of_file(file, no_header=no_header):
-            of = [texts.column(name) for name in names]
-            whose = texts.column(person) if person else texts.lines
-            for who, *said in zip(whose, *of, strict=True):
-                known = hash((who, *said)) if person else 0
-                if known not in persons:
-                    times[hash(tuple(said))] += 1
+            read = [texts.column(name) for name in names]
+            owners = texts.column(person) if person else texts.lines
+            for owner, *values in zip(owners, *read, strict=True):
+                key = hash((owner, *values)) if person else 0
+                if key not in seen_keys:
+                    rows_by_values[hash(tuple(values))] += 1
                 if person:
-                    persons.add(known)
-    return times.total(), sum(count == 1 for count in times.values())
+                    seen_keys.add(key)
+    return rows_by_values.total(), sum(count == 1 for count in rows_by_values.values())

@@ -1,4 +1,4 @@
-"""Drafts the columns of a schema that hold numbers, and says what they tell of few rows."""
+"""Drafts the columns of a schema that hold numbers, and warns of what they reveal of few rows."""
 
 import re
 from collections import Counter
@@ -16,10 +16,10 @@ from mdgan.samples.table.numbers import end_of
 from mdgan.samples.table.schema import AnyColumn
 
 _FEW_VALUES = 10
-_SHARE_OF_COMMON = 0.01
+_SHARE_OF_COMMON = 0.01  # of all rows; a value with more of them is common
 _ABOVE_USUAL, _CHANCE = 2, 5  # times as many as usual, and standard deviations more
-_LONG_TAIL = 20
-_GAP = 0.25
+_LONG_TAIL = 20  # a tail is long if the median lies in this part of the bounds or below
+_GAP = 0.25  # of the bounds; a single row behind a larger gap is far from the others
 _NUM_CELLS = 1024
 _USUAL_DECIMALS, _MOST_DECIMALS = 6, 12
 _MOST_CODES = 3
@@ -30,7 +30,7 @@ Counts = NDArray[np.int64]
 
 
 class _Scale(TypedDict):
-    """What columns of numbers, dates and times have alike."""
+    """The fields that columns of numbers, dates and times share."""
 
     name: str
     may_be_missing: bool
@@ -38,13 +38,13 @@ class _Scale(TypedDict):
     spacing: Literal["linear", "log"]
 
 
-def of_numbers(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
-    """The column of numbers, and what its author should look at; LeftOut if it should be none."""
-    values, counts = facts.numbers.together()
+def draft_numbers(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
+    """Drafts a column of numbers, with remarks for its author; LeftOut if it looks like a key."""
+    values, counts = facts.numbers.merge_pieces()
     if max(abs(values[0]), abs(values[-1])) > schema.LARGEST_WHOLE:
         raise LeftOut("has numbers so large that digits are lost, like a key")
     is_whole = facts.decimals <= 0
-    decimals = 0 if is_whole else _decimals(facts.decimals, float(values[-1] - values[0]))
+    decimals = 0 if is_whole else _useful_decimals(facts.decimals, float(values[-1] - values[0]))
     values = np.array([round(value, decimals) for value in values.tolist()])
     if values[0] == values[-1] and not facts.ends:
         raise LeftOut(f"says {values[0]:g} in every row, but for the last decimals")
@@ -52,78 +52,75 @@ def of_numbers(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
     all_differ = len(values) == num_rows
     if is_whole and num_rows >= FEW and all_differ and values[-1] - values[0] == num_rows - 1:
         raise LeftOut("numbers the rows one after the other, like a key")
-    told = words_as_missing(facts)
+    remarks = words_as_missing(facts)
     if is_whole and num_rows >= 10 * FEW and all_differ:
-        told.append("every row has a number of its own; leave it out if it is a key")
-    ends, bounds = _ends(facts.ends, float(values[0]), float(values[-1]), is_whole=is_whole)
-    codes = _codes(values, counts)
-    told += codes
+        remarks.append("every row has a number of its own; leave it out if it is a key")
+    low, high = float(values[0]), float(values[-1])
+    ends, bounds = _scale_ends(facts.ends, low, high, is_whole=is_whole)
+    codes = _ask_about_codes(values, counts)
+    remarks += codes
     has_few = len(values) <= _FEW_VALUES
-    is_plain = not any(map(str, facts.writings.values()))  # texts of categories are no numbers
+    is_plain = not any(map(str, facts.writings.values()))  # as categories have no units and signs
     if is_whole and has_few and is_plain and not ends and _has_gaps(values, counts):
-        told.append(
+        remarks.append(
             "few whole numbers with others between that never occur, so they are taken as ordered "
             "categories; write the kind whole if the others may occur"
         )
         categories = tuple(f"{value:.0f}" for value in values.tolist())
-        may_be_missing = bool(facts.missing)
-        return (
-            schema.OrderedColumn(
-                name=facts.name, may_be_missing=may_be_missing, categories=categories
-            ),
-            told,
+        ordered = schema.OrderedColumn(
+            name=facts.name, may_be_missing=bool(facts.missing), categories=categories
         )
+        return ordered, remarks
     if is_whole and has_few:
-        low, high = float(values[0]), float(values[-1])
-        told.append("few whole numbers; write the kind category where they stand for words")
-    elif values[0] == values[-1]:
-        low, high = float(values[0]), float(values[-1])
-    else:
-        low, high = _round_bounds(float(values[0]), float(values[-1]), decimals)
+        remarks.append("few whole numbers; write the kind category where they stand for words")
+    elif low != high:
+        low, high = _round_bounds(low, high, decimals)
     low, high = bounds.get("<", low), bounds.get(">", high)
     if not codes:
-        told += _gaps(values, counts, low, high=high)
-    keys, said = _written(facts)
+        remarks += _warn_of_bounds(values, counts, low, high=high)
+    keys, how_read = _read_writings(facts)
     scale = scale_of(facts, values, counts, bounds=(low, high), is_exact=is_whole)
-    told += said
+    remarks += how_read
     if is_whole:
-        return schema.WholeColumn(low=int(low), high=int(high), **scale, **ends, **keys), told
+        return schema.WholeColumn(low=int(low), high=int(high), **scale, **ends, **keys), remarks
     keys |= ends
-    return schema.NumberColumn(low=low, high=high, decimals=decimals, **scale, **keys), told
+    return schema.NumberColumn(low=low, high=high, decimals=decimals, **scale, **keys), remarks
 
 
-def _written(facts: ColumnFacts) -> tuple[dict[str, Any], list[str]]:
-    """How files write the numbers, as a schema's keys, and in words."""
+def _read_writings(facts: ColumnFacts) -> tuple[dict[str, Any], list[str]]:
+    """Returns how files write the numbers, as keys of a schema and as remarks."""
     keys: dict[str, Any] = {}
-    found = {str(writing) for writing in facts.writings.values() if str(writing)}
+    writings = {str(writing) for writing in facts.writings.values() if str(writing)}
     units = {writing.unit for writing in facts.writings.values()} - {""}
     if len(units) > 1:
         raise LeftOut(f"has the units {' and '.join(sorted(units))}; convert them to one")
     if units:
         keys["unit"] = units.pop()
-    told = [f"numbers are read with {' or '.join(sorted(found))}"] if found else []
+    remarks = [f"numbers are read with {' or '.join(sorted(writings))}"] if writings else []
     if facts.ends:
-        told.append(f"{', '.join(facts.ends)} in {rows_in_words(facts.num_ends)} ends the scale")
+        remarks.append(f"{', '.join(facts.ends)} in {rows_in_words(facts.num_ends)} ends the scale")
     if "unit" in keys:
-        told[0] += "; generated rows have the number alone"
-    return keys, told
+        remarks[0] += "; generated rows have the number alone"
+    return keys, remarks
 
 
-def _ends(
-    found: Counter[str], low: float, high: float, *, is_whole: bool
+def _scale_ends(
+    rows_by_end: Counter[str], low: float, high: float, *, is_whole: bool
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """The ends of a scale, as a schema's keys, and its bound on each side that has one."""
+    """Returns the ends of a scale, such as <5, as keys of a schema, and the bound on each side."""
     keys: dict[str, Any] = {}
     bounds: dict[str, float] = {}
-    for text in sorted(found):
+    for text in sorted(rows_by_end):
         sign, bound = end_of(text, is_whole=is_whole)
         key = "above" if sign[0] == ">" else "below"
         end = bound if len(sign) == 1 else text
         if keys.get(key, end) != end:
-            raise LeftOut(f"has several ends of its scale, {', '.join(sorted(found))}; write one")
+            raise LeftOut(
+                f"has several ends of its scale, {', '.join(sorted(rows_by_end))}; write one"
+            )
         if high > bound if key == "above" else low < bound:
             raise LeftOut(
-                f"has {text} in {rows_in_words(found[text])}, and "
+                f"has {text} in {rows_in_words(rows_by_end[text])}, and "
                 f"{high if key == 'above' else low:g} beyond it"
             )
         keys[key], bounds[sign[0]] = end, bound
@@ -131,44 +128,44 @@ def _ends(
 
 
 def _has_gaps(values: Floats, counts: Counts) -> bool:
-    """Whether numbers between others never occur, though their neighbours do often."""
+    """Whether whole numbers are absent between others, each of which many rows have."""
     is_sure = len(values) == 2 or counts.min() >= FEW
     return bool(is_sure and values[-1] - values[0] >= len(values))
 
 
-def _codes(values: Floats, counts: Counts) -> list[str]:
-    """What to ask about values far from all others, which may stand for missing ones."""
-    rest, found = list(range(len(values))), list[int]()
-    while len(rest) > 2 and len(found) < _MOST_CODES:
+def _ask_about_codes(values: Floats, counts: Counts) -> list[str]:
+    """Asks whether values far from all others, such as 999, stand for missing ones."""
+    rest, far = list(range(len(values))), list[int]()
+    while len(rest) > 2 and len(far) < _MOST_CODES:
         low, high = values[rest[0]], values[rest[-1]]
-        of_ends = {
+        gap_by_end = {
             rest[0]: (values[rest[1]] - low) / max(high - values[rest[1]], 1e-300),
             rest[-1]: (high - values[rest[-2]]) / max(values[rest[-2]] - low, 1e-300),
         }
-        place = max(of_ends, key=of_ends.__getitem__)
+        place = max(gap_by_end, key=gap_by_end.__getitem__)
         is_usual = _USUAL_CODE.fullmatch(f"{abs(values[place]):.12g}") is not None
-        if of_ends[place] <= (0.5 if is_usual else 1):
+        if gap_by_end[place] <= (0.5 if is_usual else 1):
             break
         if not is_usual and counts[place] < FEW:
             break
-        found.append(place)
+        far.append(place)
         rest.remove(place)
-    if not found:
+    if not far:
         return []
-    texts = [f"{values[place]:.12g}" for place in sorted(found)]
-    said = [
+    texts = [f"{values[place]:.12g}" for place in sorted(far)]
+    counted = [
         f"{text} in {rows_in_words(int(counts[place]))}"
-        for text, place in zip(texts, sorted(found), strict=True)
+        for text, place in zip(texts, sorted(far), strict=True)
     ]
-    listed = [f'"{text}"' for text in texts]
+    quoted = [f'"{text}"' for text in texts]
     return [
-        f"{' and '.join(said)}, far from all others ({values[rest[0]]:.12g} to "
-        f"{values[rest[-1]]:.12g}); {missing_if(listed)}"
+        f"{' and '.join(counted)}, far from all others ({values[rest[0]]:.12g} to "
+        f"{values[rest[-1]]:.12g}); {advise_missing(quoted)}"
     ]
 
 
-def missing_if(codes: Iterable[str]) -> str:
-    """What to write of values that may stand for missing ones."""
+def advise_missing(codes: Iterable[str]) -> str:
+    """Says how a schema declares that some values stand for missing ones."""
     return (
         f'if that stands for missing values, write "missing": [{", ".join(codes)}] and '
         '"may_be_missing": true, and bounds of the others'
@@ -178,14 +175,14 @@ def missing_if(codes: Iterable[str]) -> str:
 def scale_of(
     facts: ColumnFacts, values: Floats, counts: Counts, bounds: tuple[float, float], is_exact: bool
 ) -> _Scale:
-    """What is common, and how cells are spaced; `is_exact`: a cell for each of few values."""
+    """Chooses the common values and the spacing of cells; `is_exact` if values are whole."""
     has_cells = is_exact and bounds[1] - bounds[0] < _NUM_CELLS
-    common = _common(values, counts)
-    others = ~np.isin(values, common)
+    common = _common_values(values, counts)
+    is_other = ~np.isin(values, common)
     is_long = False
-    if others.any() and not has_cells:
-        rows = np.cumsum(counts[others])
-        median = values[others][np.searchsorted(rows, rows[-1] / 2)] - bounds[0]
+    if is_other.any() and not has_cells:
+        rows = np.cumsum(counts[is_other])
+        median = values[is_other][np.searchsorted(rows, rows[-1] / 2)] - bounds[0]
         is_long = 0 < median < (bounds[1] - bounds[0]) / _LONG_TAIL
     return {
         "name": facts.name,
@@ -195,57 +192,57 @@ def scale_of(
     }
 
 
-def _common(values: Floats, counts: Counts) -> tuple[float, ...]:
-    """The values that so many rows share that a histogram would blur them.
+def _common_values(values: Floats, counts: Counts) -> tuple[float, ...]:
+    """The values of so many rows that a histogram would blur them.
 
-    Of more than a few they have to stand out from their neighbours, so that it cannot be chance.
+    If there are more than a few values, these must stand out from their neighbours beyond chance.
     """
     is_common = counts >= max(FEW, _SHARE_OF_COMMON * counts.sum())
     if len(values) > _FEW_VALUES:
-        usual = _usual(values, counts)
+        usual = _usual_counts(values, counts)
         is_common &= counts > np.maximum(_ABOVE_USUAL * usual, usual + _CHANCE * np.sqrt(usual))
     places = np.flatnonzero(is_common)
     most = places[np.argsort(-counts[places], kind="stable")][: schema.MOST_COMMON]
     return tuple(sorted(set(values[most].tolist())))
 
 
-def _usual(values: Floats, counts: Counts) -> Floats:
-    """How many rows the two values on either side of each have in a step, their median, [n]."""
+def _usual_counts(values: Floats, counts: Counts) -> Floats:
+    """For each value the median count, a step, of its two neighbours on either side, [n]."""
     steps, none = np.diff(values) / np.diff(values).min(), [np.nan] * 2
     left, right = [*none, *(counts[:-1] / steps)], [*(counts[1:] / steps), *none]
-    found: Floats = np.nanmedian([left[1:], left[:-1], right[:-1], right[1:]], axis=0)
-    return found
+    medians: Floats = np.nanmedian([left[1:], left[:-1], right[:-1], right[1:]], axis=0)
+    return medians
 
 
-def _decimals(found: int, span: float) -> int:
-    """As many as were found, but none that tell nothing beside the span."""
+def _useful_decimals(most: int, span: float) -> int:
+    """At most as many decimals as the files have, without those that are noise beside the span."""
     useful = _USUAL_DECIMALS - floor(log10(span)) if span > 0 else _MOST_DECIMALS
-    return min(found, max(_USUAL_DECIMALS, useful), _MOST_DECIMALS)
+    return min(most, max(_USUAL_DECIMALS, useful), _MOST_DECIMALS)
 
 
 def _round_bounds(low: float, high: float, decimals: int) -> tuple[float, float]:
-    """Wider bounds of one digit, so that they tell of no row."""
+    """Widens bounds to one digit, so that they reveal no row's value."""
     step = Decimal(10) ** max(floor(log10(high - low)), -decimals)
     least = floor(Decimal(low) / step) * step
     most = ceil(Decimal(high) / step) * step
     return max(float(least), -schema.LARGEST_WHOLE), min(float(most), schema.LARGEST_WHOLE)
 
 
-def _gaps(values: Floats, counts: Counts, low: float, high: float) -> Iterable[str]:
-    """What the bounds tell of a single extreme row."""
+def _warn_of_bounds(values: Floats, counts: Counts, low: float, high: float) -> Iterable[str]:
+    """Warns if a bound reveals a few extreme rows."""
     words = {-1: (f"upper bound {high:.12g}", "above"), 0: (f"lower bound {low:.12g}", "below")}
-    for place, beside in ((-1, -2), (0, 1)) if len(values) > 2 else ():
+    for place, neighbour in ((-1, -2), (0, 1)) if len(values) > 2 else ():
         bound, where = words[place]
-        room = abs(values[place] - values[beside])
-        if counts[place] < FEW and room > _GAP * (high - low):
+        gap = abs(values[place] - values[neighbour])
+        if counts[place] < FEW and gap > _GAP * (high - low):
             yield (
                 f"the {bound} tells of {rows_in_words(int(counts[place]))}, far {where} the others "
-                f"({values[beside]:.12g}); write the bound that your protocol has"
+                f"({values[neighbour]:.12g}); write the bound that your protocol has"
             )
 
 
 def words_as_missing(facts: ColumnFacts) -> list[str]:
-    """What is taken for a missing value, though it may be one."""
+    """Says which texts mdgan takes as missing though they may be categories."""
     return [
         f"{text!r} in {rows_in_words(count)} is taken as missing; add it to the categories if it "
         "is one"

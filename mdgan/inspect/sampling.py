@@ -1,4 +1,4 @@
-"""Writes samples of a run's newest generator, all of them or those that fulfil conditions."""
+"""Writes samples of a run's newest generator, for `mdgan sample`."""
 
 import logging
 import time
@@ -18,8 +18,8 @@ from mdgan.samples.kinds import usual_picture
 from mdgan.storage.whole_file import write_output
 
 _NUM_SAMPLES = 64
-_AT_ONCE = 4096
-_MEASURED = 16 * _AT_ONCE
+_PIECE = 4096  # samples that are drawn at once
+_TRIAL = 16 * _PIECE  # draws after which mdgan forecasts the rest, or gives up
 
 _log = logging.getLogger(__name__)
 
@@ -37,9 +37,10 @@ def sample_run(
     """Writes samples of a finished or running run, the same for the same seed.
 
     Args:
-        num_samples: n; None for 64, or for the picture that training draws of all classes.
-        output: its ending says what is written, as far as the kind of sample can be written so;
-            None for what is usual.
+        num_samples: n; None for 64, or for the picture of all classes that training draws.
+        output: the file to write, whose ending names the format; None for `samples` with the usual
+            ending of the kind of sample.
+        raw: draws from the generator itself, though the run has averaged it.
         label: the class that all samples are of; None for all classes.
         where: conditions that all samples fulfil, such as `sex=F`.
 
@@ -64,7 +65,7 @@ def sample_run(
     else:
         labels = trained.labels(num_samples, label)
         if labels is not None and ending == ".png":
-            labels = labels.sort().values  # as the rows of the picture are filled
+            labels = labels.sort().values  # a picture has a row for each class
         samples = draw_samples(trained.generator, num_samples, z_dim, seed=seed, labels=labels)
     write_output(output, writers[ending](samples, labels))
     return output, trained.iteration, num_samples
@@ -73,44 +74,45 @@ def sample_run(
 def _draw_where(
     trained: TrainedRun, num_samples: int, seed: int, label: int | None, conditions: Sequence[str]
 ) -> tuple[Tensor, Tensor | None]:
-    """Samples that fulfil all conditions, float32 [n, *shape], and their classes, int64 [n].
+    """Draws until n samples fulfil all conditions.
 
-    Says after the first 65,536 samples how long that will take. Memory is that of n samples.
+    Logs after the first 65,536 draws how long the rest will take. Uses memory for n samples. The
+    class is `label`, or else that in `conditions`, or else each class in turn.
 
-    Args:
-        label: of all of them; None for the class that conditions name, or else for all.
+    Returns:
+        The samples, float32 [n, *shape], and their classes, int64 [n].
 
     Raises:
-        BadInput: none of the first 65,536 samples fulfils them.
+        BadInput: none of the first 65,536 samples fulfils all conditions.
     """
     where = trained.dataset.kind.where(conditions)
     wanted = where.label if label is None else label
-    asked = spelling.flag("where", " --where ".join(conditions))
-    found = torch.empty(num_samples, *trained.models.shape)
+    mention = spelling.flag("where", " --where ".join(conditions))
+    result = torch.empty(num_samples, *trained.models.shape)
     classes = torch.empty(num_samples, dtype=torch.int64)
     kept = drawn = 0
-    begin = told = time.monotonic()
+    begin = logged = time.monotonic()
     while kept < num_samples:
-        labels = trained.labels(_AT_ONCE, wanted)
-        of_piece = derive_seed(seed, "where", drawn)
-        samples = draw_samples(
-            trained.generator, _AT_ONCE, trained.models.z_dim, seed=of_piece, labels=labels
-        )
-        places = where.keeps(samples, labels).nonzero().flatten()[: num_samples - kept]
-        into = slice(kept, kept + len(places))
-        found[into] = samples[places]
+        labels = trained.labels(_PIECE, wanted)
+        piece_seed = derive_seed(seed, "where", drawn)
+        z_dim = trained.models.z_dim
+        samples = draw_samples(trained.generator, _PIECE, z_dim, seed=piece_seed, labels=labels)
+        indices = where.keeps(samples, labels).nonzero().flatten()[: num_samples - kept]
+        rows = slice(kept, kept + len(indices))
+        result[rows] = samples[indices]
         if labels is not None:
-            classes[into] = labels[places]
-        drawn, kept, now = drawn + _AT_ONCE, into.stop, time.monotonic()
-        if not kept and drawn == _MEASURED:
+            classes[rows] = labels[indices]
+        drawn, kept, now = drawn + _PIECE, rows.stop, time.monotonic()
+        if not kept and drawn == _TRIAL:
             why = f"holds for none of {drawn:,} samples{where.told and '; ' + where.told}"
-            raise BadInput(asked, why, "ask for less, such as a wider range or one condition fewer")
-        is_first = drawn == _MEASURED
-        if kept < num_samples and (is_first or (drawn > _MEASURED and now - told >= LOG_SECONDS)):
-            told, left = now, duration((now - begin) * (num_samples / kept - 1))
-            said = f"holds for {kept:,} of {drawn:,} draws, about 1 of {round(drawn / kept):,}"
-            takes = f"{num_samples:,} take {drawn * num_samples // kept:,}, {left} from now"
+            way_out = "ask for less, such as a wider range or one condition fewer"
+            raise BadInput(mention, why, way_out)
+        is_first = drawn == _TRIAL
+        if kept < num_samples and (is_first or (drawn > _TRIAL and now - logged >= LOG_SECONDS)):
+            logged, remaining = now, duration((now - begin) * (num_samples / kept - 1))
+            progress = f"holds for {kept:,} of {drawn:,} draws, about 1 of {round(drawn / kept):,}"
+            forecast = f"{num_samples:,} take {drawn * num_samples // kept:,}, {remaining} from now"
             way_out = "to wait less, ask for fewer with -n, or for less"
             extra = {"shown": "note" if is_first else "live"}
-            _log.info("%s: %s; %s; %s", asked, said, takes, way_out, extra=extra)
-    return found, None if labels is None else classes
+            _log.info("%s: %s; %s; %s", mention, progress, forecast, way_out, extra=extra)
+    return result, None if labels is None else classes

@@ -1,4 +1,4 @@
-"""Makes one schema of those that several sites have drafted, and says what it widens."""
+"""Merges the schemas that several sites have drafted, for `mdgan schema merge`."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -24,46 +24,46 @@ from mdgan.samples.table.schema import (
     problems_of,
 )
 
-_TOGETHER = {
+_MERGED_KINDS = {
     frozenset({"whole", "number"}): "number",
     frozenset({"category", "yes_no"}): "category",
 }
-"""Kinds of a column that become one of them."""
+"""Two different kinds of a column that merge into one of them."""
 
 
-def merge(paths: Sequence[Path]) -> tuple[Schema, list[str]]:
-    """Merges the schemas of files, in which the columns of the first come first.
+def merge_schemas(paths: Sequence[Path]) -> tuple[Schema, list[str]]:
+    """Merges the schemas of files; the columns of the first file come first.
 
     Returns:
-        The schema that all files which fit one of them fit, and a line for each thing that differs.
+        A schema that rows fit if they fit one of the files, and a line for each difference.
 
     Raises:
-        BadInput: two of them contradict each other.
+        BadInput: two of the schemas contradict each other.
     """
     drafts = [(str(path), of_schema.read_schema(path)) for path in paths]
-    told: list[str] = []
-    (_, merged) = reduce(lambda one, other: _merged(one, other, told), drafts)
+    remarks: list[str] = []
+    (_, merged) = reduce(lambda one, other: _merge_two(one, other, remarks), drafts)
     for problem in problems_of(merged):
         raise BadInput(" and ".join(map(str, paths)), f"do not go together: {problem}")
-    return merged, told
+    return merged, remarks
 
 
-def _merged(
-    one: tuple[str, Schema], other: tuple[str, Schema], told: list[str]
+def _merge_two(
+    one: tuple[str, Schema], other: tuple[str, Schema], remarks: list[str]
 ) -> tuple[str, Schema]:
     (a, first), (b, second) = one, other
     both = f"{a} and {b}"
     if first.person != second.person:
         raise BadInput(
             both,
-            f"{_said(first.person)} is the person in one, {_said(second.person)} in the other",
+            f"{_shown(first.person)} is the person in one, {_shown(second.person)} in the other",
             "agree on it",
         )
     ignored = tuple(dict.fromkeys([*(first.ignore or ()), *(second.ignore or ())]))
     for name in ignored:
         if name in (*first.names, *second.names):
-            holds, leaves = (a, b) if name in first.names else (b, a)
-            why = f"{leaves} ignores it, and {holds} has it"
+            reader, ignorer = (a, b) if name in first.names else (b, a)
+            why = f"{ignorer} ignores it, and {reader} has it"
             raise BadInput(
                 f"column {one_line(name)}", why, 'take it out of "ignore", or of "columns"'
             )
@@ -72,81 +72,82 @@ def _merged(
     for column in first.columns:
         twin = by_name.pop(column.name, None)
         if twin is None:
-            columns.append(_alone(column, a, told))
+            columns.append(_may_be_missing(column, a, remarks))
         else:
-            columns.append(_of_both(a, column, b, twin, told))
-    columns += [_alone(column, b, told) for column in by_name.values()]
-    special: dict[str, Any] = {"columns": tuple(columns), "ignore": ignored or UNSET}
-    special["about"] = "\n".join(dict.fromkeys(filter(None, [first.about, second.about])))
+            columns.append(_join(a, column, b, twin, remarks))
+    columns += [_may_be_missing(column, b, remarks) for column in by_name.values()]
+    changes: dict[str, Any] = {"columns": tuple(columns), "ignore": ignored or UNSET}
+    changes["about"] = "\n".join(dict.fromkeys(filter(None, [first.about, second.about])))
     if first.rows_are_independent != second.rows_are_independent:
-        told.append('"rows_are_independent": not in both, so left out')
-        special["rows_are_independent"] = UNSET
-    _check_agreed("", first, second, both=both, but={*special})
-    return f"{a}, {b}", replace(first, **special)
+        remarks.append('"rows_are_independent": not in both, so left out')
+        changes["rows_are_independent"] = UNSET
+    _check_agreed("", first, second, both=both, allowed={*changes})
+    return f"{a}, {b}", replace(first, **changes)
 
 
-def _alone(column: AnyColumn, file: str, told: list[str]) -> AnyColumn:
-    """A column of one file alone, which may be missing in the others."""
+def _may_be_missing(column: AnyColumn, file: str, remarks: list[str]) -> AnyColumn:
+    """Lets a column be missing that only one file has."""
     if not column.may_be_missing:
-        told.append(f"{column.name}: only in {file}, so it may be missing")
+        remarks.append(f"{column.name}: only in {file}, so it may be missing")
     return replace(column, may_be_missing=True)
 
 
-def _of_both(a: str, one: AnyColumn, b: str, other: AnyColumn, told: list[str]) -> AnyColumn:
+def _join(a: str, one: AnyColumn, b: str, other: AnyColumn, remarks: list[str]) -> AnyColumn:
+    """Merges the columns of one name in the files `a` and `b`, and remarks on what differs."""
     both, where = f"{a} and {b}", f"column {one_line(one.name)}"
     changes: dict[str, Any] = {"may_be_missing": one.may_be_missing or other.may_be_missing}
     if one.kind != other.kind:
-        kind = _TOGETHER.get(frozenset({one.kind, other.kind}))
+        kind = _MERGED_KINDS.get(frozenset({one.kind, other.kind}))
         if kind is None:
             why = f"is {one.kind} in {a}, and {other.kind} in {b}"
             raise BadInput(where, why, "agree on one kind")
-        told.append(f"{one.name}: {one.kind} in {a} and {other.kind} in {b}: {kind}")
+        remarks.append(f"{one.name}: {one.kind} in {a} and {other.kind} in {b}: {kind}")
         one, other = _as_kind(one, kind), _as_kind(other, kind)
     if one.missing != other.missing:
-        changes["missing"] = _codes(where, a, one, b, other)
+        changes["missing"] = _merge_codes(where, a, one, b, other)
     if isinstance(one, ScaledColumn) and isinstance(other, ScaledColumn):
-        changes |= _scaled(one, other)
+        changes |= _merge_scales(one, other)
     if isinstance(one, CategoryColumn) and isinstance(other, CategoryColumn):
-        changes["categories"] = _categories(where, one, other, both)
+        changes["categories"] = _merge_categories(where, one, other, both)
         if UNSET in (one.other, other.other):
             changes["other"] = one.other or other.other
-    _check_agreed(where, one, other, both=both, but={*changes})
+    _check_agreed(where, one, other, both=both, allowed={*changes})
     column = replace(one, **changes)
-    told += _widened(a, one, b, other, column)
+    remarks += _compare(a, one, b, other, column)
     for problem in problems_of(Schema(columns=(column,))):
         raise BadInput(f"{where}, {both}", f"do not go together: {problem.partition(': ')[2]}")
     return column
 
 
-def _check_agreed(where: str, one: Any, other: Any, *, both: str, but: set[str]) -> None:
-    """Refuses two that differ in something else than what can be widened."""
+def _check_agreed(where: str, one: Any, other: Any, *, both: str, allowed: set[str]) -> None:
+    """Refuses two schemas or columns that differ in a field that is not `allowed` to differ."""
     for name in one.__struct_fields__:
-        here, there = getattr(one, name), getattr(other, name)
-        if name not in but and here != there:
-            why = f'"{name}" is {_said(here)} in one, and {_said(there)} in the other'
+        first, second = getattr(one, name), getattr(other, name)
+        if name not in allowed and first != second:
+            why = f'"{name}" is {_shown(first)} in one, and {_shown(second)} in the other'
             raise BadInput(f"{where}, {both}".removeprefix(", "), why, "agree on one")
 
 
 def _as_kind(column: AnyColumn, kind: str) -> AnyColumn:
-    """A column as one of another kind that takes all its values."""
+    """Converts a column to a kind that takes all its values."""
     if column.kind == kind:
         return column
-    given = msgspec.to_builtins(column)
+    fields = msgspec.to_builtins(column)
     if kind == "number":
-        return msgspec.convert({**given, "kind": kind, "decimals": 0}, NumberColumn)
-    given = {name: value for name, value in given.items() if name not in ("no", "yes")}
+        return msgspec.convert({**fields, "kind": kind, "decimals": 0}, NumberColumn)
+    fields = {name: value for name, value in fields.items() if name not in ("no", "yes")}
     choices = getattr(column, "choices", ())
-    return msgspec.convert({**given, "kind": kind, "categories": choices}, CategoryColumn)
+    return msgspec.convert({**fields, "kind": kind, "categories": choices}, CategoryColumn)
 
 
-def _codes(where: str, a: str, one: AnyColumn, b: str, other: AnyColumn) -> tuple[str, ...]:
-    """The missing codes of both; refuses one that is a value in the other."""
-    for file, mine, holder, theirs in ((a, one, b, other), (b, other, a, one)):
-        for code in set(mine.missing or ()) - set(theirs.missing or ()):
+def _merge_codes(where: str, a: str, one: AnyColumn, b: str, other: AnyColumn) -> tuple[str, ...]:
+    """Joins the missing codes of both columns; refuses a code that is a value in the other one."""
+    for file, first, holder, second in ((a, one, b, other), (b, other, a, one)):
+        for code in set(first.missing or ()) - set(second.missing or ()):
             try:
-                if isinstance(theirs, ScaledColumn):
-                    theirs.read(code)
-                elif code not in theirs.choices:
+                if isinstance(second, ScaledColumn):
+                    second.read(code)
+                elif code not in second.choices:
                     continue
             except ValueError:
                 continue
@@ -155,17 +156,18 @@ def _codes(where: str, a: str, one: AnyColumn, b: str, other: AnyColumn) -> tupl
     return tuple(dict.fromkeys([*(one.missing or ()), *(other.missing or ())]))
 
 
-def _scaled(one: Scaled, other: Scaled) -> dict[str, Any]:
-    """Bounds, decimals, common values and spacing that hold those of both."""
+def _merge_scales(one: Scaled, other: Scaled) -> dict[str, Any]:
+    """Widens bounds, decimals, common values and spacing so that they hold those of both."""
     changes: dict[str, Any] = {}
     key: Any = float if isinstance(one, NumericColumn) else datetime.fromisoformat
     changes["low"] = min(one.low, other.low, key=key)
     changes["high"] = max(one.high, other.high, key=key)
     common = [{*one.common}, {*other.common}]
     if isinstance(one, MomentColumn) and isinstance(other, MomentColumn):
-        # A file has a form of its own, unless it may have the day or the month first.
+        # Without a form a file may have any, unless day and month could be taken for each other.
         two_ways = {one.written_as, other.written_as} & TWO_WAYS
-        if one.form != other.form and len(two_ways) < 2 and _unit_of(one) == _unit_of(other):
+        units = {UNITS[one.written_as], UNITS[other.written_as]}
+        if one.form != other.form and len(two_ways) < 2 and len(units) == 1:
             changes["form"] = two_ways.pop() if two_ways else UNSET
         widest = replace(one, **changes)  # values count from its `low`
         shifts = (widest.passed(datetime.fromisoformat(each.low)) for each in (one, other))
@@ -173,8 +175,8 @@ def _scaled(one: Scaled, other: Scaled) -> dict[str, Any]:
     if isinstance(one, NumberColumn) and isinstance(other, NumberColumn):
         changes["decimals"] = max(one.decimals, other.decimals)
     for name in {"unit", "below", "above"} & {*one.__struct_fields__}:
-        if UNSET in (given := (getattr(one, name), getattr(other, name))):
-            changes[name] = given[0] if given[1] is UNSET else given[1]
+        if UNSET in (both := (getattr(one, name), getattr(other, name))):
+            changes[name] = both[0] if both[1] is UNSET else both[1]
     in_both = common[0] & common[1]
     most = sorted(common[0] | common[1], key=lambda v: (v not in in_both, abs(v), v))
     changes["common"] = tuple(sorted(most[: of_schema.MOST_COMMON]))
@@ -182,14 +184,10 @@ def _scaled(one: Scaled, other: Scaled) -> dict[str, Any]:
     return changes
 
 
-def _unit_of(column: MomentColumn) -> str:
-    return UNITS[column.written_as]
-
-
-def _categories(
+def _merge_categories(
     where: str, one: CategoryColumn, other: CategoryColumn, both: str
 ) -> tuple[str, ...]:
-    """The categories of both, those of the first one first."""
+    """Joins the categories of both; refuses ordered ones whose orders differ."""
     if not one.is_ordered:
         return tuple(dict.fromkeys([*one.choices, *other.choices]))
     longer, shorter = sorted([one.choices, other.choices], key=len)[::-1]
@@ -202,21 +200,21 @@ def _categories(
     )
 
 
-def _widened(a: str, one: AnyColumn, b: str, other: AnyColumn, merged: AnyColumn) -> Iterable[str]:
-    """A line for each thing in which two columns differ."""
+def _compare(a: str, one: AnyColumn, b: str, other: AnyColumn, merged: AnyColumn) -> Iterable[str]:
+    """Yields a line for each field in which two columns differ, with its merged value."""
     for name in merged.__struct_fields__:
-        here, there, now = (_said(getattr(each, name)) for each in (one, other, merged))
+        first, second, result = (_shown(getattr(each, name)) for each in (one, other, merged))
         if name == "low":
-            highs = (_said(msgspec.to_builtins(each)["high"]) for each in (one, other, merged))
-            here, there, now = map("{} to {}".format, (here, there, now), highs)
-        if name != "high" and here != there:
-            what = name if name != "low" else "bounds"
-            yield f"{one.name}: {what} {here} in {a}, {there} in {b}: {now}"
+            highs = (_shown(msgspec.to_builtins(each)["high"]) for each in (one, other, merged))
+            first, second, result = map("{} to {}".format, (first, second, result), highs)
+        if name != "high" and first != second:
+            label = name if name != "low" else "bounds"
+            yield f"{one.name}: {label} {first} in {a}, {second} in {b}: {result}"
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     if value is UNSET:
         return "nothing"
     if isinstance(value, float):
         return f"{value:.12g}"
-    return printable(", ".join(map(_said, value)) if isinstance(value, tuple) else str(value), 100)
+    return printable(", ".join(map(_shown, value)) if isinstance(value, tuple) else str(value), 100)

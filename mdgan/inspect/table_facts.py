@@ -1,4 +1,4 @@
-"""What a file of rows says about each of its columns, before there is a schema."""
+"""Collects facts about each column of a site's files, from which `schema_draft` drafts a schema."""
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Sequence
@@ -27,69 +27,69 @@ from mdgan.samples.table.texts import MISSING, Texts, blank_rows, files_of, show
 from mdgan.storage.csv_file import cell
 
 EPOCH = datetime(1970, 1, 1)
-FEW = 10  # fewer rows than these could tell of the people in them
-MANY = 5 * FEW  # more different texts than these are hardly categories
-_MOST_OTHERS = 3
+FEW = 10  # a fact about fewer rows could reveal the people in them
+MANY = 5 * FEW  # a column with more different texts hardly has categories
+_MOST_EXAMPLES = 3
 
 
 class LeftOut(Exception):
-    """Why a column cannot stand in a schema."""
+    """Raised, with the reason, for a column that cannot be in a schema."""
 
 
 def rows_in_words(count: int) -> str:
-    """How many rows."""
+    """Writes a number of rows, such as 1 row or 2,000 rows."""
     return f"{count:,} row{'' if count == 1 else 's'}"
 
 
 @dataclass
 class NumbersByRows:
-    """Different values and how many rows have each, in pieces, so that 10⁶ rows need no objects."""
+    """Values and the number of rows with each, as arrays in pieces: 10⁶ rows need no objects."""
 
     values: list[NDArray[np.float64]] = field(default_factory=list)
     counts: list[NDArray[np.int64]] = field(default_factory=list)
 
-    def add(self, found: dict[float, int]) -> None:
-        """Takes in a piece: how many rows have each value."""
-        self.values.append(np.fromiter(found.keys(), dtype=np.float64, count=len(found)))
-        self.counts.append(np.fromiter(found.values(), dtype=np.int64, count=len(found)))
+    def add_piece(self, rows: dict[float, int]) -> None:
+        """Adds a piece, the number of rows by value."""
+        self.values.append(np.fromiter(rows.keys(), dtype=np.float64, count=len(rows)))
+        self.counts.append(np.fromiter(rows.values(), dtype=np.int64, count=len(rows)))
 
     @property
     def num_rows(self) -> int:
-        """How many rows have a value."""
+        """The number of rows with a value."""
         return sum(int(counts.sum()) for counts in self.counts)
 
-    def together(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The different values in rising order, and how many rows have each."""
+    def merge_pieces(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Merges the pieces: the values in rising order, each once, and the rows with each."""
         values, places = np.unique(np.concatenate(self.values), return_inverse=True)
         counts = np.bincount(places, np.concatenate(self.counts), minlength=len(values))
         return values, counts.astype(np.int64)
 
 
 class ColumnFacts:
-    """What the rows of a file say about one column.
+    """Facts about one column, counted while its files are read.
 
     Attributes:
         num_numbers, num_ends, num_moments, num_others: how many rows have a number, the end of a
-            scale as `>89`, a date or moment, or a text that is none of them.
-        others: the first texts that are none.
+            scale as `>89`, a date or moment, or another text.
+        other_texts: the first of the other texts.
         has_zones: whether some moment has a time zone.
-        numbers: how many rows have each.
-        moments: the same by form, in seconds since 1970.
-        as_numbers: the same once it is known how most texts write numbers; None if they do not.
-        why_undecided: why that cannot be known.
+        numbers: how many rows have each number.
+        moments: how many rows have each moment, in seconds since 1970, by form.
+        as_numbers: the facts if texts such as `1,5 kg` are read as numbers; None if too few are.
+        why_undecided: why mdgan cannot tell how the texts write numbers.
     """
 
     def __init__(self, name: str, path: Path, *, no_header: bool = False) -> None:
         self.name = name
         self._path, self._no_header = path, no_header
-        self.missing: Counter[str] = Counter()  # how many rows lack a value, by what stands there
+        self.missing: Counter[str] = Counter()  # how many rows lack a value, by text
         # How many rows have each text; of very many texts only the first ones.
         self.texts: Counter[str] = Counter()
-        self.has_more_texts = False  # whether there are others, which `texts` does not count
+        self.has_more_texts = False  # whether `texts` lacks some
         self.num_numbers = self.num_ends = self.num_moments = self.num_others = 0
-        self.others: list[str] = []
+        self.other_texts: list[str] = []
         self.ends: Counter[str] = Counter()
-        self.decimals = 0  # that numbers have at most
+        self.decimals = 0  # the most that a number has
         self.has_zones = self._has_zeros = self._has_powers = self._has_points = False
         self.numbers = NumbersByRows()
         self.moments: dict[str, NumbersByRows] = {}
@@ -99,7 +99,7 @@ class ColumnFacts:
 
     @property
     def num_values(self) -> int:
-        """How many rows have a value."""
+        """The number of rows with a value."""
         return self.num_numbers + self.num_ends + self.num_moments + self.num_others
 
     @property
@@ -107,18 +107,19 @@ class ColumnFacts:
         """Whether numbers are written like keys and postal codes: as 01234, or 12E4."""
         return self._has_zeros or (self._has_powers and not self._has_points)
 
-    def add(
+    def add_texts(
         self, counted: Counter[str], *, commas: bool = False, writing: Writing | None = None
     ) -> None:
-        """Takes in how many rows of a file have each text, and how it writes numbers if known.
+        """Adds how many rows of a file have each text.
 
         Args:
-            commas: whether a comma may stand before decimals.
+            commas: whether the file may write a comma before decimals.
+            writing: how the file writes numbers; None if that is not known yet.
         """
         numbers: Counter[float] = Counter()
         moments: defaultdict[str, Counter[float]] = defaultdict(Counter)
-        for given, count in counted.items():
-            text = _bare(given)
+        for written, count in counted.items():
+            text = _bare_text(written)
             if text in MISSING:
                 self.missing[text] += count
                 continue
@@ -140,22 +141,23 @@ class ColumnFacts:
                 self.num_moments += count
                 for form, moment in readings.items():
                     self.has_zones |= moment.tzinfo is not None
-                    moments[form][_seconds(moment)] += count
+                    since = moment.replace(tzinfo=None) - EPOCH
+                    moments[form][since.total_seconds() // 1] += count
             else:
                 self.num_others += count
-                if len(self.others) < _MOST_OTHERS and text not in self.others:
-                    self.others.append(text)
+                if len(self.other_texts) < _MOST_EXAMPLES and text not in self.other_texts:
+                    self.other_texts.append(text)
         self.num_numbers += numbers.total()
         self.num_ends = self.ends.total()
-        self.numbers.add(numbers)
-        for form, found in moments.items():
-            self.moments.setdefault(form, NumbersByRows()).add(found)
+        self.numbers.add_piece(numbers)
+        for form, rows_by_moment in moments.items():
+            self.moments.setdefault(form, NumbersByRows()).add_piece(rows_by_moment)
 
-    def with_row(self, text: str) -> str:
-        """A text, and where the column has it first, as an editor counts rows."""
-        for file, texts in _pieces(self._path, no_header=self._no_header):
-            for line, given in zip(texts.lines, texts.column(self.name), strict=True):
-                if text in (bare := _bare(given), number_text(bare, texts.commas)):
+    def locate_text(self, text: str) -> str:
+        """Quotes a text with the first row and file that have it; rows as an editor counts them."""
+        for file, texts in _read_pieces(self._path, no_header=self._no_header):
+            for line, written in zip(texts.lines, texts.column(self.name), strict=True):
+                if text in (bare := _bare_text(written), number_text(bare, texts.commas)):
                     return f"{shown(text)!r} (row {line} of {file.name})"
         return repr(shown(text))
 
@@ -172,16 +174,12 @@ class ColumnFacts:
         return number
 
 
-def _bare(given: str) -> str:
-    """A text without what programs put around it, and with é as one letter."""
-    text = given.strip()
+def _bare_text(written: str) -> str:
+    """Strips spaces and what spreadsheets put around a text, and composes letters such as é."""
+    text = written.strip()
     if not text.isascii():
         text = normalize("NFC", text)
     return unwrapped(text) if text[:1] in ("=", "'") else text
-
-
-def _seconds(moment: datetime) -> float:
-    return (moment.replace(tzinfo=None) - EPOCH).total_seconds() // 1
 
 
 def _decimals(text: str) -> int:
@@ -190,24 +188,24 @@ def _decimals(text: str) -> int:
 
 
 def num_equal_rows(path: Path, names: Sequence[str], *, no_header: bool = False) -> int:
-    """How many rows say the same in some columns as one before them."""
-    seen, number = set[int](), 0
+    """Counts the rows that equal an earlier one in some columns."""
+    hashes, num_rows = set[int](), 0
     for file in files_of(path):
         for texts in texts_of_file(file, no_header=no_header):
-            number += len(texts.lines)
-            read = [c for n, c in zip(texts.names, texts.columns, strict=True) if n in names]
-            seen.update(map(hash, zip(*read, strict=True)))
-    return number - len(seen)
+            num_rows += len(texts.lines)
+            columns = [c for n, c in zip(texts.names, texts.columns, strict=True) if n in names]
+            hashes.update(map(hash, zip(*columns, strict=True)))
+    return num_rows - len(hashes)
 
 
 def facts_of_table(path: Path, *, no_header: bool = False) -> tuple[list[ColumnFacts], list[str]]:
-    """What the columns of a file, or of all files of a folder, hold, in the order of the first.
+    """Collects the facts of all columns of a file, or of all files of a folder.
 
     Args:
-        no_header: whether files have no first line with names.
+        no_header: whether the first line of files has values, and no names.
 
     Returns:
-        The columns, and what is said of rows that were skipped, a line a file.
+        The columns in the order of the first file, and remarks on skipped rows and lacking columns.
 
     Raises:
         BadInput: the file cannot be read, has no rows, or names a column twice.
@@ -216,63 +214,63 @@ def facts_of_table(path: Path, *, no_header: bool = False) -> tuple[list[ColumnF
     surveys: dict[tuple[Path, str], tuple[Survey, bool]] = {}
     skipped: dict[Path, str] = {}
     rows = Counter[Path]()
-    for file, texts in _pieces(path, no_header=no_header):
+    for file, texts in _read_pieces(path, no_header=no_header):
         rows[file] += len(texts.lines)
         for name in texts.names:
             if name not in columns:
                 columns[name] = ColumnFacts(name, path, no_header=no_header)
-            counted = Counter(texts.column(name))
-            columns[name].add(counted, commas=texts.commas)
+            rows_by_text = Counter(texts.column(name))
+            columns[name].add_texts(rows_by_text, commas=texts.commas)
             survey, _ = surveys.setdefault((file, name), (Survey(), texts.commas))
             if name not in texts.typed:
-                present = [text for text in counted if text.strip() not in MISSING]
+                present = [text for text in rows_by_text if text.strip() not in MISSING]
                 survey.add(present, texts.line_in(name))
         if texts.num_blank:
             skipped[file] = blank_rows(file, texts.num_blank)
-    writings = _writings(surveys, columns)
+    writings = _find_writings(surveys, columns)
     numerals = {*columns} - {name for (_, name), (survey, _) in surveys.items() if survey.others}
     if writings:
-        _look_again(path, columns, writings, numerals, no_header=no_header)
+        _read_again(path, columns, writings, numerals, no_header=no_header)
     if not any(facts.num_values for facts in columns.values()):
         raise BadInput(path, "has no row", "give a file with rows below its header")
-    lacking = _lacking(path, columns, surveys, rows)
-    return list(columns.values()), [*skipped.values(), *lacking]
+    remarks = _count_lacking(path, columns, surveys, rows)
+    return list(columns.values()), [*skipped.values(), *remarks]
 
 
-def _lacking(
-    path: Path, columns: dict[str, ColumnFacts], in_file: Container[object], rows: Counter[Path]
+def _count_lacking(
+    path: Path, columns: dict[str, ColumnFacts], in_files: Container[object], rows: Counter[Path]
 ) -> list[str]:
-    """Counts rows of files that lack a column as missing there, and names both in a line each.
+    """Counts the rows of files that lack a column as missing, with a remark for each column.
 
     Args:
-        in_file: pairs of a file and a column that it has.
+        in_files: pairs of a file and a column that it has.
         rows: how many rows each file has.
     """
-    said = []
+    remarks = []
     for name, facts in columns.items():
-        if not (lacking := [file for file in rows if (file, name) not in in_file]):
+        if not (lacking := [file for file in rows if (file, name) not in in_files]):
             continue
-        other = next((n for n in columns if n != name and n.casefold() == name.casefold()), None)
-        if other is not None:
-            why = f"columns {shown(name)} and {shown(other)} differ by case alone"
+        twin = next((n for n in columns if n != name and n.casefold() == name.casefold()), None)
+        if twin is not None:
+            why = f"columns {shown(name)} and {shown(twin)} differ by case alone"
             raise BadInput(path, why, "name them alike in all files")
         facts.missing[""] += sum(rows[file] for file in lacking)
-        names = ", ".join(shown(file.name) for file in lacking[:_MOST_OTHERS])
-        said.append(
+        names = ", ".join(shown(file.name) for file in lacking[:_MOST_EXAMPLES])
+        remarks.append(
             f"{shown(name)}: is missing in {len(lacking):,} of {len(rows):,} files ({names})"
         )
-    return said
+    return remarks
 
 
-def _pieces(path: Path, *, no_header: bool) -> Iterator[tuple[Path, Texts]]:
-    """All texts of each file; BadInput if columns of one have no names of their own."""
+def _read_pieces(path: Path, *, no_header: bool) -> Iterator[tuple[Path, Texts]]:
+    """Yields the texts of each file piece by piece; BadInput if two columns have one name."""
     for file in files_of(path):
         for texts in texts_of_file(file, no_header=no_header):
-            if strange := [name for name in texts.names if not name.isprintable()]:
-                what = f"{file}, row 1, column {shown(strange[0])}"
-                raise BadInput(what, f"its name cannot be printed{strange_sign(strange[0])}")
-            for name, times in Counter(texts.names).items():
-                if times > 1 or not (name or name == texts.names[0]):
+            if unprintable := [name for name in texts.names if not name.isprintable()]:
+                where = f"{file}, row 1, column {shown(unprintable[0])}"
+                raise BadInput(where, f"its name cannot be printed{strange_sign(unprintable[0])}")
+            for name, count in Counter(texts.names).items():
+                if count > 1 or not (name or name == texts.names[0]):
                     why = "a name occurs twice, or is none"
                     way_out = (
                         "the first line must give each column a name of its own; --no-header if "
@@ -282,25 +280,25 @@ def _pieces(path: Path, *, no_header: bool) -> Iterator[tuple[Path, Texts]]:
             yield file, texts
 
 
-def _writings(
+def _find_writings(
     surveys: dict[tuple[Path, str], tuple[Survey, bool]], columns: dict[str, ColumnFacts]
 ) -> dict[tuple[Path, str], Writing]:
-    """How files write numbers in columns where that is not plain."""
-    found: dict[tuple[Path, str], Writing] = {}
+    """Finds how files write numbers, for columns in which some file does not write them plainly."""
+    writings: dict[tuple[Path, str], Writing] = {}
     for (file, name), (survey, commas) in surveys.items():
         is_usual = survey.is_plain and not survey.may_be_thousands(commas=commas)
         if is_usual or survey.is_code or not survey.has_numbers:
             continue
         try:
-            found[file, name] = survey.writing(commas=commas)
+            writings[file, name] = survey.writing(commas=commas)
         except Undecided as why:
             if not survey.others:
                 columns[name].why_undecided = f"{file.name}, row {why.line}: {why}"
-    odd = {name for _, name in found}
-    return {key: found.get(key, Writing()) for key in surveys if key[1] in odd}
+    unusual = {name for _, name in writings}
+    return {key: writings.get(key, Writing()) for key in surveys if key[1] in unusual}
 
 
-def _look_again(
+def _read_again(
     path: Path,
     columns: dict[str, ColumnFacts],
     writings: dict[tuple[Path, str], Writing],
@@ -308,40 +306,40 @@ def _look_again(
     *,
     no_header: bool,
 ) -> None:
-    """Reads columns as their files write numbers, and keeps that of those which most texts fit.
+    """Reads columns again as their files write numbers, and keeps the facts if most texts fit.
 
     Args:
-        numerals: the columns in which every text is a number, however written.
+        numerals: the columns in which every text is a number, in some writing.
     """
-    again: dict[str, ColumnFacts] = {}
-    for file, texts in _pieces(path, no_header=no_header):
+    facts_by_name: dict[str, ColumnFacts] = {}
+    for file, texts in _read_pieces(path, no_header=no_header):
         for name in texts.names:
             if (writing := writings.get((file, name))) is not None:
-                facts = again.setdefault(name, ColumnFacts(name, path, no_header=no_header))
-                facts.add(Counter(texts.column(name)), writing=writing)
+                facts = facts_by_name.setdefault(name, ColumnFacts(name, path, no_header=no_header))
+                facts.add_texts(Counter(texts.column(name)), writing=writing)
                 facts.writings[file.name] = writing
-    for name, facts in again.items():
-        found = columns[name]
+    for name, facts in facts_by_name.items():
+        first_facts = columns[name]
         is_most = 2 * (facts.num_numbers + facts.num_ends) > facts.num_values
         is_all = name in numerals and not facts.num_moments
         if is_all and not is_most and len(facts.texts) > MANY:
-            first = ", ".join(map(found.with_row, facts.others))
-            found.why_undecided = (
-                f"has numbers written in one way, and others, such as {first}; write all alike, "
+            examples = ", ".join(map(first_facts.locate_text, facts.other_texts))
+            first_facts.why_undecided = (
+                f"has numbers written in one way, and others, such as {examples}; write all alike, "
                 "with the same unit"
             )
         elif (is_most or is_all) and len(facts.texts) > len(facts.ends):
-            found.as_numbers = facts
+            first_facts.as_numbers = facts
 
 
-def formulas(column: AnyColumn) -> str:
-    """What of a column a spreadsheet would take for formulas, in a line; empty for nothing."""
+def warn_of_formulas(column: AnyColumn) -> str:
+    """Warns of texts that a spreadsheet would take for formulas; empty if there are none."""
     texts = [column.name, *(() if isinstance(column, ScaledColumn) else column.choices)]
-    found = [repr(shown(text)) for text in texts if cell(text) != text]
-    if not found:
+    formulas = [repr(shown(text)) for text in texts if cell(text) != text]
+    if not formulas:
         return ""
-    more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
+    more = f" and {len(formulas) - 3:,} more" if len(formulas) > 3 else ""
     return (
-        f"{shown(column.name)}: a spreadsheet could take {', '.join(found[:3])}{more} for "
+        f"{shown(column.name)}: a spreadsheet could take {', '.join(formulas[:3])}{more} for "
         "a formula; in CSV files that mdgan writes an apostrophe stands before it"
     )

@@ -1,4 +1,4 @@
-"""Loads a run's newest generator together with its dataset file, and writes samples of it."""
+"""Loads a run's newest generator with its dataset file, to sample, score, audit or release it."""
 
 import hashlib
 import logging
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """What `load_trained` returns; the generator was saved after `iteration`."""
+    """A run's generator as it was saved after `iteration`, with all that is needed to use it."""
 
     run: RunDirectory
     dataset: DatasetFile
@@ -41,13 +41,14 @@ class TrainedRun:
     def labels(
         self, num_samples: int, label: int | None = None, what: str = "--class"
     ) -> Tensor | None:
-        """The classes of samples that are to be made; None if the generator is not conditional.
+        """Chooses the classes of n samples to generate.
 
         Args:
-            label: the class of all of them; None for all classes, as often as `label_prior` says.
+            label: the class of all samples; None for all classes, in the shares of `label_prior`.
+            what: how a refusal calls `label`.
 
         Returns:
-            int64 [n].
+            int64 [n]; None if the generator is not conditional.
         """
         num_classes = num_classes_of(self.generator)
         if num_classes is None:
@@ -58,40 +59,40 @@ class TrainedRun:
         if label is None:
             as_data = self.settings()[0].training.label_prior == "data"
             return even_labels(
-                label_counts(num_classes, self.held() if as_data else ()), num_samples
+                label_counts(num_classes, self.held_counts() if as_data else ()), num_samples
             )
         if not 0 <= label < num_classes:
             raise BadInput(f"{what} {label}", f"must be one of 0-{num_classes - 1}")
         return torch.full((num_samples,), label)
 
-    def held(self) -> list[list[int]]:
-        """By worker, the samples of each class that it holds, as the run has recorded.
+    def held_counts(self) -> list[list[int]]:
+        """Counts the samples of each class, a list for each worker, from the run's record.
 
-        One list for all workers together where all have counted classes before training.
+        There is one list for all workers together if they counted classes before training.
         """
         if (learnt := self.dataset.kind.class_counts) is not None:
             return [learnt.tolist()]
         return list(RecordedRun.read(self.run.path).holdings().values())
 
     def settings(self) -> tuple[RunSettings, LaunchSettings]:
-        """The settings of the run and of its server's machine."""
+        """Reads the settings of the run and of its server's machine."""
         settings = self.run.read_config()
         return registry.read_settings([settings]), LaunchSettings.read(settings)
 
-    def changed(self, changes: Mapping[str, Any]) -> RunSettings:
-        """The settings of the run with others in their place, such as folders of this machine."""
+    def changed_settings(self, changes: Mapping[str, Any]) -> RunSettings:
+        """Reads the settings of the run with some changed, such as folders of this machine."""
         for name in ("data_dir", "held_out"):
             self.dataset.check_folder(name, changes.get(name))
         return self.settings()[0].but(**changes)
 
     def held_out(self, settings: RunSettings) -> Partitioner | None:
-        """The samples here to judge by, which no worker and no classifier has seen."""
+        """Opens the samples to judge by, which no worker and no classifier has trained on."""
         folder = settings.data.data_folder(self.dataset.name, 1)
         return judging(settings, self.dataset, open_held_out(settings, self.dataset, folder))
 
 
 def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
-    """Loads the generator of a finished or running run."""
+    """Loads the generator of a finished or running run; `raw`: itself, not its average."""
     run = RunDirectory.open(path)
     status = run.read_status()
     state, iteration = run.read_generator(raw=raw)

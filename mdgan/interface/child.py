@@ -1,4 +1,4 @@
-"""Trains in a child process for a Python program, tells of events, and passes Ctrl-C on."""
+"""Starts the child process that trains for a Python program, passes its events on, and stops it."""
 
 import contextlib
 import fcntl
@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -24,146 +25,142 @@ from mdgan.observe.events import ProgressEvent
 from mdgan.spelling import flag
 
 _BAD_INPUT = 2
-_LOOK_SECONDS = 0.1
-_LAST_SECONDS = 1.0  # in which the last lines come after the last event
+_POLL_SECONDS = 0.1
+_DRAIN_SECONDS = 1.0  # how long to wait for the last lines after the last event
 
 
 class RunFailed(RuntimeError):
-    """A run ended before it was finished, though nothing was wrong with what the user gave."""
+    """A run failed before its last iteration, though the user's input was right."""
 
     def _render_traceback_(self) -> list[str]:
-        """In a notebook one line: what is wrong is not in the code of its cell."""
+        """Shows one line in a notebook, since the fault is not in the code of the cell."""
         return [f"RunFailed: {self}"]
 
 
 def run_child(
     request: messages.ChildRequest,
-    handed: bytes = b"",
+    pickled_models: bytes = b"",
     *,
     show: Callable[[LineLogged | str], object],
     follow: Callable[[ProgressEvent], bool] = lambda _: False,
     stop: threading.Event | None = None,
 ) -> None:
-    """Does what is asked for in a process of its own; Ctrl-C stops it as on the command line.
+    """Trains or compares in a child process, which Ctrl-C stops as on the command line.
 
     Args:
-        handed: models for `mdgan.data.handed`.
-        show: called with lines of mdgan but what is raised, and those that the user's code prints.
-        follow: called with news of the run; True stops it.
-        stop: stops it, too.
+        pickled_models: models of the program, as `mdgan.data.handed` reads them.
+        show: called with each line that mdgan logs or the user's code prints, except a refusal.
+        follow: called with each event of the run; if it returns True, the child stops.
+        stop: if it is set, the child stops.
 
     Raises:
-        BadInput: it says so.
-        RunFailed: it failed.
-        KeyboardInterrupt: the user stopped it; it has saved the run.
-        Exception: what one of the functions has raised; the run is saved.
+        BadInput: the child refused the request.
+        RunFailed: the child failed.
+        KeyboardInterrupt: the user stopped the child, which has saved the run.
+        Exception: `show` or `follow` raised it; the child has saved the run.
     """
     refusal: BadInput | None = None
-    last: list[LineLogged] = []  # of a refusal, which is shown if anything follows
-    stopped: BaseException | None = None
-    said, is_asked = "", False
-    with _started(msgpack.encode(request), handed) as child:
+    unshown_refusal: list[LineLogged] = []  # shown if any event follows
+    stop_error: BaseException | None = None
+    reason, has_asked = "", False
+    with _start_child(msgpack.encode(request), pickled_models) as child:
         while not child.is_over:
             try:
                 event = child.next_event()
                 wants_stop = stop is not None and stop.is_set()
-                while last and event is not None:
-                    show(last.pop())
+                while unshown_refusal and event is not None:
+                    show(unshown_refusal.pop())
                 if isinstance(event, messages.InputRefused):
-                    refusal, said = event.as_error(), f"{event.as_error()}"
-                    event, last = None, [LineLogged(said, is_warning=True)]
+                    refusal, reason = event.as_error(), f"{event.as_error()}"
+                    event, unshown_refusal = None, [LineLogged(reason, is_warning=True)]
                 if isinstance(event, LineLogged) and event.is_warning:
-                    said = event.text.partition("\n")[0]
+                    reason = event.text.partition("\n")[0]
                 if isinstance(event, LineLogged | str):
                     show(event)
-                elif event is not None and stopped is None:
+                elif event is not None and stop_error is None:
                     wants_stop |= follow(event)
-                if wants_stop and not (is_asked or stopped):
-                    is_asked = True
+                if wants_stop and not (has_asked or stop_error):
+                    has_asked = True
                     child.process.terminate()
             except BaseException as error:
-                if stopped is None or isinstance(error, KeyboardInterrupt):
-                    child.process.terminate()  # saves the run; asked again, it ends at once
-                if stopped is not None:  # the wait may be for a screen that takes no more lines
-                    show = _show_nothing
-                stopped = stopped or error
+                if stop_error is None or isinstance(error, KeyboardInterrupt):
+                    child.process.terminate()  # the first signal saves the run, the second ends it
+                if stop_error is not None:  # the user may be waiting for a screen that is blocked
+                    show = deque[LineLogged | str](maxlen=0).append
+                stop_error = stop_error or error
         status = child.process.wait()
-    if stopped is not None:
-        raise stopped
+    if stop_error is not None:
+        raise stop_error
     if status == _BAD_INPUT:
-        raise refusal or BadInput(said)
-    if status and not is_asked:
-        raise RunFailed(f"ended with status {status}{said and f': {said}'}")
-
-
-def _show_nothing(_line: LineLogged | str) -> None:
-    pass
+        raise refusal or BadInput(reason)
+    if status and not has_asked:
+        raise RunFailed(f"ended with status {status}{reason and f': {reason}'}")
 
 
 class _Child:
-    """A child process, what it prints, line by line, and its events."""
+    """A child process with two threads: one reads the lines that it prints, one its events."""
 
     def __init__(self, process: "subprocess.Popen[str]", events: int) -> None:
         assert process.stdout is not None
         self.process = process
-        self._news: queue.SimpleQueue[ChildEvent | str] = queue.SimpleQueue()
+        self._received: queue.SimpleQueue[ChildEvent | str] = queue.SimpleQueue()
         streams = (process.stdout, os.fdopen(events, "rb"))
-        self._lines, self._events = (
-            threading.Thread(target=self._read, args=(stream, news), daemon=True)
-            for stream, news in zip(streams, (iter, messages.receive_events), strict=True)
+        self._line_reader, self._event_reader = (
+            threading.Thread(target=self._receive, args=(stream, split), daemon=True)
+            for stream, split in zip(streams, (iter, messages.receive_events), strict=True)
         )
-        self._lines.start()
-        self._events.start()
-        self._last_seconds = _LAST_SECONDS
+        self._line_reader.start()
+        self._event_reader.start()
+        self._drain_seconds = _DRAIN_SECONDS
 
-    def _read(self, stream: IO[Any], news_in: Callable[[IO[Any]], Iterable[Any]]) -> None:
-        with stream, contextlib.suppress(ValueError, OSError):  # closed, as the process was killed
-            for each in news_in(stream):
-                self._news.put(each)
+    def _receive(self, stream: IO[Any], split: Callable[[IO[Any]], Iterable[Any]]) -> None:
+        with stream, contextlib.suppress(ValueError, OSError):  # the child was killed
+            for item in split(stream):
+                self._received.put(item)
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended with all processes of mdgan, and has told all.
+        """Whether all processes of the run have ended, and `next_event` has returned all they sent.
 
-        What the user's own code has started may go on, and hold the output open.
+        Programs that the user's code has started may run on, and keep the output open.
         """
-        if self._events.is_alive():
+        if self._event_reader.is_alive():
             return False
-        self._lines.join(self._last_seconds)
-        self._last_seconds = 0.0
-        return self._news.empty()
+        self._line_reader.join(self._drain_seconds)
+        self._drain_seconds = 0.0
+        return self._received.empty()
 
     def next_event(self) -> ChildEvent | str | None:
-        """What has come next, or comes in a moment."""
+        """Returns the next event or printed line; None if none arrives in a moment."""
         with contextlib.suppress(queue.Empty):
-            return self._news.get(timeout=_LOOK_SECONDS)
+            return self._received.get(timeout=_POLL_SECONDS)
         return None
 
 
 @contextlib.contextmanager
-def _started(request: bytes, handed: bytes) -> Iterator[_Child]:
-    """A process with a session of its own; neither it nor its ranks outlive the block."""
+def _start_child(request: bytes, pickled_models: bytes) -> Iterator[_Child]:
+    """Starts a child in its own session; the end of the block kills the child and its ranks."""
     events, low = os.pipe()
-    sends = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)  # closed streams leave their numbers free
+    sender = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)  # 0 to 2 may be free, but are for streams
     os.close(low)
-    numbers = (sends, len(request), len(handed))
+    arguments = (sender, len(request), len(pickled_models))
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "mdgan.cli.serve", *map(str, numbers)],
-            stdin=subprocess.PIPE,  # closed when this process ends, and then so does the child
+            [sys.executable, "-m", "mdgan.cli.serve", *map(str, arguments)],
+            stdin=subprocess.PIPE,  # the child ends when it closes, at the latest with this process
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
             start_new_session=True,
-            pass_fds=(sends,),
+            pass_fds=(sender,),
         )
     finally:
-        os.close(sends)
+        os.close(sender)
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        write_ahead(process, request + handed, closes=False)
+        write_ahead(process, request + pickled_models, closes=False)
         yield _Child(process, events)
     finally:
         if process.poll() is None:
@@ -174,19 +171,19 @@ def _started(request: bytes, handed: bytes) -> Iterator[_Child]:
 
 
 @contextlib.contextmanager
-def output_folder(given: str | None, name: str) -> Iterator[Path]:
-    """The folder given, or a new `runs/NAME-TIME`, which is removed if it stays empty."""
-    if given is not None:
-        yield Path(given)
+def output_folder(out: str | None, name: str) -> Iterator[Path]:
+    """Yields the user's folder, or a new `runs/NAME-TIME` that is removed if it stays empty."""
+    if out is not None:
+        yield Path(out)
         return
-    began = f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    usual = f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}"
     for number in itertools.count(1):
-        path = Path(began if number == 1 else f"{began}-{number}")
+        path = Path(usual if number == 1 else f"{usual}-{number}")
         try:
             path.mkdir(parents=True)
             break
         except OSError as error:
-            if not path.exists():  # else it is another run's
+            if not path.exists():  # if it exists, it is another run's
                 raise cannot_write(flag("out", path), error) from error
     try:
         yield path

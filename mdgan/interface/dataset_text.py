@@ -1,7 +1,7 @@
-"""The dataset file of a run whose samples or models are objects of a Python program.
+"""Writes the dataset file of a run whose samples or models are objects of a Python program.
 
-What lies in a module is imported there. What a script or a notebook defines is written down, with
-all that it refers to, so that nothing has to be pickled and a reader of the run sees the models.
+The file imports models that a module defines. It contains the source of models that a script or a
+notebook defines, with all that they refer to. So mdgan pickles no model that has a source.
 """
 
 import ast
@@ -30,7 +30,7 @@ from mdgan.samples.contract import Shape
 
 
 def check_model(name: str, build: object) -> None:
-    """Checks that something can make models."""
+    """Refuses a model that is no class or function that makes models."""
     if isinstance(build, nn.Module):
         why = "is one model, but each worker needs its own"
         raise BadInput(name, why, "give the class, or a function that makes one")
@@ -45,101 +45,102 @@ def dataset_text(
     models: Mapping[str, Model],
     registered: Mapping[str, Any],
 ) -> tuple[str, bytes]:
-    """The text of a dataset file with the user's models in it, and what the user has registered.
+    """Writes the text of a dataset file with the user's models and registered objects.
 
-    Models that cannot be written down are handed to the run's processes as they are. The file has
-    their source, for its readers alone.
+    Models that cannot be written as text are pickled for the run's processes. The file then has
+    their source only as comments.
 
     Args:
         samples: the lines that define Partitioner and, if there are held-out samples, HeldOut.
-        models: Generator and Discriminator, or none.
+        models: `Generator` and `Discriminator`, or none.
+        registered: the losses, optimizers and others of `mdgan.register` that the run uses.
 
     Returns:
-        The text, and the models as `mdgan.data.handed` takes them; empty if they are in the text.
+        The text, and the models pickled for `mdgan.data.handed`; empty if they are in the text.
     """
     for name, build in models.items():
         check_model(name.lower(), build)
-    content = b""
+    pickled_models = b""
     try:
-        own_code = text_defining({**models, **registered})
+        code = text_defining({**models, **registered})
     except (ValueError, OSError, SyntaxError):
-        own_code, content = _handed_over(models, registered)
-    own = [path for path in sys.path if path and not path.startswith((sys.prefix, sys.base_prefix))]
-    paths = json.dumps([str(Path(path).resolve()) for path in [*own, "."]])
+        code, pickled_models = _hand_over(models, registered)
+    folders = [p for p in sys.path if p and not p.startswith((sys.prefix, sys.base_prefix))]
+    paths = json.dumps([str(Path(path).resolve()) for path in [*folders, "."]])
     lines = [f"SHAPE = {tuple(shape)}", *([f"Z_DIM = {z_dim}"] if models else [])]
-    text = _TEXT.format(paths=paths, samples=samples, sizes="\n".join(lines), models=own_code)
-    return text, content
+    text = _TEMPLATE.format(paths=paths, samples=samples, sizes="\n".join(lines), models=code)
+    return text, pickled_models
 
 
-def _handed_over(models: Mapping[str, Model], registered: Mapping[str, Any]) -> tuple[str, bytes]:
-    """Lines that ask for models by a token, and the models."""
+def _hand_over(models: Mapping[str, Model], registered: Mapping[str, Any]) -> tuple[str, bytes]:
+    """Returns lines that load models by a token, and the pickled models."""
     try:
         lines = [text_defining(registered)]
     except (ValueError, OSError, SyntaxError) as error:
-        raise _not_handed(registered, reason_of(error)) from error
+        raise _cannot_hand_over(registered, reason_of(error)) from error
     try:
         token = hashlib.sha256(cloudpickle.dumps(dict(models))).hexdigest()[:16]
-        content = _pickled(token, models)
+        pickled_models = _pickle(token, models)
     except Exception as error:  # the user's own objects may raise anything
         why = cause_of(error, of_user=True)
-        raise _not_handed([name.lower() for name in models], why) from error
+        raise _cannot_hand_over([name.lower() for name in models], why) from error
     remember(token, models)
     lines += ["from mdgan.data.handed import handed", f'HANDED = "{token}"']
     for name, build in models.items():
         lines += [*_source_of(build), f"def {name}():\n    return handed(HANDED, {name!r})()"]
-    return "\n".join(lines), content
+    return "\n".join(lines), pickled_models
 
 
-def _not_handed(names: Iterable[str], why: str) -> BadInput:
-    said = f"cannot be handed to the processes of the run ({why})"
-    return BadInput(", ".join(names), said, "make them in a module of their own")
+def _cannot_hand_over(names: Iterable[str], why: str) -> BadInput:
+    reason = f"cannot be handed to the processes of the run ({why})"
+    return BadInput(", ".join(names), reason, "make them in a module of their own")
 
 
 def _source_of(build: object) -> list[str]:
     try:
-        source = inspect.getsource(build)  # type: ignore[arg-type] # it says what it cannot read
+        source = inspect.getsource(build)  # type: ignore[arg-type] # raises TypeError for others
     except (TypeError, OSError):
         source = repr(build)
     return [f"# {line}".rstrip() for line in source.splitlines()]
 
 
-def token_of(file: Path) -> str | None:
-    """By which a run's dataset file asks for models that were handed over; None if it has text."""
+def find_token(file: Path) -> str | None:
+    """Finds the token by which a run's dataset file loads pickled models; None if it has text."""
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    found = re.search(r'^HANDED = "([0-9a-f]{16})"$', text, re.MULTILINE)
-    return found[1] if found else None
+    line = re.search(r'^HANDED = "([0-9a-f]{16})"$', text, re.MULTILINE)
+    return line[1] if line else None
 
 
-def handed_again(file: Path) -> bytes:
-    """The models that a run's file asks for, as far as this program has them; else empty."""
-    models = remembered(token) if (token := token_of(file)) else None
-    return _pickled(token, models) if token and models else b""
+def pickle_again(file: Path) -> bytes:
+    """Pickles the models that a run's dataset file loads; empty if this program lacks them."""
+    models = remembered(token) if (token := find_token(file)) else None
+    return _pickle(token, models) if token and models else b""
 
 
-def _pickled(token: str, models: Mapping[str, Any]) -> bytes:
-    """Models as `mdgan.data.handed` takes them, and the file that they are from, for errors."""
+def _pickle(token: str, models: Mapping[str, Any]) -> bytes:
+    """Pickles models with the name of their file, which errors in them mention."""
     codes = [getattr(getattr(build, "func", build), "__code__", None) for build in models.values()]
     files = {code.co_filename for code in codes if code is not None}
     file = file_in_words(files.pop()) if len(files) == 1 else DYNAMIC
     return bytes(cloudpickle.dumps({token: dict(models), DYNAMIC: file}))
 
 
-def samples_of(data: Data, num_classes: int | None, *, privately: bool = False) -> str:
-    """The lines of a dataset file that read what `Data` has written; see `Data.known_as`."""
+def samples_text(data: Data, num_classes: int | None, *, privately: bool = False) -> str:
+    """Writes the lines of a dataset file that read the arrays of `data`; see `Data.known_as`."""
     lines = [
         "from mdgan.data.arrays import Arrays",
         f'SAMPLES = "{data.known_as(privately=privately)}"',
         f"NUM_CLASSES = {num_classes}",
     ]
-    for kind, what in (("Partitioner", "train"), ("HeldOut", "held_out")):
-        if what in data.parts:
-            lines.append(f'class {kind}(Arrays):\n    which = "{what}"')
+    for kind, part in (("Partitioner", "train"), ("HeldOut", "held_out")):
+        if part in data.parts:
+            lines.append(f'class {kind}(Arrays):\n    which = "{part}"')
             lines += [f"    class_names = {data.class_names!r}"] * bool(data.class_names)
     return "\n".join(lines)
 
 
-def samples_of_file(file: DatasetFile, datasets_dir: str | None, *, models: bool) -> str:
-    """The lines of a dataset file that take the samples of another, and its models if wanted."""
+def samples_text_of_file(file: DatasetFile, datasets_dir: str | None, *, models: bool) -> str:
+    """Writes the lines of a dataset file that uses the samples of another, and maybe its models."""
     lines = [
         "from mdgan.data.dataset_file import load",
         f"_file = load({file.name!r}, {datasets_dir!r})",
@@ -154,7 +155,7 @@ def samples_of_file(file: DatasetFile, datasets_dir: str | None, *, models: bool
     return "\n".join(lines)
 
 
-_TEXT = '''"""Models of a Python program; `mdgan.train` wrote this file for its run."""
+_TEMPLATE = '''"""Models of a Python program; `mdgan.train` wrote this file for its run."""
 
 import sys
 
@@ -168,11 +169,11 @@ KEPT = True
 '''
 
 
-_PLAIN = (bool, int, float, str, bytes, tuple, list, dict, set, type(None))
+_LITERAL_TYPES = (bool, int, float, str, bytes, tuple, list, dict, set, type(None))
 
 
 def text_defining(wanted: Mapping[str, object]) -> str:
-    """Python text that defines names; ValueError if something cannot be written down."""
+    """Writes Python text that defines names; ValueError if a value has no text."""
     text = _Text()
     for name, value in wanted.items():
         text.define(name, value)
@@ -180,7 +181,7 @@ def text_defining(wanted: Mapping[str, object]) -> str:
 
 
 class _Text:
-    """Lines that define one name after the other."""
+    """Collects lines that define one name after the other, each after the names that it uses."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -193,63 +194,63 @@ class _Text:
             return
         self._known[name] = value
         if isinstance(value, ModuleType):
-            self.lines.append(f"import {value.__name__}" + _as(value.__name__, name))
+            self.lines.append(f"import {value.__name__}" + _alias(value.__name__, name))
         elif _is_importable(value):
-            self.lines.append(_import_of(value, name))
+            self.lines.append(_import_line(value, name))
         elif isinstance(value, FunctionType | type):
             self._write_down(name, value)
-        elif isinstance(value, _PLAIN) and _is_literal(value):
+        elif isinstance(value, _LITERAL_TYPES) and _is_literal(value):
             self.lines.append(f"{name} = {value!r}")
         else:
             raise ValueError(f"{name} is of type {type(value).__name__}; make it in a module")
 
     def _write_down(self, name: str, value: "FunctionType | type") -> None:
-        node, names, file = _definition(value)
-        found = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
-        own = {n.id for n in found if not isinstance(n.ctx, ast.Load)}
-        own |= {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
-        for other in sorted({n.id for n in found} - own - {node.name}):
-            if other in names:
-                self.define(other, names[other])
-        self.lines += _as_it_stands(node, linecache.getlines(file), file)
+        node, names, file = _find_definition(value)
+        name_nodes = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+        local = {n.id for n in name_nodes if not isinstance(n.ctx, ast.Load)}
+        local |= {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
+        for used in sorted({n.id for n in name_nodes} - local - {node.name}):
+            if used in names:
+                self.define(used, names[used])
+        self.lines += _copy_source(node, linecache.getlines(file), file)
         if name != node.name:
             self._known[node.name] = value
             self.lines.append(f"{name} = {node.name}")
 
 
-def _as_it_stands(node: ast.FunctionDef | ast.ClassDef, lines: list[str], file: str) -> list[str]:
-    """The lines of a definition, and where they stand; others if they cannot stand alone."""
+def _copy_source(node: ast.FunctionDef | ast.ClassDef, lines: list[str], file: str) -> list[str]:
+    """Copies the lines of a definition; unparses its syntax if they are no code by themselves."""
     first = min(each.lineno for each in (node, *node.decorator_list)) - 1
-    own = dedent("".join(lines[first : node.end_lineno])).splitlines()
+    copied = dedent("".join(lines[first : node.end_lineno])).splitlines()
     with suppress(SyntaxError):
-        if ast.dump(ast.parse("\n".join(own))) == ast.dump(ast.Module([node], [])):
-            return [f"# from {file_in_words(file)}, line {first + 1}, {len(own)} lines", *own]
+        if ast.dump(ast.parse("\n".join(copied))) == ast.dump(ast.Module([node], [])):
+            return [f"# from {file_in_words(file)}, line {first + 1}, {len(copied)} lines", *copied]
     return [ast.unparse(node)]
 
 
-def _definition(value: Any) -> tuple[ast.FunctionDef | ast.ClassDef, Mapping[str, Any], str]:
-    """The syntax of a function or class, the names that it can refer to, and its file."""
+def _find_definition(value: Any) -> tuple[ast.FunctionDef | ast.ClassDef, Mapping[str, Any], str]:
+    """Finds the syntax of a function or class, the names in its scope, and its file."""
     name = value.__name__
     if isinstance(value, FunctionType):
         if value.__closure__:
             raise ValueError(f"{name} uses variables of the function around it")
         code, names = value.__code__, value.__globals__
     else:
-        code, names = _code_in(value), vars(sys.modules[value.__module__])
+        code, names = _find_code(value), vars(sys.modules[value.__module__])
     tree = ast.parse("".join(linecache.getlines(code.co_filename, names)))
-    found = [
+    definitions = [
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
         if node.lineno <= code.co_firstlineno + len(node.decorator_list)
         if code.co_firstlineno <= (node.end_lineno or 0)
     ]
-    if not found:
+    if not definitions:
         raise ValueError(f"{name} has no source; write it by def or class")
-    return found[-1], names, code.co_filename
+    return definitions[-1], names, code.co_filename
 
 
-def _code_in(value: type) -> CodeType:
+def _find_code(value: type) -> CodeType:
     for member in vars(value).values():
         function = inspect.unwrap(member) if callable(member) else member
         if isinstance(function, FunctionType):
@@ -264,14 +265,14 @@ def _is_importable(value: Any) -> bool:
     return getattr(sys.modules.get(module), name, None) is value
 
 
-def _import_of(value: Any, name: str) -> str:
+def _import_line(value: Any, name: str) -> str:
     if value.__module__ == builtins.__name__:
         return f"{name} = {value.__qualname__}" if name != value.__qualname__ else ""
-    return f"from {value.__module__} import {value.__qualname__}" + _as(value.__qualname__, name)
+    return f"from {value.__module__} import {value.__qualname__}" + _alias(value.__qualname__, name)
 
 
-def _as(own: str, name: str) -> str:
-    return "" if own == name else f" as {name}"
+def _alias(original: str, name: str) -> str:
+    return "" if original == name else f" as {name}"
 
 
 def _is_literal(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Follows a run under way: progress bars, the user's callbacks, and scores of one's own."""
+"""Follows a run while it trains: shows a progress bar, and calls the user's functions."""
 
 import contextlib
 import sys
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reached:
-    """How far a run is, as callbacks are told."""
+    """How far a run is; `mdgan.train` passes it to callbacks."""
 
-    iteration: int  # that the losses or the scores are of
-    iterations: int  # that the run will have
-    # The newest of `generator` and `discriminator`; NaN where one was not finite.
+    iteration: int  # the iteration of the losses or the scores
+    iterations: int  # how many the run will have
+    # The newest losses of `generator` and `discriminator`; NaN for one that was not finite.
     losses: dict[str, float]
-    scores: dict[str, float]  # of this iteration by name, such as `fid`; empty if it was not scored
-    run: Run  # for `run.sample()` and all else, of the newest generator that was saved
+    scores: dict[str, float]  # by name, such as `fid`; empty if this iteration was not scored
+    run: Run  # such as for `run.sample()`, which uses the newest generator that was saved
 
 
 Callback = Callable[[Reached], object]
-"""Told of each logged iteration and of each time that training scored; True stops the run."""
+"""A function that mdgan calls for each logged iteration and each score; True stops the run."""
 
-_CLOSED = (AttributeError, OSError, ValueError)  # of an output that is closed, or read no more
-_NUM_SCORED = 1000  # samples that the user's own scores are of
+_CLOSED_OUTPUT = (AttributeError, OSError, ValueError)  # errors of a closed output
+_NUM_SAMPLES_SCORED = 1000  # for each call of the user's functions
 
 
 class Screen:
-    """What the user sees: lines, and on terminals and in notebooks a progress bar of a training.
+    """Shows the user lines, and on terminals and in notebooks a progress bar.
 
     Args:
         first: the first line; empty if there is none.
-        quiet: nothing is shown.
+        quiet: whether to show nothing.
     """
 
     def __init__(self, first: str = "", *, quiet: bool = False) -> None:
@@ -55,15 +55,15 @@ class Screen:
         self._quiet = quiet
         self._redraws = not quiet and is_notebook
         self._bar: Any = None
-        with contextlib.suppress(*_CLOSED):
+        with contextlib.suppress(*_CLOSED_OUTPUT):
             self._redraws |= not quiet and sys.stdout.isatty()
         if first:
             self.show(first)
 
     def show(self, line: LineLogged | str) -> None:
-        """Shows a line of mdgan, with the time unless a terminal shows it, or of the program."""
+        """Shows a line that the user's code printed, or one of mdgan, with the time in a file."""
         if isinstance(line, LineLogged):
-            if line.shown == "live" and self._bar is not None:  # the bar says that
+            if line.shown == "live" and self._bar is not None:  # the bar shows it
                 return
             if line.shown == "result":
                 self.close()
@@ -72,7 +72,7 @@ class Screen:
             line = f"{stamp}{'mdgan: ' * line.is_warning}{line.text}"
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         line = line.rstrip("\n").encode(encoding, "replace").decode(encoding)
-        with contextlib.suppress(*_CLOSED):
+        with contextlib.suppress(*_CLOSED_OUTPUT):
             if self._bar is not None:
                 self._bar.write(line)
             elif not self._quiet:
@@ -80,37 +80,37 @@ class Screen:
                 sys.stdout.flush()
 
     def begin_bar(self, begun: TrainingBegun) -> None:
-        """Begins a bar, if bars can be redrawn here."""
+        """Begins a bar if the output can redraw one."""
         if not self._redraws:
             return
-        with warnings.catch_warnings(), contextlib.suppress(ImportError, *_CLOSED):
+        with warnings.catch_warnings(), contextlib.suppress(ImportError, *_CLOSED_OUTPUT):
             warnings.simplefilter("ignore")  # without ipywidgets it is a bar of text
             bar = import_module("tqdm.auto").tqdm
             self._bar = bar(unit="it", total=begun.iterations, initial=begun.iteration)
 
     def advance_bar(self, reached: Reached) -> None:
-        """Shows how far the run is."""
+        """Moves the bar to the newest iteration."""
         if self._bar is not None:
-            told = {name: f"{v:.3g}" for name, v in {**reached.losses, **reached.scores}.items()}
+            values = {name: f"{v:.3g}" for name, v in (reached.losses | reached.scores).items()}
             self._bar.n = reached.iteration
-            with contextlib.suppress(*_CLOSED):
-                self._bar.set_postfix(told)
+            with contextlib.suppress(*_CLOSED_OUTPUT):
+                self._bar.set_postfix(values)
 
     def close(self) -> None:
-        """Leaves the bar as it is now."""
+        """Ends the bar, which stays on the screen as it is."""
         bar, self._bar = self._bar, None
-        with contextlib.suppress(*_CLOSED):
+        with contextlib.suppress(*_CLOSED_OUTPUT):
             bar.close()
 
 
 @dataclass
 class Follower:
-    """Tells callbacks of a run while it trains, and scores it by the user's own functions."""
+    """Calls the user's callbacks while a run trains, and scores it by the user's functions."""
 
     run: Run
     screen: Screen
     callbacks: Sequence[Callback] = ()
-    # By name, functions of samples that are called whenever training scores.
+    # Functions of samples by name. The follower calls them whenever training scores.
     scores: "Mapping[str, Callable[[Tensor], float]] | None" = None
     _iterations: int = 0
     _losses: dict[str, float] = field(default_factory=dict)
@@ -119,14 +119,14 @@ class Follower:
         check_functions(self.callbacks, self.scores)
 
     def train(
-        self, request: TrainingRequest, handed: bytes = b"", stop: Event | None = None
+        self, request: TrainingRequest, pickled_models: bytes = b"", stop: Event | None = None
     ) -> None:
-        """Trains in a child process, to the end or until it is stopped; see `run_child`."""
+        """Trains in a child process until the end, or until the user stops it; see `run_child`."""
         with contextlib.closing(self.screen):
-            run_child(request, handed, show=self.screen.show, follow=self.follow, stop=stop)
+            run_child(request, pickled_models, show=self.screen.show, follow=self.follow, stop=stop)
 
     def follow(self, event: ProgressEvent) -> bool:
-        """Tells what is new; whether a callback wants the run to stop."""
+        """Passes an event to the screen and the callbacks; True if a callback stops the run."""
         if isinstance(event, TrainingBegun):
             self._iterations = event.iterations
             self.screen.begin_bar(event)
@@ -136,7 +136,7 @@ class Follower:
             self._losses = {name: nan if v is None else v for name, v in event.losses.items()}
         else:
             scores = {name: value for name, value in event.scores.items() if value is not None}
-            scores |= self._own_scores()
+            scores |= self._score()
         reached = Reached(
             event.iteration, self._iterations, losses=self._losses, scores=scores, run=self.run
         )
@@ -144,13 +144,13 @@ class Follower:
         answers = [callback(reached) for callback in self.callbacks]
         return any(answer is True for answer in answers)
 
-    def _own_scores(self) -> dict[str, float]:
-        """Records what the user's functions say of samples of the newest generator."""
+    def _score(self) -> dict[str, float]:
+        """Scores samples of the newest generator by the user's functions, and records that."""
         if not self.scores:
             return {}
-        samples = self.run.sample(_NUM_SCORED)
-        found = {name: float(score(samples)) for name, score in self.scores.items()}
-        record = {"event": OWN_SCORES, "iteration": self.run.iteration, "scores": found}
+        samples = self.run.sample(_NUM_SAMPLES_SCORED)
+        values = {name: float(score(samples)) for name, score in self.scores.items()}
+        record = {"event": OWN_SCORES, "iteration": self.run.iteration, "scores": values}
         with contextlib.suppress(OSError):  # a full disk stops no training
             RunDirectory(self.run.path).append_metrics(record)
-        return found
+        return values

@@ -1,8 +1,8 @@
-"""What a Python program and the child process that trains for it tell each other.
+"""The messages between a Python program and the child process that trains for it.
 
-The request comes first in the child's input; what it hands over follows, see `mdgan.data.handed`.
-Events come over a pipe of their own. All processes of the run write into it, each a message in
-pieces that the system writes whole.
+The program writes its request into the child's standard input, and then the objects that
+`mdgan.data.handed` reads. The processes of the run send events back through a second pipe. They all
+write into it, so each splits its messages into pieces that the system writes whole.
 """
 
 import os
@@ -19,23 +19,23 @@ from mdgan.observe.events import ProgressEvent
 from mdgan.spelling import Mention, spelled, without_controls
 
 _HEADER = struct.Struct(">IH?")  # the process, the size of a piece, and whether it is the last
-_MOST_OF_A_PIECE = 512 - _HEADER.size  # every system writes so many bytes in one go
+_MOST_PIECE_BYTES = 512 - _HEADER.size  # POSIX writes 512 bytes in one piece
 
 PlainSettings = dict[str, str | bool | int | float | None]
 """Settings by name, as files for `--config` have them."""
 
 
 class TrainingRequest(Struct, frozen=True, tag=True):
-    """Train a new run, or go on with one."""
+    """Asks the child to train a new run, or to resume one."""
 
     settings: PlainSettings
-    faults: str = ""  # that strike a new run, as in MDGAN_FAULTS
-    resumes: str | None = None  # the folder of the run to go on with
-    objects: str = ""  # for `spelled`: what only the program has
+    faults: str = ""  # as in MDGAN_FAULTS; they strike a new run
+    resumes: str | None = None  # the folder of the run to resume
+    open_arguments: str = ""  # what `mdgan.Run.open` needs in another program; see `spelled`
 
 
 class ComparisonRequest(Struct, frozen=True, tag=True):
-    """Train several configurations, and compare them."""
+    """Asks the child to train several configurations and compare them."""
 
     configurations: dict[str, PlainSettings]
     seeds: list[int]
@@ -52,22 +52,22 @@ class LineLogged(Struct, frozen=True, tag=True):
 
     text: str
     is_warning: bool = False
-    # How it is shown; see `mdgan.cli.logs.TerminalHandler`.
+    # How to show it, as for `mdgan.cli.logs.TerminalHandler`.
     shown: str = "note"
 
 
 class InputRefused(Struct, frozen=True, tag=True):
-    """A `BadInput`; a setting that it names comes as the parts of a `Mention`."""
+    """A `BadInput` of the child; if it names a setting, `what` has the parts of a `Mention`."""
 
     what: str | tuple[str, str, str, str | None]
     why: str
     way_out: str
 
     @classmethod
-    def of(cls, error: BadInput, objects: str) -> "InputRefused":
-        """Takes a refusal apart; all but its setting is in the words of Python already."""
+    def from_error(cls, error: BadInput, open_arguments: str) -> "InputRefused":
+        """Makes the message; its texts already name settings as keywords, as Python writes them."""
         parts = (
-            without_controls(spelled(f"{part}", in_python=True, objects=objects))
+            without_controls(spelled(f"{part}", in_python=True, objects=open_arguments))
             for part in (error.what, error.why, error.way_out)
         )
         refused = cls(*parts)
@@ -76,7 +76,7 @@ class InputRefused(Struct, frozen=True, tag=True):
         return refused
 
     def as_error(self) -> BadInput:
-        """The refusal, for a program."""
+        """Makes the refusal that the program raises."""
         what = self.what if isinstance(self.what, str) else Mention(*self.what)
         error = BadInput(what, self.why, self.way_out)
         error.is_for_python = True
@@ -87,21 +87,23 @@ ChildEvent = ProgressEvent | LineLogged | InputRefused
 
 
 def send_event(descriptor: int, event: ChildEvent) -> None:
-    """Writes an event. Other processes may write at the same time, other threads of this may not.
+    """Writes an event into a pipe.
+
+    Other processes may write at the same time, but no other thread of this process.
 
     Raises:
-        OSError: the program is gone.
+        OSError: the program has ended.
     """
     content = msgpack.encode(event)
-    for begin in range(0, len(content), _MOST_OF_A_PIECE):
-        piece = content[begin : begin + _MOST_OF_A_PIECE]
+    for begin in range(0, len(content), _MOST_PIECE_BYTES):
+        piece = content[begin : begin + _MOST_PIECE_BYTES]
         is_last = begin + len(piece) == len(content)
         os.write(descriptor, _HEADER.pack(os.getpid(), len(piece), is_last) + piece)
 
 
 def receive_events(stream: IO[bytes]) -> Iterator[ChildEvent]:
-    """All events, until no process can send one any more."""
-    begun: dict[int, bytes] = defaultdict(bytes)
+    """Yields events until every process of the run has closed its end of the pipe."""
+    begun: dict[int, bytes] = defaultdict(bytes)  # the pieces so far, by process
     while len(header := stream.read(_HEADER.size)) == _HEADER.size:
         process, size, is_last = _HEADER.unpack(header)
         begun[process] += stream.read(size)

@@ -1,4 +1,4 @@
-"""Where the objects of a program lie for the processes of a run: samples, models and others."""
+"""Writes samples, models and other objects of a program where a run's processes find them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mdgan.errors import BadInput
-from mdgan.interface.settings import plain
+from mdgan.interface.settings import plain_settings
 from mdgan.storage.private_folders import make_private_folder
 
 if TYPE_CHECKING:
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 Z_DIM = 100  # the length of G's input where the user does not say
 _DCGAN, _MLP = "dcgan", "md-gan-mlp"
-_USUAL = ((_DCGAN, 64), ("dcgan3d", 32), (_MLP, 512))
-"""Architectures and widths, of which the first is taken that makes samples of the data's shape."""
-_ROWS_OF_A_BATCH = 128  # by default, with the architecture `table`
+_USUAL_ARCHITECTURES = ((_DCGAN, 64), ("dcgan3d", 32), (_MLP, 512))
+"""Architectures and widths; mdgan takes the first that makes samples of the data's shape."""
+_BATCH_ROWS = 128  # of the architecture `table`
 _DP = {"dp_epsilon", "dp_noise"}
 
 
-class GivenObjects(NamedTuple):
-    """What a program gives to be trained."""
+class ProgramObjects(NamedTuple):
+    """The data set and models that a program passes to `mdgan.train` or `mdgan.compare`."""
 
     dataset: "str | Data | Any" = "digits"
     generator: "Model | None" = None
@@ -31,101 +31,104 @@ class GivenObjects(NamedTuple):
 
     @property
     def models(self) -> "dict[str, Model]":
-        """By the names in a dataset file; none if the user gives none."""
+        """The models by their names in a dataset file; empty if the program has none."""
         both = {"Generator": self.generator, "Discriminator": self.discriminator}
         return {name: build for name, build in both.items() if build is not None}
 
 
 class PlacedObjects(NamedTuple):
-    """Where all of that is."""
+    """The same objects, once the processes of a run can find them."""
 
-    settings: dict[str, Any]  # that say which data set and models are trained
-    handed: bytes = b""  # models for `mdgan.data.handed`; empty if the dataset file has them
+    settings: dict[str, Any]  # name the data set and the models
+    pickled_models: bytes = b""  # for `mdgan.data.handed`; empty if the dataset file has them
     data: "Data | None" = None  # the samples, if they are objects of the program
-    about: str = ""  # what was understood, in a line
+    about: str = ""  # says in a line how mdgan reads the samples
 
 
 @contextmanager
 def placed_objects(
-    given: Mapping[str, Any], trained: GivenObjects, others: Sequence[Mapping[str, Any]] = ()
+    settings: Mapping[str, Any], objects: ProgramObjects, others: Sequence[Mapping[str, Any]] = ()
 ) -> Iterator[PlacedObjects]:
-    """Writes, while the block lasts, what processes need of a program's objects.
-
-    Says that z_dim is missing where that may be why the generator fails.
+    """Writes a program's objects into a folder that exists as long as the block.
 
     Args:
-        given: settings, which may name some, too; so may those of `others`.
+        settings: may name registered objects, such as losses.
+        others: the settings of each configuration of a comparison, which may name some as well.
+
+    Raises:
+        BadInput: an object cannot be used; if the generator fails without z_dim, it asks for z_dim.
     """
     try:
         with make_private_folder() as folder:
-            yield _place(Path(folder), trained, given, *others)
+            yield _place_objects(Path(folder), objects, settings, *others)
     except BadInput as error:
-        fails = error.marked.partition(": ")[2]
-        if trained.z_dim or not trained.models or "Generator fails on a batch" not in fails:
+        failure = error.marked.partition(": ")[2]
+        if objects.z_dim or not objects.models or "Generator fails on a batch" not in failure:
             raise
         why = f"was not given, so the generator is called with [b, {Z_DIM}]"
-        raise BadInput("z_dim", why, f"give z_dim=, the length of its input: {fails}") from error
+        raise BadInput("z_dim", why, f"give z_dim=, the length of its input: {failure}") from error
 
 
-def _place(
-    folder: Path, trained: GivenObjects, given: Mapping[str, Any], *others: Mapping[str, Any]
+def _place_objects(
+    folder: Path, objects: ProgramObjects, settings: Mapping[str, Any], *others: Mapping[str, Any]
 ) -> PlacedObjects:
-    from mdgan.interface.register import things_named
+    """Writes a dataset file with the objects into `folder`, unless all of them have names."""
+    from mdgan.interface.register import registered_objects
 
-    layers = (given, *others)
-    if isinstance(trained.dataset, str):
-        trained = trained._replace(**plain({"dataset": trained.dataset}))
-    if not isinstance(trained.z_dim, Integral | None) or (trained.z_dim or 1) < 1:
-        raise BadInput(f"z_dim={trained.z_dim!r}", "must be a whole number, at least 1")
-    models, registered = trained.models, things_named(layers)
+    layers = (settings, *others)
+    if isinstance(objects.dataset, str):
+        objects = objects._replace(**plain_settings({"dataset": objects.dataset}))
+    if not isinstance(objects.z_dim, Integral | None) or (objects.z_dim or 1) < 1:
+        raise BadInput(f"z_dim={objects.z_dim!r}", "must be a whole number, at least 1")
+    models, registered = objects.models, registered_objects(layers)
     if len(models) == 1:
-        missing = "generator" if trained.generator is None else "discriminator"
+        missing = "generator" if objects.generator is None else "discriminator"
         way_out = "give the class, or a function, that makes it"
         raise BadInput(missing, "models go in pairs", way_out)
-    if isinstance(trained.dataset, str):
+    if isinstance(objects.dataset, str):
         if not (models or registered):
-            return PlacedObjects({"dataset": trained.dataset})
-        return _beside_a_file(folder, given, trained, name=trained.dataset, registered=registered)
+            return PlacedObjects({"dataset": objects.dataset})
+        return _place_models(folder, settings, objects, name=objects.dataset, registered=registered)
     from mdgan.interface.data import Data
-    from mdgan.interface.dataset_text import dataset_text, samples_of
+    from mdgan.interface.dataset_text import dataset_text, samples_text
     from mdgan.models.dcgan import SUITED
 
-    data = trained.dataset if isinstance(trained.dataset, Data) else Data(trained.dataset)
+    data = objects.dataset if isinstance(objects.dataset, Data) else Data(objects.dataset)
     for name in data.places:
-        if given.get(name) is not None:
+        if settings.get(name) is not None:
             raise BadInput(name, "the samples are those of mdgan.Data", "leave it out")
-    told = f"data: {data.about}"
+    remarks = f"data: {data.about}"
     if data.frames is not None:
         if models or registered:
             why = "rows of a table have models of their own"
             raise BadInput("generator", why, "leave both out")
-        partition = given.get("partition") or "iid"
-        settings = {**data.frames.settings, "partition": partition}
-        if given.get("batch_size") is None and len(data) < _ROWS_OF_A_BATCH:
-            settings["batch_size"] = len(data)
-        return PlacedObjects(settings, data=data, about=f"{told}; architecture: table")
-    num_classes, defaults = data.num_classes, ""
-    if not models and not any(own.get("architecture") for own in layers):
+        partition = settings.get("partition") or "iid"
+        placed = {**data.frames.settings, "partition": partition}
+        if settings.get("batch_size") is None and len(data) < _BATCH_ROWS:
+            placed["batch_size"] = len(data)
+        return PlacedObjects(placed, data=data, about=f"{remarks}; architecture: table")
+    num_classes, defaults_text = data.num_classes, ""
+    if not models and not any(layer.get("architecture") for layer in layers):
         name, width = usual_architecture(data.shape)
-        num_classes = num_classes or (1 if name == _MLP else None)  # it is told classes
-        suited = SUITED if name == _DCGAN else {}
-        chosen = {"architecture": name, "width": width, **suited}
-        defaults = f"\nDEFAULTS = {chosen!r}"
-        told += f"; architecture: {name}, width {given.get('width') or width}"
-    privately = any(_DP & own.keys() for own in layers)
-    samples = samples_of(data, num_classes, privately=privately) + defaults
-    z_dim = trained.z_dim or Z_DIM
-    text, handed = dataset_text(samples, data.shape, z_dim, models=models, registered=registered)
+        num_classes = num_classes or (1 if name == _MLP else None)  # its models need classes
+        defaults = SUITED if name == _DCGAN else {}
+        chosen = {"architecture": name, "width": width, **defaults}
+        defaults_text = f"\nDEFAULTS = {chosen!r}"
+        remarks += f"; architecture: {name}, width {settings.get('width') or width}"
+    privately = any(_DP & layer.keys() for layer in layers)
+    samples = samples_text(data, num_classes, privately=privately) + defaults_text
+    z_dim = objects.z_dim or Z_DIM
+    text, pickled = dataset_text(samples, data.shape, z_dim, models=models, registered=registered)
     (folder / f"{data.name}.py").write_text(text, encoding="utf-8")
-    settings = {**data.places, "dataset": data.name, "datasets_dir": str(folder)}
-    return PlacedObjects(settings, handed, data=data, about=told)
+    placed = {**data.places, "dataset": data.name, "datasets_dir": str(folder)}
+    return PlacedObjects(placed, pickled, data=data, about=remarks)
 
 
 def usual_architecture(shape: tuple[int, ...]) -> tuple[str, int]:
-    """The architecture and its width that samples of a shape are trained with by default."""
+    """Chooses the architecture and width for samples of a shape if the user gives no models."""
     from mdgan.models.registry import architecture
 
-    for name, width in _USUAL:
+    for name, width in _USUAL_ARCHITECTURES:
         try:
             architecture(name).make(shape, 1, width)
         except ValueError:  # it makes no samples of this shape
@@ -134,24 +137,24 @@ def usual_architecture(shape: tuple[int, ...]) -> tuple[str, int]:
     raise BadInput(f"shape={shape}", "no architecture makes such samples", "give both models")
 
 
-def _beside_a_file(
+def _place_models(
     folder: Path,
-    given: Mapping[str, Any],
-    trained: GivenObjects,
+    settings: Mapping[str, Any],
+    objects: ProgramObjects,
     *,
     name: str,
     registered: Mapping[str, Any],
 ) -> PlacedObjects:
-    """The samples of a named data set, with models of the program or things that it registers."""
+    """Writes a dataset file with the samples of a named one and the program's models or others."""
     from mdgan.data import dataset_file
-    from mdgan.interface.dataset_text import dataset_text, samples_of_file
+    from mdgan.interface.dataset_text import dataset_text, samples_text_of_file
 
-    models = trained.models
-    file = dataset_file.load(name, given.get("datasets_dir"))
-    samples = samples_of_file(file, given.get("datasets_dir"), models=not models)
-    z_dim = trained.z_dim or Z_DIM
+    models = objects.models
+    file = dataset_file.load(name, settings.get("datasets_dir"))
+    samples = samples_text_of_file(file, settings.get("datasets_dir"), models=not models)
+    z_dim = objects.z_dim or Z_DIM
     if not models:
         samples += f"\nZ_DIM = {file.models.z_dim}"
-    text, handed = dataset_text(samples, file.shape, z_dim, models=models, registered=registered)
+    text, pickled = dataset_text(samples, file.shape, z_dim, models=models, registered=registered)
     (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    return PlacedObjects({"dataset": name, "datasets_dir": str(folder)}, handed)
+    return PlacedObjects({"dataset": name, "datasets_dir": str(folder)}, pickled)

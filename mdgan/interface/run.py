@@ -1,4 +1,4 @@
-"""`mdgan.Run`: what a Python program asks of a run; `mdgan.evaluate`."""
+"""`mdgan.Run`, through which a Python program uses a run, and `mdgan.evaluate`."""
 
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from mdgan.errors import BadInput
 from mdgan.interface.messages import TrainingRequest
-from mdgan.interface.settings import plain, refuses_in_python
+from mdgan.interface.settings import plain_settings, refuses_in_python
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Losses, ScoresRow
 from mdgan.records.run_directory import RunDirectory
 from mdgan.report.figures.samples import read_picture
 from mdgan.spelling import flag
 
-OWN_SCORES = "own_scores"  # the event that holds scores by functions of the user
+OWN_SCORES = "own_scores"  # the event with the scores of the user's functions
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A run, finished or not. Everything is read from its folder when it is asked for."""
+    """A run, finished or not. Each property reads the folder of the run anew."""
 
     path: Path
-    # The samples of your own that it was trained on, as far as this program has them.
+    # Your own samples that the run trains on; None if this program does not have them.
     data: "Data | None" = None
 
     @classmethod
@@ -49,36 +49,36 @@ class Run:
         generator: "Model | None" = None,
         discriminator: "Model | None" = None,
     ) -> "Run":
-        """A run by its folder.
+        """Opens a run by its folder.
 
         Args:
-            data: the samples of your own that it was trained on.
-            generator, discriminator: what made its models, where they were objects that only
-                another program had: closures, lambdas, and what else has no text of its own.
+            data: your own samples that the run trains on.
+            generator, discriminator: the functions that make its models. Needed only if they were
+                objects of another program without text, such as closures and lambdas.
         """
         run = cls(RunDirectory.open(Path(path)).path, data)
         if generator is not None and discriminator is not None:
             from mdgan.data.handed import remember
-            from mdgan.interface.dataset_text import token_of
+            from mdgan.interface.dataset_text import find_token
 
-            if (token := token_of(run.dataset_file)) is not None:
+            if (token := find_token(run.dataset_file)) is not None:
                 remember(token, {"Generator": generator, "Discriminator": discriminator})
         return run
 
     @property
     def dataset_file(self) -> Path:
-        """The dataset file that the run keeps, if its samples or models are a program's objects."""
+        """The dataset file in the run's folder; it exists if a program wrote it."""
         name = RunDirectory(self.path).read_config().get("dataset", "")
         return RunDirectory(self.path).dataset_file(name)
 
-    def own(self, *, has_handed: bool) -> str:
-        """With what `open` is called in another program; see `mdgan.spelling.spelled`."""
-        models = ["generator=…, discriminator=…"] * has_handed
+    def open_arguments(self, *, has_pickled: bool) -> str:
+        """The arguments that another program must pass to `open`, for `mdgan.spelling.spelled`."""
+        models = ["generator=…, discriminator=…"] * has_pickled
         return ", ".join(["data=…"] * (self.data is not None) + models)
 
     @property
     def has_begun(self) -> bool:
-        """Whether it has a folder; it has none if it was stopped while it was starting."""
+        """Whether its folder holds a run; not so if the user stopped it while it was starting."""
         return (self.path / "run.json").is_file()
 
     @property
@@ -90,37 +90,37 @@ class Run:
 
     @property
     def iteration(self) -> int:
-        """The last complete one; 0 before it."""
+        """The last complete iteration; 0 before the first."""
         return RunDirectory(self.path).read_status().get("iteration", 0) if self.has_begun else 0
 
     @property
     def losses(self) -> NDArray[Any]:
-        """Structured array [m], a row a logged iteration.
+        """The losses as a structured array [m], a row for each logged iteration.
 
-        Its fields are `iteration`, `generator` and `discriminator`; a loss that was not finite is
+        Its fields are `iteration`, `generator` and `discriminator`. A loss that was not finite is
         NaN.
         """
         rows = RecordedRun.read(self.path).of(Losses) if self.has_begun else ()
-        return _table([(row.iteration, row.both) for row in rows], "generator", "discriminator")
+        return _array_of([(row.iteration, row.both) for row in rows], "generator", "discriminator")
 
     @property
     def scores(self) -> NDArray[Any]:
-        """Structured array [m], a row for every time that training scored.
+        """The scores as a structured array [m], a row for each iteration that training scored.
 
-        Its fields are `iteration` and the names of scores, such as `fid`; a score that could not be
+        Its fields are `iteration` and the names of scores, such as `fid`. A score that could not be
         computed is NaN.
         """
         rows = RecordedRun.read(self.path).of(ScoresRow) if self.has_begun else ()
-        return _table([(row.iteration, row.scores) for row in rows if row.by is None])
+        return _array_of([(row.iteration, row.scores) for row in rows if row.by is None])
 
     @property
     def own_scores(self) -> NDArray[Any]:
-        """Structured array [m] of what the functions in `train(scores=…)` have returned.
+        """The results of the functions in `train(scores=…)` as a structured array [m].
 
-        Its fields are `iteration`, that of the generator whose samples were scored, and the names.
+        Its fields are `iteration`, that of the scored generator, and the names of the functions.
         """
         rows = RecordedRun.read(self.path).named(OWN_SCORES)
-        return _table([(row["iteration"], row["scores"]) for row in rows])
+        return _array_of([(row["iteration"], row["scores"]) for row in rows])
 
     @property
     @refuses_in_python()
@@ -134,15 +134,15 @@ class Run:
     def sample(
         self, n: int = 64, seed: int = 0, *, label: int | None = None, raw: bool = False
     ) -> Any:
-        """Samples of the newest generator, the same for the same seed.
+        """Draws samples of the newest generator, the same for the same seed.
 
         Args:
-            label: the class of all of them, if the generator is conditional; by default each class
-                in turn.
-            raw: of the generator itself, though the run has averaged it; of a table as tensors.
+            label: the class of all samples of a conditional generator; None for each class in turn.
+            raw: whether to use the generator itself, though the run has averaged it, and to return
+                rows of a table as tensors.
 
         Returns:
-            float32 [n, C, H, W] in [−1, 1]; of a table a pandas DataFrame with n rows.
+            float32 [n, C, H, W] in [−1, 1]; for a table a pandas DataFrame with n rows.
         """
         from mdgan.gan.sampling import draw_samples
         from mdgan.inspect.trained import load_trained
@@ -168,27 +168,27 @@ class Run:
 
         Args:
             n: how many samples to draw from the generator.
-            seed: of all draws; the run's if not given.
-            steps: how long images are looked for that explain a single answer; 0 leaves that out.
-            changes: `data_dir`, `held_out`. A run that was trained on samples of your own finds
-                them if it holds them: `mdgan.Run.open(folder, data)`.
+            seed: of all draws; None for the run's.
+            steps: of the search for images that explain a single answer; 0 skips that attack.
+            changes: `data_dir`, `held_out`. If the run trains on your own samples, open it with
+                them: `mdgan.Run.open(folder, data)`.
 
         Raises:
-            BadInput: the run is not over, or the samples to judge attacks by are not here.
+            BadInput: the run is not over, or this machine lacks the samples to judge attacks by.
         """
         from msgspec import to_builtins
 
         from mdgan.audit.run import audit_run
         from mdgan.audit.target import CHANGES
 
-        given = plain(changes, CHANGES, "no attack depends on it")
+        settings = plain_settings(changes, CHANGES, "no attack depends on it")
         if self.data is not None:
-            given = {**self.data.places, **given}
-        with _own_threads():
-            found: dict[str, Any] = to_builtins(
-                audit_run(self.path, n, seed, steps=steps, changes=given)
+            settings = {**self.data.places, **settings}
+        with _keep_thread_count():
+            record: dict[str, Any] = to_builtins(
+                audit_run(self.path, n, seed, steps=steps, changes=settings)
             )
-        return found
+        return record
 
     @refuses_in_python()
     def release(
@@ -208,28 +208,28 @@ class Run:
             output: the folder to write.
             samples: how many synthetic samples it holds.
             generator: whether it holds the generator.
-            policy: a file of rules; mdgan's if not given.
-            purpose: what for, in a sentence.
-            dry_run: says what the policy says, and writes no bundle.
+            policy: a file of rules; None for mdgan's.
+            purpose: a sentence for the card of the bundle.
+            dry_run: whether to ask the policy without writing a bundle.
             files: `credentials`, `revoked`; `data_dir`, `held_out` for the audit.
 
         Returns:
-            What the rules say: `is_fit`, `verdicts`, and `path` of the bundle.
+            The verdict: `is_fit`, `verdicts` of each rule, and `path` of the bundle.
         """
         from mdgan.release.bundle import Wanted, links_of, release_run
 
-        given = plain(files)
-        links = links_of(self.path, given.pop("credentials", None), given.pop("revoked", None))
+        files = plain_settings(files)
+        links = links_of(self.path, files.pop("credentials", None), files.pop("revoked", None))
         if self.data is not None:
-            given = {**self.data.places, **given}
+            files = {**self.data.places, **files}
         rules = None if policy is None else Path(policy)
-        wanted = Wanted(samples, generator, rules, purpose=purpose, changes=given)
-        with _own_threads():
+        wanted = Wanted(samples, generator, rules, purpose=purpose, changes=files)
+        with _keep_thread_count():
             return release_run(self.path, Path(output), wanted, links=links, dry_run=dry_run)
 
     @refuses_in_python()
     def report(self, output: str | Path | None = None) -> Path:
-        """Writes the page with all figures."""
+        """Writes the page with all figures, by default into the run's folder; returns its path."""
         from mdgan.report.build import write_report
 
         return write_report([self.path], None if output is None else Path(output)).path
@@ -244,68 +244,69 @@ class Run:
         scores: "Mapping[str, Callable[[Tensor], float]] | None" = None,
         **settings: "Unpack[Keywords]",
     ) -> "Run":
-        """Goes on from the newest checkpoint, with the bits of a run that never stopped.
+        """Trains on from the newest checkpoint, with the same bits as without a stop.
 
         Args:
-            dataset: the same samples, if they are objects of yours and this run does not hold them.
-            callbacks, scores: as for `mdgan.train`.
-            settings: that change, such as `iterations`.
+            dataset: the same samples, if they are your own and this object has no `data`.
+            quiet, callbacks, scores: as for `mdgan.train`.
+            settings: new values of settings, such as `iterations`.
 
         Raises:
-            BadInput, RunFailed, KeyboardInterrupt: as `mdgan.train`; or the samples are others.
+            BadInput, RunFailed, KeyboardInterrupt: as `mdgan.train`; BadInput for other samples.
         """
-        from mdgan.interface.dataset_text import handed_again
+        from mdgan.interface.dataset_text import pickle_again
         from mdgan.interface.follow import Follower, Screen
 
         if not self.has_begun:
             raise BadInput(self.path, "has not begun", "train it anew")
-        given = plain(settings)
+        changes = plain_settings(settings)
         data = dataset or self.data
-        if given.get("out") is not None:
-            raise BadInput(flag("out", given["out"]), f"the run goes on in its folder {self.path}")
+        if changes.get("out") is not None:
+            why = f"the run goes on in its folder {self.path}"
+            raise BadInput(flag("out", changes["out"]), why)
         if data is not None:
             self._check_same(data)
-            given |= data.places
+            changes |= data.places
         run = Run(self.path, data)
-        handed = handed_again(self.dataset_file)
-        objects = run.own(has_handed=bool(handed))
-        request = TrainingRequest(given, resumes=str(self.path), objects=objects)
-        Follower(run, Screen(quiet=quiet), callbacks, scores=scores).train(request, handed)
+        pickled = pickle_again(self.dataset_file)
+        open_arguments = run.open_arguments(has_pickled=bool(pickled))
+        request = TrainingRequest(changes, resumes=str(self.path), open_arguments=open_arguments)
+        Follower(run, Screen(quiet=quiet), callbacks, scores=scores).train(request, pickled)
         return Run.open(self.path, data)
 
     def _check_same(self, data: "Data") -> None:
-        """Refuses other samples than those that the run was trained on."""
-        if data.frames is not None:  # the run's schema is compared by its processes
+        """Refuses samples other than those that the run trains on."""
+        if data.frames is not None:  # the run's processes compare the schema
             return
-        kept = RunDirectory(self.path).dataset_file(data.name)
-        text = kept.read_text(encoding="utf-8") if kept.is_file() else ""
-        known = (data.known_as(privately=privately) for privately in (False, True))
-        if not any(f'SAMPLES = "{name}"' in text for name in known):
+        file = RunDirectory(self.path).dataset_file(data.name)
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
+        marks = (data.known_as(privately=privately) for privately in (False, True))
+        if not any(f'SAMPLES = "{mark}"' in text for mark in marks):
             raise BadInput("dataset", f"{self.path} was trained on other samples", "give those")
 
     def __repr__(self) -> str:
-        """How far the run is."""
+        """Says how far the run is."""
         return f"<{self.path}: {self.state} at iteration {self.iteration}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: how far the run is, and its last pictures."""
-        said = f"<p>{self.path.name}: {self.state} at iteration {self.iteration}</p>"
+        """Shows in a notebook how far the run is, and its last pictures."""
+        text = f"<p>{self.path.name}: {self.state} at iteration {self.iteration}</p>"
         grids = RecordedRun.read(self.path).samples if self.has_begun else {}
         if not grids:
-            return said
+            return text
         if (grid := read_picture(grids[max(grids)], max(grids))) is None:
-            return said
+            return text
         png = b64encode(grid.png).decode()
-        return f'{said}<img alt="samples" src="data:image/png;base64,{png}">'
+        return f'{text}<img alt="samples" src="data:image/png;base64,{png}">'
 
 
-def _table(rows: Sequence[tuple[int, Mapping[str, float | None]]], *names: str) -> NDArray[Any]:
-    """A field for each name that stands in a row; NaN where it has no value."""
+def _array_of(rows: Sequence[tuple[int, Mapping[str, float | None]]], *names: str) -> NDArray[Any]:
+    """Makes a structured array with a field for each name; NaN where a row has no value."""
     names = names or tuple(dict.fromkeys(name for _, values in rows for name in values))
     filled = []
     for iteration, values in rows:
-        found = (values.get(name) for name in names)
-        filled.append((iteration, *(nan if value is None else value for value in found)))
+        numbers = (values.get(name) for name in names)
+        filled.append((iteration, *(nan if value is None else value for value in numbers)))
     return np.array(filled, dtype=[("iteration", np.int64), *((n, np.float64) for n in names)])
 
 
@@ -322,27 +323,27 @@ def evaluate(
 
     Args:
         n: how many samples to generate.
-        seed: of their noise; the run's if not given.
-        raw: scores the generator itself, though the run has averaged it.
+        seed: of their noise; None for the run's.
+        raw: whether to score the generator itself, though the run has averaged it.
         changes: `extractor`, `inception_weights`, `data_dir`, `held_out`, `device`.
 
     Returns:
-        The record that is added to the run's `metrics.jsonl`; its `scores` are by name.
+        The record that mdgan adds to the run's `metrics.jsonl`; it has `scores` by name.
 
     Raises:
-        BadInput: there is no generator yet, or something that was given cannot be used.
+        BadInput: the run has no generator yet, or an argument cannot be used.
     """
     from mdgan.inspect.evaluate import CHANGES, evaluate_run
 
-    given = plain(changes, CHANGES, "scores do not depend on it")
+    settings = plain_settings(changes, CHANGES, "scores do not depend on it")
     path = run.path if isinstance(run, Run) else Path(run)
-    with _own_threads():
-        return evaluate_run(path, n, seed, changes=given, raw=raw)
+    with _keep_thread_count():
+        return evaluate_run(path, n, seed, changes=settings, raw=raw)
 
 
 @contextmanager
-def _own_threads() -> Iterator[None]:
-    """Commands set the number of compute threads; a program keeps its own."""
+def _keep_thread_count() -> Iterator[None]:
+    """Restores the program's number of compute threads after a command has set its own."""
     import torch
 
     before = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Settings as a Python program gives them, and refusals in its words."""
+"""Reads the settings of a Python program, and words refusals for it."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from mdgan.settings.retired import answer
 
 @contextlib.contextmanager
 def refuses_in_python() -> Iterator[None]:
-    """Refusals of a function name settings as keywords, and commands as calls."""
+    """Lets refusals in the block name settings as keywords and commands as Python calls."""
     try:
         yield
     except BadInput as error:
@@ -28,34 +28,34 @@ def refuses_in_python() -> Iterator[None]:
 _ARGUMENTS = dict.fromkeys(
     ("callbacks", "scores", "quiet", "dataset", "generator", "discriminator", "z_dim")
 )
-"""What `mdgan.train` takes beside settings."""
+"""The arguments of `mdgan.train` that are no settings."""
 
 
-def plain(
-    settings: Mapping[str, Any], among: Sequence[str] = (), why_not: str = ""
+def plain_settings(
+    settings: Mapping[str, Any], allowed: Sequence[str] = (), why_not: str = ""
 ) -> dict[str, Any]:
-    """Settings by name as files have them, from paths, lists and NumPy's numbers, too.
+    """Converts settings to plain values as files have them, also paths, lists and NumPy's numbers.
 
     Args:
-        among: those that may be given, if not all; `why_not` is what is said of others.
+        allowed: the names that the caller accepts, empty for all; `why_not` is why no others.
     """
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     known = known_settings()
     for name, value in settings.items():
         if name not in known:
-            if said := answer(name, value):
-                raise BadInput(said)
+            if reason := answer(name, value):
+                raise BadInput(reason)
             raise BadInput(name, f"is no setting{suggest(name, {**known, **_ARGUMENTS})}")
-        if among and name not in among:
-            raise BadInput(name, why_not, f"{' and '.join(among)} may")
+        if allowed and name not in allowed:
+            raise BadInput(name, why_not, f"{' and '.join(allowed)} may")
         if isinstance(value, list | tuple):
             value = ",".join(map(str, value))
         elif isinstance(value, os.PathLike):
             value = os.fspath(value)
         elif isinstance(value, str):
-            value = str.__str__(value)  # NumPy's and enumerations' are subclasses
+            value = str.__str__(value)  # NumPy and enumerations have subclasses
         elif hasattr(value, "item"):
-            with contextlib.suppress(Exception):  # more than one value, or of a foreign class
+            with contextlib.suppress(Exception):  # arrays, and `item` of other classes
                 value = value.item()
         if not isinstance(value, str | bool | int | float | None):
             raise BadInput(name, f"{type(value).__name__} is no value of a setting")
@@ -63,34 +63,34 @@ def plain(
             msgpack.encode(value)
         except (TypeError, ValueError, OverflowError) as error:
             raise BadInput(name, f"is no value of a setting ({error})") from error
-        found[name] = value
-    return found
+        plain[name] = value
+    return plain
 
 
-def with_file(
+def merge_file(
     settings: Mapping[str, Any],
     config: "str | os.PathLike[str] | None" = None,
     *,
     paper_scale: bool = False,
 ) -> ConfigFile:
-    """The settings that a program gives, above those of a file, and the file's faults."""
+    """Merges a program's settings with those of a file, which they override."""
     if not isinstance(config, str | os.PathLike | None):
         raise BadInput("config", f"{type(config).__name__} is no path", "give settings as keywords")
     path = None if config is None else Path(config)
     file, faults = read_config_file(path, known_settings(), paper_scale=paper_scale)
-    return ConfigFile(combined([plain(settings), file]), faults)
+    return ConfigFile(combined([plain_settings(settings), file]), faults)
 
 
-def check(settings: Mapping[str, Any]) -> None:
-    """Refuses what is plainly wrong, before any process is started."""
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuses settings that cannot work, as far as that shows before a process starts."""
     Given([settings]).named()
 
 
 def check_functions(callbacks: Any, scores: Any) -> None:
-    """Refuses what is no list of functions, or no functions by name."""
+    """Refuses callbacks that are no list of functions, and scores that are no dict of them."""
     try:
-        own: list[Any] = [*callbacks, *(scores or {}).values()]
+        functions: list[Any] = [*callbacks, *(scores or {}).values()]
     except (TypeError, AttributeError):
-        own = [None]
-    if not all(map(callable, own)):
+        functions = [None]
+    if not all(map(callable, functions)):
         raise BadInput("callbacks, scores", "must be a list of functions, and a dict of functions")

@@ -16,9 +16,15 @@ from mdgan.families import registry
 from mdgan.interface.child import output_folder, run_child
 from mdgan.interface.follow import Callback, Follower, Reached, Screen
 from mdgan.interface.messages import ComparisonRequest, TrainingRequest
-from mdgan.interface.place import GivenObjects, placed_objects
+from mdgan.interface.place import ProgramObjects, placed_objects
 from mdgan.interface.run import Run
-from mdgan.interface.settings import check, check_functions, plain, refuses_in_python, with_file
+from mdgan.interface.settings import (
+    check_functions,
+    check_settings,
+    merge_file,
+    plain_settings,
+    refuses_in_python,
+)
 from mdgan.settings.config_file import ConfigFile
 
 if TYPE_CHECKING:
@@ -28,6 +34,9 @@ if TYPE_CHECKING:
 
     from mdgan.interface.data import Data, Model
     from mdgan.interface.keywords import Keywords
+
+_MOST_NAME_BYTES = 200  # of a configuration's name; file systems take a few more
+_GLOBAL_BATCH = "global_batch_size"
 
 
 @refuses_in_python()
@@ -44,33 +53,35 @@ def train(
     scores: "Mapping[str, Callable[[Tensor], float]] | None" = None,
     **settings: "Unpack[Keywords]",
 ) -> "Run":
-    """Trains a GAN as `mdgan train` does, with the same bits, and waits until it is done.
+    """Trains a GAN as `mdgan train` does, with the same bits, and waits until training ends.
 
-    Ctrl-C, or interrupting a notebook's cell, stops it as on the command line: nothing is lost, and
-    `mdgan.Run.open(FOLDER).resume()` goes on.
+    Ctrl-C, or interrupting a notebook's cell, stops the run as on the command line. The run is
+    saved, and `mdgan.Run.open(FOLDER).resume()` goes on with it.
 
     Args:
-        dataset: the name of a dataset file, by default that of `config`, or digits; `mdgan.Data`
-            with samples of your own, or what it takes. An architecture that fits its samples is
-            trained if you give no models.
+        dataset: the name of a dataset file, by default that of `config`, or digits. Or `mdgan.Data`
+            with samples of your own, or what `mdgan.Data` takes; if you give no models, mdgan picks
+            an architecture that fits the samples.
         generator: a class or function that makes G, from z [b, z_dim] to images [b, C, H, W] in
             [−1, 1]; the dataset file's own if not given.
         discriminator: a class or function that makes D, from images to one logit a sample.
         z_dim: the length of z; 100 if not given.
-        config, paper_scale: a file of settings as for `--config`; what is given here wins.
-        callbacks: functions that are told how far the run is, see `mdgan.Reached`. True stops it.
-        scores: by name, functions from samples [n, *shape] to a number, called whenever training
-            scores. `Run.own_scores` has what they return.
+        config, paper_scale: a file of settings as for `--config`; arguments here override it.
+        quiet: whether to print nothing.
+        callbacks: functions that mdgan calls with a `mdgan.Reached` for each logged iteration and
+            each score. A callback that returns True stops the run.
+        scores: by name, functions from samples [n, *shape] to a number. mdgan calls them whenever
+            training scores; `Run.own_scores` has what they return.
         settings: any setting of `mdgan train --help`, under its flag's name with _ for -.
 
     Raises:
-        BadInput: something that was given cannot work; nothing was started.
+        BadInput: an argument cannot work; no process was started.
         RunFailed: training failed.
         KeyboardInterrupt: the user stopped it; the run is saved.
     """
-    given = with_file(settings, config, paper_scale=paper_scale)
-    trained = GivenObjects(dataset, generator, discriminator, z_dim=z_dim)
-    return _train(trained, given, quiet=quiet, callbacks=callbacks, scores=scores)
+    merged = merge_file(settings, config, paper_scale=paper_scale)
+    objects = ProgramObjects(dataset, generator, discriminator, z_dim=z_dim)
+    return _train(objects, merged, quiet=quiet, callbacks=callbacks, scores=scores)
 
 
 class Background:
@@ -81,21 +92,21 @@ class Background:
         self._stop = threading.Event()
         self._run: Run | None = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._follow, args=(train,), daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, args=(train,), daemon=True)
         self._thread.start()
 
-    def _follow(self, train: Callable[[Callback, threading.Event], Run]) -> None:
+    def _run_thread(self, train: Callable[[Callback, threading.Event], Run]) -> None:
         try:
-            self._run = train(self._look, self._stop)
-        except BaseException as error:  # it is raised where the program waits
+            self._run = train(self._note_progress, self._stop)
+        except BaseException as error:  # `wait` raises it
             self._error = error
 
-    def _look(self, reached: Reached) -> None:
+    def _note_progress(self, reached: Reached) -> None:
         self.reached = reached
 
     @property
     def done(self) -> bool:
-        """Whether it is over, however it ended; `wait` tells how."""
+        """Whether the run is over; `wait` returns it, or raises the error that ended it."""
         return not self._thread.is_alive()
 
     @property
@@ -110,19 +121,19 @@ class Background:
 
     @property
     def losses(self) -> NDArray[Any]:
-        """Those of `Run.losses` so far."""
+        """The losses so far, as `Run.losses` has them."""
         return np.empty(0) if self.run is None else self.run.losses
 
     @property
     def scores(self) -> NDArray[Any]:
-        """Those of `Run.scores` so far."""
+        """The scores so far, as `Run.scores` has them."""
         return np.empty(0) if self.run is None else self.run.scores
 
     def wait(self, seconds: float | None = None) -> Run:
-        """Waits until it is over.
+        """Waits until the run is over, but at most for `seconds`.
 
         Raises:
-            TimeoutError: it is not over after that many seconds; it goes on.
+            TimeoutError: the run is not over after that time, and goes on.
             BadInput, RunFailed: as `train`.
         """
         self._thread.join(seconds)
@@ -134,9 +145,9 @@ class Background:
         return self._run
 
     def stop(self) -> Run:
-        """Stops it as Ctrl-C does, and waits until it is saved; `Run.resume` goes on.
+        """Stops the run as Ctrl-C does, and waits until it is saved; `Run.resume` goes on.
 
-        Of a run that has not begun, the `state` is `stopped` and the `iteration` 0.
+        A run that has not begun then has the `state` `stopped` and the `iteration` 0.
         """
         self._stop.set()
         return self.wait()
@@ -146,8 +157,8 @@ class Background:
             if self._run is not None:
                 return f"<{self._run.path}: {self._run.state} before its first logged iteration>"
             return "<a run that could not begin>" if self.done else "<a run that is starting>"
-        at = f"iteration {self.reached.iteration} of {self.reached.iterations}"
-        return f"<{self.reached.run.path}: {at}{', over' if self.done else ''}>"
+        progress = f"iteration {self.reached.iteration} of {self.reached.iterations}"
+        return f"<{self.reached.run.path}: {progress}{', over' if self.done else ''}>"
 
 
 @refuses_in_python()
@@ -164,47 +175,47 @@ def start(
     scores: "Mapping[str, Callable[[Tensor], float]] | None" = None,
     **settings: "Unpack[Keywords]",
 ) -> Background:
-    """Begins to train as `train` does, in the background; arguments and errors are the same.
+    """Starts training in the background, with the arguments and errors of `train`.
 
     Returns:
-        A handle, once processes start. Its thread calls callbacks, and is `quiet` unless told not.
+        A handle of the run, whose thread calls the callbacks. It prints only if `quiet` is False.
     """
-    given = with_file(settings, config, paper_scale=paper_scale)
-    check(given.settings)  # what is plainly wrong is said here
+    merged = merge_file(settings, config, paper_scale=paper_scale)
+    check_settings(merged.settings)  # so that `start` itself refuses wrong settings
     check_functions(callbacks, scores)
-    trained = GivenObjects(dataset, generator, discriminator, z_dim=z_dim)
+    objects = ProgramObjects(dataset, generator, discriminator, z_dim=z_dim)
 
-    def follow(own: Callback, stop: threading.Event) -> Run:
-        each = [own, *callbacks]  # what these raise is of a run that the handle knows
-        return _train(trained, given, quiet=quiet, callbacks=each, scores=scores, stop=stop)
+    def follow(note_progress: Callback, stop: threading.Event) -> Run:
+        functions = [note_progress, *callbacks]  # the first tells the handle of the run
+        return _train(objects, merged, quiet=quiet, callbacks=functions, scores=scores, stop=stop)
 
     return Background(follow)
 
 
 @refuses_in_python()
 def _train(
-    trained: GivenObjects,
-    given: ConfigFile,
+    objects: ProgramObjects,
+    merged: ConfigFile,
     *,
     quiet: bool,
     callbacks: Sequence[Callback],
     scores: "Mapping[str, Callable[[Tensor], float]] | None",
     stop: threading.Event | None = None,
 ) -> Run:
-    named = given.settings.pop("dataset", "digits")
-    if trained.dataset is None:
-        trained = trained._replace(dataset=named)
-    with placed_objects(given.settings, trained) as placed:
-        settings = given.settings | placed.settings
-        check(settings)
+    dataset = merged.settings.pop("dataset", "digits")
+    if objects.dataset is None:
+        objects = objects._replace(dataset=dataset)
+    with placed_objects(merged.settings, objects) as placed:
+        settings = merged.settings | placed.settings
+        check_settings(settings)
         screen = Screen(placed.about, quiet=quiet)
         with output_folder(settings.get("out"), settings["dataset"]) as out:
             run = Run(out, placed.data)
-            objects = run.own(has_handed=bool(placed.handed))
-            request = TrainingRequest(
-                {**settings, "out": str(out)}, faults=given.faults, objects=objects
-            )
-            Follower(run, screen, callbacks, scores=scores).train(request, placed.handed, stop)
+            pickled = placed.pickled_models
+            needs = run.open_arguments(has_pickled=bool(pickled))
+            settings = {**settings, "out": str(out)}
+            request = TrainingRequest(settings, faults=merged.faults, open_arguments=needs)
+            Follower(run, screen, callbacks, scores=scores).train(request, pickled, stop)
             if stop is not None and stop.is_set() and not run.has_begun:
                 return run
             return Run.open(out, placed.data)
@@ -212,12 +223,12 @@ def _train(
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` returns."""
+    """The result of `compare`."""
 
-    path: Path
-    page: Path
-    table: dict[str, Any]  # of each configuration the numbers in `comparison.json`
-    runs: dict[str, list[Run]]  # of each configuration a run a seed
+    path: Path  # the folder of all runs
+    page: Path  # the report
+    table: dict[str, Any]  # the numbers in `comparison.json`, by configuration
+    runs: dict[str, list[Run]]  # a run for each seed, by configuration
 
 
 @refuses_in_python()
@@ -237,37 +248,38 @@ def compare(
     """Trains several configurations with the same data and seeds, as `mdgan compare` does.
 
     Args:
-        configurations: of each name the settings that it alone has.
-        seeds: every configuration is trained once with each.
+        configurations: the settings of each configuration, by its name.
+        seeds: mdgan trains every configuration once with each seed.
         dataset, generator, discriminator, z_dim, quiet: as for `train`.
-        resume: goes on with the comparison in `out`, of a named data set and its models.
-        settings: that hold for all; those of a configuration win.
+        jobs: how many runs train at once.
+        resume: goes on with the comparison in `out`, if it is of a named data set and its models.
+        settings: of all configurations, unless a configuration overrides them.
 
     Raises:
         BadInput, RunFailed, KeyboardInterrupt: as `train`; every run is saved.
     """
-    shared = plain(settings)
+    shared = plain_settings(settings)
     out = shared.pop("out", None)
-    check({"out": out})
+    check_settings({"out": out})
     if not isinstance(configurations, Mapping) or not configurations:
         why = "must have settings by name"
         raise BadInput("configurations", why, 'such as {"few": {"batch_size": 4}}')
-    own = {name: _own_settings(name, each) for name, each in configurations.items()}
-    seeds = [plain({"seed": seed})["seed"] for seed in seeds]
+    by_name = {name: _check_configuration(name, each) for name, each in configurations.items()}
+    seeds = [plain_settings({"seed": seed})["seed"] for seed in seeds]
     for seed in seeds:
-        check({"seed": seed})
+        check_settings({"seed": seed})
     if not seeds:
         raise BadInput("seeds", "has none", "give one or more")
     if not isinstance(jobs, Integral) or jobs < 1:
         raise BadInput(f"jobs={jobs!r}", "must be a whole number, at least 1")
-    trained = GivenObjects(dataset, generator, discriminator, z_dim=z_dim)
+    objects = ProgramObjects(dataset, generator, discriminator, z_dim=z_dim)
     with (
-        placed_objects(shared, trained, list(own.values())) as placed,
+        placed_objects(shared, objects, list(by_name.values())) as placed,
         output_folder(out, "compare") as path,
     ):
-        each = {name: {**shared, **placed.settings, **those} for name, those in own.items()}
-        request = ComparisonRequest(each, seeds, out=str(path), jobs=int(jobs), resume=resume)
-        run_child(request, placed.handed, show=Screen(placed.about, quiet=quiet).show)
+        settled = {name: {**shared, **placed.settings, **each} for name, each in by_name.items()}
+        request = ComparisonRequest(settled, seeds, out=str(path), jobs=int(jobs), resume=resume)
+        run_child(request, placed.pickled_models, show=Screen(placed.about, quiet=quiet).show)
     table = json.loads((path / "comparison.json").read_bytes())["configurations"]
     runs = {
         name: [Run.open(path / f"{name}-seed{seed}", placed.data) for seed in dict.fromkeys(seeds)]
@@ -276,25 +288,19 @@ def compare(
     return Comparison(path, path / "report.html", table, runs=runs)
 
 
-_MOST_OF_A_NAME = 200  # bytes; file systems take a few more
-
-
-def _own_settings(name: object, settings: object) -> dict[str, Any]:
-    """Those of one configuration."""
-    known = name if isinstance(name, str) and name.isprintable() else ""
-    if not known or Path(known).name != known or len(known.encode()) > _MOST_OF_A_NAME:
+def _check_configuration(name: object, settings: object) -> dict[str, Any]:
+    """Checks the name and the settings of one configuration, and returns the settings."""
+    folder = name if isinstance(name, str) and name.isprintable() else ""
+    if not folder or Path(folder).name != folder or len(folder.encode()) > _MOST_NAME_BYTES:
         raise BadInput(f"{name!r:.99}", "a configuration's name becomes that of a folder")
     if not isinstance(settings, Mapping):
-        raise BadInput(known, f"{type(settings).__name__} holds no settings", "give a dict")
-    return plain(settings)
-
-
-_GLOBAL = "global_batch_size"
+        raise BadInput(folder, f"{type(settings).__name__} holds no settings", "give a dict")
+    return plain_settings(settings)
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """A generator and a discriminator that are trained together."""
+    """A generator and a discriminator that `ScalingManager.train` trains together."""
 
     # A class or function that makes G; None for the dataset file's own.
     generator: "Model | None" = None
@@ -304,23 +310,23 @@ class Estimator:
 
 
 class ScalingManager:
-    """Trains data-parallel, with batch sizes and learning rates for the number of workers.
+    """Trains data-parallel, and adapts batch sizes and learning rates to the number of workers.
 
     Args:
-        config: settings that are good for one worker, under their flags' names with _ for -. The
-            learning rates are for `batch_size` samples an iteration there. `lr_scaling` says how
-            they grow with the samples of all workers; linearly if not given.
+        config: settings that suit one worker, under their flags' names with _ for -. The learning
+            rates in it suit its `batch_size`. `lr_scaling` says how they grow with the samples of
+            all workers; linearly if absent.
         batch_size: samples of an iteration, of all workers together.
     """
 
     def __init__(self, config: Mapping[str, Any], batch_size: int, num_workers: int) -> None:
-        own = {_GLOBAL: batch_size, "world_size": num_workers + 1}
-        for name in own.keys() & config.keys():
+        sizes = {_GLOBAL_BATCH: batch_size, "world_size": num_workers + 1}
+        for name in sizes.keys() & config.keys():
             why = f"{name} is what batch_size and num_workers say"
             raise BadInput("config", why, "leave it out")
-        (algorithm,) = registry.with_setting(_GLOBAL)
-        self._settings = {"algorithm": algorithm, "lr_scaling": "linear", **config, **own}
-        self.run: Run | None = None  # that was trained last; None before `train`
+        (algorithm,) = registry.with_setting(_GLOBAL_BATCH)
+        self._settings = {"algorithm": algorithm, "lr_scaling": "linear", **config, **sizes}
+        self.run: Run | None = None  # the run trained last; None before `train`
 
     def train(
         self,
@@ -330,15 +336,15 @@ class ScalingManager:
         steps: int | None = None,
         quiet: bool = False,
     ) -> Run:
-        """Trains a model; called again, goes on with it.
+        """Trains a model; a second call goes on with the same run.
 
         Args:
-            steps: iterations; those of `config` if not given.
+            steps: how many iterations to train; None for those of `config`.
         """
         done = 0 if self.run is None else self.run.iteration
-        some: dict[str, Any] = {} if steps is None else {"iterations": done + steps}
+        changes: dict[str, Any] = {} if steps is None else {"iterations": done + steps}
         if self.run is not None:
-            self.run = self.run.resume(quiet=quiet, **some)
+            self.run = self.run.resume(quiet=quiet, **changes)
             return self.run
         self.run = train(
             dataset,
@@ -346,18 +352,19 @@ class ScalingManager:
             discriminator=model.discriminator,
             z_dim=model.z_dim,
             quiet=quiet,
-            **{**self._settings, **some},
+            **{**self._settings, **changes},
         )
         return self.run
 
     def eval(self, metric: str = "fid", n: int = 10_000) -> float:
-        """One score of the newest generator.
+        """Computes one score of the newest generator.
 
         Args:
-            metric: its name in `Run.scores`, such as `fid`.
+            metric: the name of the score in `Run.scores`, such as `fid`.
+            n: how many samples to generate.
 
         Raises:
-            BadInput: nothing was trained, or the run has no score of that name.
+            BadInput: there is no run yet, or it has no score of that name.
         """
         if self.run is None:
             raise BadInput("eval", "nothing was trained", "call train first")

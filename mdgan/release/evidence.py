@@ -244,7 +244,7 @@ def _label_shares(trained: TrainedRun) -> list[int]:
     number = num_classes_of(trained.generator)
     if is_even or number is None or trained.dataset.kind.num_counts:
         return []
-    counts = label_counts(number, trained.held()).tolist()
+    counts = label_counts(number, trained.held_counts()).tolist()
     return [
         max(int(n > 0), round(release_figures.rounded(_SHARES * n / sum(counts)))) for n in counts
     ]

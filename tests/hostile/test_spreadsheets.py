@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
-from mdgan.inspect.schema_draft import draft
+from mdgan.inspect.schema_draft import draft_schema
 from mdgan.report.figures.export import write_csv
 from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.rows import Rows, csv_of
@@ -65,7 +65,7 @@ def test_samples_of_a_table_are_text_and_are_read_again(tmp_path: Path) -> None:
 def test_the_draft_of_a_schema_names_them(tmp_path: Path) -> None:
     path = tmp_path / "site.csv"
     path.write_text("=name,sex,age\n" + "@a,f,1\n-b,m,2\n" * 20)
-    warned = draft(path).warnings
+    warned = draft_schema(path).warnings
     assert any(
         line.startswith("=name: a spreadsheet could take '=name', '-b', '@a' for a formula")
         for line in warned
@@ -83,7 +83,7 @@ def test_two_texts_that_would_be_written_alike_are_refused(tmp_path: Path) -> No
     path = tmp_path / "site.csv"
     path.write_text("a\n" + "=x\n'=x\n" * 20)
     with pytest.raises(BadInput, match="a: has =x and '=x, which would be written alike as CSV"):
-        draft(path)
+        draft_schema(path)
 
 
 PIECES = st.sampled_from(["'", "''", "=", "-", "1", "x", ";", "\t", "\r", " ", '"', "＝", "\ufeff"])

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from sklearn import datasets
 
-from mdgan.inspect.schema_draft import draft
+from mdgan.inspect.schema_draft import draft_schema
 from tests.unit.inspect.test_schema_draft import NUM_ROWS, drafted, some
 from tests.unit.samples.table.tables import written
 
@@ -145,7 +145,7 @@ def test_ordinary_columns_stay(name: str, values: list[object], tmp_path: Path) 
 def test_public_tables_stay_whole(name: str, tmp_path: Path) -> None:
     frame = getattr(datasets, f"load_{name}")(as_frame=True).frame
     frame.to_csv(tmp_path / "a.csv", index=False)
-    found = draft(tmp_path / "a.csv")
+    found = draft_schema(tmp_path / "a.csv")
     assert found.left_out == []
     assert found.schema.names == list(frame.columns)
 
@@ -155,6 +155,6 @@ def test_what_identifies_together_though_a_file_lacks_a_column(tmp_path: Path) -
     lines = [f"{row},{10_000 + 7 * (n // 2)}" for n, row in enumerate(rows)]
     written(tmp_path, "birth_date,sex,plz", *lines, name="a.csv")
     written(tmp_path, "birth_date,sex", *rows, name="b.csv")
-    found = draft(tmp_path)
+    found = draft_schema(tmp_path)
     assert found.schema.names == ["birth_date", "sex", "plz"]
     assert any("120 of 120 rows are alone" in line for line in found.warnings)

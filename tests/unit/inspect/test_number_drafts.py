@@ -8,7 +8,7 @@ import pandas
 import pytest
 
 from mdgan.errors import BadInput
-from mdgan.inspect.schema_draft import Draft, draft
+from mdgan.inspect.schema_draft import Draft, draft_schema
 from mdgan.samples.table.kind import TableKind
 from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.schema import (
@@ -28,7 +28,7 @@ def drafted(folder: Path, texts: Sequence[object], between: str = ";", name: str
     quoted = [f'"{text}"' if between in str(text) else str(text) for text in texts]
     lines = [f"{name}{between}sex", *(f"{t}{between}{'FM'[n % 2]}" for n, t in enumerate(quoted))]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return draft(path)
+    return draft_schema(path)
 
 
 def column_of(folder: Path, texts: Sequence[object], between: str = ";") -> AnyColumn:
@@ -172,7 +172,7 @@ def test_ends_of_a_scale(end: str, keys: dict[str, int], tmp_path: Path) -> None
     column = column_of(tmp_path, texts)
     assert isinstance(column, WholeColumn)
     assert {key: getattr(column, key) for key in keys} == keys
-    schema = draft(tmp_path / "site-1.csv").schema
+    schema = draft_schema(tmp_path / "site-1.csv").schema
     other = tmp_path / "site-2.csv"
     other.write_text(f"x;sex\n67;F\n{end};M\n85;F\n")
     assert len(read_rows(other, schema)) == 3
@@ -252,7 +252,7 @@ def test_a_target_has_the_classes_that_occur(
 ) -> None:
     texts = [values[0] if n % 10 else values[1 + n // 10 % (len(values) - 1)] for n in range(1200)]
     assert column_of(tmp_path, texts) == column
-    found = draft(tmp_path / "site-1.csv").schema
+    found = draft_schema(tmp_path / "site-1.csv").schema
     assert TableKind(found, "x").class_names == tuple(map(str, values))
     (tmp_path / "floats.csv").write_text(f"x;sex\n{values[0]}.0;F\n")
     assert len(read_rows(tmp_path / "floats.csv", found)) == 1
@@ -297,7 +297,7 @@ def test_two_files_may_write_numbers_differently(tmp_path: Path) -> None:
     (folder / "a.csv").write_text("x;sex\n" + "".join(f"{p};F\n" for p in PARTS))
     commas = "".join(f"{p.replace('.', ',')};M\n" for p in PARTS)
     (folder / "b.csv").write_text("x;sex\n" + commas)
-    found = draft(folder)
+    found = draft_schema(folder)
     assert isinstance(found.schema.columns[0], NumberColumn)
     assert len(read_rows(folder, found.schema)) == 2 * NUM_ROWS
 
@@ -328,11 +328,11 @@ def test_a_file_without_a_header_is_refused(lines: list[str], tmp_path: Path) ->
     path = tmp_path / "site-1.csv"
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(BadInput) as refused:
-        draft(path)
+        draft_schema(path)
     assert "looks like the rows below it; let the first line name the columns; or --no-header" in (
         str(refused.value)
     )
-    found = draft(path, no_header=True)
+    found = draft_schema(path, no_header=True)
     assert all(name.startswith("column_") for name in found.schema.names)
     assert found.num_rows == len(lines)
     if not found.left_out:
@@ -345,27 +345,27 @@ def test_a_file_without_a_header_is_refused(lines: list[str], tmp_path: Path) ->
 def test_a_header_is_one(header: str, tmp_path: Path) -> None:
     path = tmp_path / "site-1.csv"
     path.write_text("\n".join([header, *PATIENTS]) + "\n")
-    assert draft(path).schema.names == header.split(",")
+    assert draft_schema(path).schema.names == header.split(",")
 
 
 def test_names_that_occur_twice_may_be_values(tmp_path: Path) -> None:
     path = tmp_path / "site-1.csv"
     path.write_text("1,1,0\n1,0,0\n0,1,1\n")
     with pytest.raises(BadInput, match=r"a name occurs twice, or is none; .*--no-header"):
-        draft(path)
+        draft_schema(path)
 
 
 def test_parquet_names_its_columns(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     frame = pandas.DataFrame({"1.5": [float(p) for p in PARTS], "2.5": [c / 2 for c in COSTS]})
     frame.to_parquet(tmp_path / "a.parquet")
-    assert draft(tmp_path / "a.parquet").schema.names == ["1.5", "2.5"]
+    assert draft_schema(tmp_path / "a.parquet").schema.names == ["1.5", "2.5"]
 
 
 def test_empty_rows_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "blank.csv"
     path.write_text("age,sex\n" + "50,F\n61,M\n72,F\n" * 100 + ",\n" * 100)
-    found = draft(path)
+    found = draft_schema(path)
     assert found.num_rows == 300
     assert f"{path}: 100 empty rows are skipped" in found.warnings
     assert not any(column.may_be_missing for column in found.schema.columns)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mdgan.inspect.rule_drafts import rules_in_words, with_rules
-from mdgan.inspect.schema_draft import draft
+from mdgan.inspect.schema_draft import draft_schema
 from mdgan.inspect.schemas import check_rows, misfits_in_words
 from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.schema import Follows, Schema, problems_of, schema_text
@@ -18,7 +18,7 @@ GROUPS = ("young", "middle", "old")
 
 def drafted(folder: Path, header: str, rows: list[str]) -> Schema:
     path = written(folder, header, *rows)
-    return with_rules(path, draft(path).schema)
+    return with_rules(path, draft_schema(path).schema)
 
 
 def visits(number: int, years: int = 0) -> list[str]:

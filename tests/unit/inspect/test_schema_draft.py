@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
-from mdgan.inspect.schema_draft import Draft, draft
+from mdgan.inspect.schema_draft import Draft, draft_schema
 from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.rows import Rows, csv_of
 from mdgan.samples.table.schema import (
@@ -39,7 +39,7 @@ def drafted(folder: Path, given: Mapping[str, Sequence[object]], separator: str 
     lines = [separator.join(columns)]
     lines += [separator.join(map(str, row)) for row in zip(*columns.values(), strict=True)]
     path.write_text("\n".join(lines), encoding="utf-8")
-    return draft(path)
+    return draft_schema(path)
 
 
 def of_columns(found: Draft) -> list[str]:
@@ -265,11 +265,11 @@ def test_files_without_a_schema(tmp_path: Path) -> None:
     ):
         path.write_text(text)
         with pytest.raises(BadInput) as refused:
-            draft(path)
+            draft_schema(path)
         assert str(refused.value).startswith(f"{path}: {says}")
     path.write_text("a,a\n1,2\n")
     with pytest.raises(BadInput, match="column 'a': a name occurs twice, or is none"):
-        draft(path)
+        draft_schema(path)
 
 
 @given(tables().filter(lambda rows: len(rows) > 1), st.sampled_from([1, 12]))
@@ -280,7 +280,7 @@ def test_all_rows_fit_the_draft(rows: Rows, times: int) -> None:
         header, *lines = csv_of(rows).decode().splitlines(keepends=True)
         path.write_text("".join([header, *lines * times]), encoding="utf-8", newline="")
         try:
-            found = draft(path)
+            found = draft_schema(path)
         except BadInput:
             return
         assert list(problems_of(found.schema)) == []
@@ -337,10 +337,10 @@ def test_files_of_a_folder_may_lack_columns_but_spell_them_alike(tmp_path: Path)
     (tmp_path / "a.csv").write_text("age,sex,dose\n" + rows)
     short = "".join(f"{20 + n % 40},{'FM'[n % 2]}\n" for n in range(40))
     (tmp_path / "b.csv").write_text("age,sex\n" + short)
-    found = draft(tmp_path)
+    found = draft_schema(tmp_path)
     assert found.num_rows == 100
     assert [column.may_be_missing for column in found.schema.columns] == [False, False, True]
     assert "dose: is missing in 1 of 2 files (b.csv)" in found.warnings
     (tmp_path / "b.csv").write_text("Age,sex\n" + short)
     with pytest.raises(BadInput, match="columns age and Age differ by case alone; name them alike"):
-        draft(tmp_path)
+        draft_schema(tmp_path)

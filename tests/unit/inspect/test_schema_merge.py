@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mdgan.errors import BadInput
-from mdgan.inspect.schema_merge import merge
+from mdgan.inspect.schema_merge import merge_schemas
 from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.rows import Rows, csv_of
 from mdgan.samples.table.schema import (
@@ -39,7 +39,7 @@ def together(folder: Path, *schemas: Schema) -> tuple[Schema, list[str]]:
     paths = [folder / f"{'abc'[place]}.json" for place in range(len(schemas))]
     for path, schema in zip(paths, schemas, strict=True):
         path.write_text(schema_text(schema), encoding="utf-8")
-    merged, told = merge(paths)
+    merged, told = merge_schemas(paths)
     return merged, [line.replace(f"{folder}/", "") for line in told]
 
 

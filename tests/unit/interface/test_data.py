@@ -18,8 +18,8 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import mdgan
 from mdgan.data import dataset_file
-from mdgan.interface.dataset_text import dataset_text, samples_of
-from mdgan.interface.place import GivenObjects, placed_objects
+from mdgan.interface.dataset_text import dataset_text, samples_text
+from mdgan.interface.place import ProgramObjects, placed_objects
 from mdgan.models.check import check_models
 from tests.processes import environment
 
@@ -58,7 +58,7 @@ def discriminator() -> nn.Module:
 
 def test_what_a_private_run_keeps_does_not_depend_on_what_samples_show() -> None:
     def kept(given: dict[str, Any], samples: Tensor) -> str:
-        objects = GivenObjects(mdgan.Data(samples), generator, discriminator, 5)
+        objects = ProgramObjects(mdgan.Data(samples), generator, discriminator, 5)
         with placed_objects(given, objects) as placed:
             return Path(placed.settings["datasets_dir"], "own.py").read_text()
 
@@ -69,7 +69,7 @@ def test_what_a_private_run_keeps_does_not_depend_on_what_samples_show() -> None
 
 def text_of(data: mdgan.Data, build: Any = generator) -> str:
     models = {"Generator": build, "Discriminator": discriminator}
-    return dataset_text(samples_of(data, data.num_classes), data.shape, 5, models, {})[0]
+    return dataset_text(samples_text(data, data.num_classes), data.shape, 5, models, {})[0]
 
 
 def opened(data: mdgan.Data, folder: Path) -> dataset_file.DatasetFile:

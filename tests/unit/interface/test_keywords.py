@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mdgan.errors import BadInput
-from mdgan.interface.settings import with_file
+from mdgan.interface.settings import merge_file
 from mdgan.launch.given import known_settings
 from scripts.keywords import FILE, text
 
@@ -33,8 +33,8 @@ def test_a_file_of_settings_stands_below_the_keywords(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_text(json.dumps({"iterations": 3, "swap_epochs": 2, "paper_scale": scaled}))
     given = {"swap_interval": 7, "seed": None}
-    assert with_file(given, path) == ({"swap_interval": 7, "iterations": 3}, "")
-    found, faults = with_file(given, str(path), paper_scale=True)
+    assert merge_file(given, path) == ({"swap_interval": 7, "iterations": 3}, "")
+    found, faults = merge_file(given, str(path), paper_scale=True)
     assert {**found, "faults": faults} == {"swap_interval": 7, **scaled}
     with pytest.raises(BadInput, match="--paper-scale: is a part of a file"):
-        with_file(given, paper_scale=True)
+        merge_file(given, paper_scale=True)

@@ -10,7 +10,7 @@ import torch
 
 import mdgan
 from mdgan.errors import BadInput
-from mdgan.interface.settings import plain
+from mdgan.interface.settings import plain_settings
 
 
 class Split(enum.StrEnum):
@@ -31,7 +31,7 @@ class Split(enum.StrEnum):
     ],
 )
 def test_values_become_those_of_files(value: Any, read: object) -> None:
-    (found,) = plain({"partition": value}).values()
+    (found,) = plain_settings({"partition": value}).values()
     assert (found, type(found)) == (read, type(read))
 
 
@@ -40,7 +40,7 @@ def test_values_become_those_of_files(value: Any, read: object) -> None:
 )
 def test_what_no_file_could_hold_is_refused(value: Any) -> None:
     with pytest.raises(BadInput, match=r"^iterations: .*is no value of a setting") as refused:
-        plain({"iterations": value})
+        plain_settings({"iterations": value})
     assert str(refused.value).isprintable()
 
 

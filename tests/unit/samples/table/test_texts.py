@@ -6,7 +6,7 @@ from unicodedata import normalize
 import pytest
 
 from mdgan.errors import BadInput
-from mdgan.inspect.schema_draft import draft
+from mdgan.inspect.schema_draft import draft_schema
 from mdgan.samples.table.identity import contents_of_files
 from mdgan.samples.table.kind import RowCondition, TableKind
 from mdgan.samples.table.reading import read_rows
@@ -39,7 +39,9 @@ def test_composed_and_decomposed_are_one(tmp_path: Path) -> None:
     mixed = written(
         tmp_path, f"{decomposed(NAME)},n", *["café,a", f"{decomposed('café')},b", "b,b"]
     )
-    assert draft(mixed).schema.columns[0] == CategoryColumn(name=NAME, categories=("b", "café"))
+    assert draft_schema(mixed).schema.columns[0] == CategoryColumn(
+        name=NAME, categories=("b", "café")
+    )
 
 
 def test_accounts_know_rows_by_composed_names(tmp_path: Path) -> None:
@@ -76,9 +78,9 @@ def test_signs_that_nobody_sees(sign: str, named: str, tmp_path: Path) -> None:
         read_rows(path, schema())
     path = written(tmp_path, f"a,b{sign}b", *["1,2", "2,1"] * 9)
     with pytest.raises(BadInput, match=f"row 1, column b.b: .*; it has U\\{named[1:]}"):
-        draft(path)
+        draft_schema(path)
     path = written(tmp_path, "a,b", *["1,x", f"2,x{sign}y"] * 9)
-    assert draft(path).left_out[0].endswith(f"(row 3 of {path.name}); it has {named}")
+    assert draft_schema(path).left_out[0].endswith(f"(row 3 of {path.name}); it has {named}")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_signs_that_nobody_sees(sign: str, named: str, tmp_path: Path) -> None:
 )
 def test_spellings_of_one_category(other: str, tmp_path: Path) -> None:
     path = written(tmp_path, "a,b", *["no,1", "yes,2", f"{other},3", "maybe,4"] * 20)
-    lines = draft(path).warnings
+    lines = draft_schema(path).warnings
     is_named = any("may be the same category" in line for line in lines)
     assert is_named == (other != "yes ")  # spaces at an end say nothing
     marks = any("in it; take it out if it is not meant" in line for line in lines)
@@ -102,6 +104,6 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
         (b"a;caf\xe9\n1;x\n", "first in row 1, column caf"),
     ):
         path.write_bytes(content)
-        for read in (draft, lambda at: read_rows(at, schema())):
+        for read in (draft_schema, lambda at: read_rows(at, schema())):
             with pytest.raises(BadInput, match=says):
                 read(path)
