@@ -85,14 +85,19 @@ def install(name: str, wheel: Path, extras: str, above: Path | None) -> Path:
         below = sysconfig.get_path("purelib", vars={"base": f"{above.parent.parent}"})
         seen = Path(sysconfig.get_path("purelib", vars={"base": f"{HOME / name}"}))
         (seen / "core.pth").write_text(f"{below}\n", encoding="utf-8")
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [f"{python}", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, f"{wheel}{extras}"], check=True)
     return python
 
 
 def run(python: Path, case: Try, place: str, *, refused: bool) -> bool:
     """Tries a command, prints a row of the table, and returns whether it ended as it must."""
-    command = [python, "-m", "mdgan", *shlex.split(case.command.format(f"{place}-{case.extra}"))]
+    command = [
+        f"{python}",
+        "-m",
+        "mdgan",
+        *shlex.split(case.command.format(f"{place}-{case.extra}")),
+    ]
     if case.program and not refused:
         subprocess.run([python, "-c", case.program], cwd=WORK, check=True)
     ended = subprocess.run(
@@ -113,8 +118,8 @@ def main(arguments: list[str]) -> bool:
     (WORK / "rows.csv").write_text(f"age,job,visits\n{rows}", encoding="utf-8")
     for name in ("rows.parquet", "no.pth", *(f"scans/{n}.nii" for n in range(8))):
         (WORK / name).write_bytes(b"none")
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", WORK]
-    subprocess.run([*pip, REPOSITORY], check=True)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", f"{WORK}"]
+    subprocess.run([*pip, f"{REPOSITORY}"], check=True)
     (wheel,) = WORK.glob("*.whl")
     core = install("core", wheel, "", None)
     print("| installed | command | result |\n|---|---|---|")
