@@ -30,5 +30,5 @@ def test_a_picture_has_its_channels_first(mode: str, channels: int) -> None:
     pixels = np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3)
     picture = Image.fromarray(pixels).convert(mode)
     tensor = image_to_tensor(picture, (channels, 8, 8))
-    wanted = np.asarray(picture.convert("L" if channels == 1 else "RGB")).reshape(8, 8, channels)
+    wanted = np.array(picture.convert("L" if channels == 1 else "RGB")).reshape(8, 8, channels)
     assert torch.equal(tensor, torch.from_numpy(wanted).permute(2, 0, 1) / 127.5 - 1)
