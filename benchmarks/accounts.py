@@ -1,8 +1,9 @@
-"""Measures what it costs to remember what samples have spent: seconds, and bytes on the disk.
+"""Measures what a worker's record of each sample's spent privacy costs: seconds and disk bytes.
 
     python -m benchmarks.accounts [--samples 1000000] [--bytes 3072] [--workers 10]
 
-Random samples in memory: their contents, and three runs, the second of them of many workers.
+Samples are random and lie in memory. It hashes their contents, then opens and spends from the
+ledgers of three runs: of one worker, of many workers, and of one worker again.
 """
 
 import tempfile
@@ -33,11 +34,11 @@ class Noise(Arrays):
 
 
 @contextmanager
-def timed(what: str) -> Iterator[None]:
-    """Tells how long the block took."""
+def timed(step: str) -> Iterator[None]:
+    """Prints the seconds that the block took."""
     begin = time.perf_counter()
     yield
-    print(f"{what:30} {time.perf_counter() - begin:8.3f} s")
+    print(f"{step:30} {time.perf_counter() - begin:8.3f} s")
 
 
 @click.command()
@@ -45,7 +46,7 @@ def timed(what: str) -> Iterator[None]:
 @click.option("--bytes", "size", default=3072)
 @click.option("--workers", default=10)
 def main(samples: int, size: int, workers: int) -> None:
-    """Prints a line for each."""
+    """Prints a line for each step."""
     torch.set_num_threads(1)  # as before a run's processes begin
     source = Noise(samples, size)
     with timed("contents of all samples"):

@@ -1,13 +1,13 @@
-"""Measures which broken mechanisms `mdgan audit` contradicts: of so many runs of each, how many.
+"""Measures which broken mechanisms `mdgan audit` contradicts: in how many runs of each.
 
     python -m benchmarks.audit_power [--runs 20] [--epsilons 1,3,8] [--only TEXT] [--workers 4]
         [--canaries 100] [--steps 60]
 
-Each run has workers with 300 samples of digits each. They have what `mdgan train` gives them:
-budgets with ledgers of their own, a plan for the stated ε, canaries. They take their steps without
-a server, with DP-SGD (`mdgan`: a small discriminator) or as one message (`moments`). A mechanism is
-broken as a programmer's mistake would break it, by another function in its place. Then canaries'
-files are read as the audit reads them.
+Each worker of a run has 300 digits, and what `mdgan train` would give it: a budget with its own
+ledger, a plan for the stated ε, and canaries. There is no server. A worker of `mdgan` trains a
+small discriminator with DP-SGD; one of `moments` computes its one message. To break a mechanism,
+this program replaces one function, as a programmer's mistake might change it. Then it reads the
+canaries' files as the audit does.
 """
 
 import tempfile
@@ -43,14 +43,14 @@ SAMPLES, DELTA, BATCH = 300, 1e-4, 32
 
 
 def discriminator() -> nn.Module:
-    """Of 8 × 8 pixels, 6,241 weights."""
+    """A network with 6,241 weights that judges 8 × 8 pixels."""
     layers = nn.Linear(64, 80), nn.LeakyReLU(0.2), nn.Dropout(0.2), nn.Linear(80, 12)
     return nn.Sequential(nn.Flatten(), *layers, nn.LeakyReLU(0.2), nn.Linear(12, 1))
 
 
 @contextmanager
 def in_place(places: list[Places]) -> Iterator[None]:
-    """The broken functions stand for the right ones in the block."""
+    """Replaces the right functions by broken ones inside the block."""
     with ExitStack() as stack:
         for owner, name, function in places:
             stack.enter_context(patch.object(owner, name, function))
@@ -58,7 +58,7 @@ def in_place(places: list[Places]) -> Iterator[None]:
 
 
 def learner(rank: int, shard: Shard, settings: Any, budget: Budget) -> Worker:
-    """A worker of `mdgan`."""
+    """Makes a worker of `mdgan` that trains with DP-SGD."""
     half = make_half(shard, rank, settings, budget)
     assert half is not None
     return make_discriminator_learner(
@@ -67,7 +67,7 @@ def learner(rank: int, shard: Shard, settings: Any, budget: Budget) -> Worker:
 
 
 def take_steps(shards: Mapping[int, Shard], settings: Any, budgets: Mapping[int, Budget]) -> None:
-    """All steps, of one worker after another."""
+    """Lets one worker after another take all of its steps."""
     for rank, shard in shards.items():
         NOW["rank"] = rank
         worker = learner(rank, shard, settings, budgets[rank])
@@ -79,7 +79,7 @@ def take_steps(shards: Mapping[int, Shard], settings: Any, budgets: Mapping[int,
 
 
 def tell(shards: Mapping[int, Shard], budgets: Mapping[int, Budget]) -> None:
-    """The one message of each worker."""
+    """Lets each worker of `moments` compute its one message."""
     features = draw_features(FeatureSettings(), (1, 8, 8), 10, 0)
     for rank, shard in shards.items():
         NOW["rank"] = rank
@@ -94,11 +94,11 @@ def audited(
     steps: int,
     shards: Mapping[int, Shard],
 ) -> Bound:
-    """What the audit says of a run."""
+    """Runs one broken mechanism, and returns the audit's bound on its ε."""
     kind: Any = MomentsSettings if algorithm == "moments" else MDGANSettings
-    given = {"dp_epsilon": epsilon, "dp_delta": DELTA, "audit_canaries": canaries}
+    privacy = {"dp_epsilon": epsilon, "dp_delta": DELTA, "audit_canaries": canaries}
     more = {} if algorithm == "moments" else {"batch_size": BATCH, "iterations": steps}
-    settings = kind.read({**given, **more})
+    settings = kind.read({**privacy, **more})
     with tempfile.TemporaryDirectory() as name, in_place(broken()):
         folder, budgets = Path(name), dict[int, Budget]()
         for rank, shard in shards.items():
@@ -113,9 +113,9 @@ def audited(
             take_steps(shards, settings, budgets)
         for budget in budgets.values():
             budget.close()
-        found = bound_of_run(folder, DELTA, epsilon)
-        assert found is not None
-        return found
+        bound = bound_of_run(folder, DELTA, epsilon)
+        assert bound is not None
+        return bound
 
 
 def digits(folder: Path, workers: int) -> dict[int, Shard]:
@@ -123,18 +123,18 @@ def digits(folder: Path, workers: int) -> dict[int, Shard]:
     whole = dataset_file.load("digits", None).open(folder)
     places = torch.arange(workers * SAMPLES).view(workers, SAMPLES)
     return {
-        rank + 1: Shard(whole, own, torch.Generator().manual_seed(rank))
-        for rank, own in enumerate(places)
+        rank + 1: Shard(whole, indices, torch.Generator().manual_seed(rank))
+        for rank, indices in enumerate(places)
     }
 
 
 @click.command()
 @click.option("--runs", default=20, show_default=True)
 @click.option("--epsilons", default="1,3,8", show_default=True)
-@click.option("--only", default="", help="Mechanisms whose name begins so.")
+@click.option("--only", default="", help="Try only mechanisms whose names begin with this.")
 @click.option("--algorithm", default="mdgan,moments", show_default=True)
-@click.option("--canaries", default=100, show_default=True, help="Of each worker.")
-@click.option("--steps", default=60, show_default=True, help="Of each worker of mdgan.")
+@click.option("--canaries", default=100, show_default=True, help="Canaries of each worker.")
+@click.option("--steps", default=60, show_default=True, help="Steps of each worker of mdgan.")
 @click.option("--workers", default=4, show_default=True)
 def main(
     runs: int, epsilons: str, only: str, algorithm: str, canaries: int, steps: int, workers: int
@@ -149,12 +149,12 @@ def main(
                     continue
                 for epsilon in map(float, epsilons.split(",")):
                     begin = time.perf_counter()
-                    found = [
+                    bounds = [
                         audited(kind, broken, epsilon, canaries, steps, shards) for _ in range(runs)
                     ]
-                    wrong = sum(one.contradicts for one in found)
-                    guessed = sum((one.surely or 0) > one.stated for one in found)
-                    shown = next((one for one in found if one.contradicts), found[-1])
+                    wrong = sum(one.contradicts for one in bounds)
+                    guessed = sum((one.surely or 0) > one.stated for one in bounds)
+                    shown = next((one for one in bounds if one.contradicts), bounds[-1])
                     took = (time.perf_counter() - begin) / runs
                     click.echo(
                         f"{kind:8} {mechanism:32} ε = {epsilon:<4g} contradicted {wrong:3} of "

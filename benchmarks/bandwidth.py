@@ -3,11 +3,12 @@
     python -m benchmarks.bandwidth [--megabits 20,100,1000] [--dataset cifar10_noise]
     python -m benchmarks.bandwidth --megabits 10,50 examples/asynchronous-updates/*.json
 
-Needs root: it makes three machines (network namespaces) whose links are limited both ways, one with
-the server and two with two workers each. Their processes share this machine's cores. For every form
-it prints the seconds an iteration takes, the bytes that leave and reach the server in it, how long
-the larger of both takes at that bandwidth, and how much faster than the first the iteration is.
-Files of `mdgan compare` take the place of the forms; what they say of iterations does not count.
+Needs root: it makes three machines (network namespaces) whose links are limited both ways. One has
+the server, the other two have two workers each; their processes share this machine's cores. For
+every form it prints the seconds of an iteration, the bytes that the server sends and receives in
+it, how long these bytes take at that bandwidth, and how much faster than with the first form the
+iteration is. It measures files of `mdgan compare` instead of the forms if some are named; their
+numbers of iterations do not count.
 """
 
 import json
@@ -41,7 +42,7 @@ _OTHERWISE = {"iterations", "eval_interval", "sample_interval", "transport", "wo
 
 @dataclass(frozen=True)
 class Figures:
-    """What one run took.
+    """The time and the traffic of an iteration.
 
     Attributes:
         iteration_seconds: the median of the second half of the run.
@@ -55,11 +56,11 @@ class Figures:
 
 
 def flags_of(configuration: Path) -> list[str]:
-    """What a file of `mdgan compare` says, as flags."""
-    given = read_config_file(configuration, known_settings()).settings
-    kept = {name: value for name, value in given.items() if name not in _OTHERWISE}
+    """Turns a file of `mdgan compare` into flags of `mdgan train`."""
+    settings = read_config_file(configuration, known_settings()).settings
+    used = {name: value for name, value in settings.items() if name not in _OTHERWISE}
     return [
-        part for name, value in kept.items() for part in (f"--{name.replace('_', '-')}", str(value))
+        part for name, value in used.items() for part in (f"--{name.replace('_', '-')}", str(value))
     ]
 
 
@@ -112,10 +113,17 @@ def _read(run: Path) -> Figures:
 @click.argument(
     "configurations", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
-@click.option("--dataset", default="cifar10_noise", show_default=True, help="For the forms.")
+@click.option(
+    "--dataset",
+    default="cifar10_noise",
+    show_default=True,
+    help="Dataset on which the forms are measured.",
+)
 @click.option("--megabits", default="20,100,1000", show_default=True)
 @click.option("--iterations", default=24, show_default=True)
-@click.option("--only", default="", help="Forms, separated by semicolons; by default all.")
+@click.option(
+    "--only", default="", help="Forms to measure, separated by semicolons; by default all."
+)
 def main(
     configurations: Sequence[Path], dataset: str, megabits: str, iterations: int, only: str
 ) -> None:
@@ -131,13 +139,13 @@ def main(
         print(f"4 workers, links of {rate} Mbit/s", flush=True)
         first = 0.0
         for name, flags in cases.items():
-            found = measure(flags, rate, iterations)
-            first = first or found.iteration_seconds
-            transfer = (found.sent + found.received) / (125_000 * rate)
+            took = measure(flags, rate, iterations)
+            first = first or took.iteration_seconds
+            transfer = (took.sent + took.received) / (125_000 * rate)
             print(
-                f"  {name:16} {found.iteration_seconds:7.4f} s an iteration, "
-                f"{found.sent / 1000:6.0f} kB out, {found.received / 1000:6.0f} kB in, which take "
-                f"{transfer:7.4f} s; {first / found.iteration_seconds:5.2f} x",
+                f"  {name:16} {took.iteration_seconds:7.4f} s an iteration, "
+                f"{took.sent / 1000:6.0f} kB out, {took.received / 1000:6.0f} kB in, which take "
+                f"{transfer:7.4f} s; {first / took.iteration_seconds:5.2f} x",
                 flush=True,
             )
 

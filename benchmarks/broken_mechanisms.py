@@ -1,4 +1,4 @@
-"""Mechanisms of differential privacy that do not do as they state, for `benchmarks.audit_power`."""
+"""Mechanisms that give less differential privacy than they state, for `audit_power`."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ NOW = {"rank": 0}
 
 
 class Places(NamedTuple):
-    """Where a broken function stands instead of the right one: owner, name, function."""
+    """A function to replace: its owner and its name there, and the broken function."""
 
     owner: Any
     name: str
@@ -33,11 +33,11 @@ class Places(NamedTuple):
 
 
 Broken = Callable[[], list[Places]]
-"""Makes the functions of one run anew: some remember what they did."""
+"""Makes new broken functions for one run, since some of them count their calls."""
 
 
 def noise(function: Callable[..., Tensor]) -> Broken:
-    """Other noise, wherever there is some: from (total, clip, σ, key, scale)."""
+    """Replaces the function that adds noise: from (total, clip, σ, key, scale) to a total."""
 
     def places() -> list[Places]:
         return [Places(owner, "with_noise", function) for owner in (real_half, contract)]
@@ -46,7 +46,7 @@ def noise(function: Callable[..., Tensor]) -> Broken:
 
 
 def less(share: float) -> Broken:
-    """A share of the noise."""
+    """Adds only a share of the noise."""
 
     def with_less(total: Tensor, clip: float, sigma: float, key: bytes, scale: float = 1) -> Tensor:
         if not share:
@@ -57,7 +57,11 @@ def less(share: float) -> Broken:
 
 
 def drawn(draw: Callable[[int], Tensor]) -> Broken:
-    """Noise of another distribution with the deviation of 1: from how many to numbers."""
+    """Draws the noise from another distribution.
+
+    Args:
+        draw: from a count to as many numbers with standard deviation 1.
+    """
 
     def with_drawn(
         total: Tensor, clip: float, sigma: float, key: bytes, scale: float = 1
@@ -70,7 +74,11 @@ def drawn(draw: Callable[[int], Tensor]) -> Broken:
 
 
 def on_some(chosen: Callable[[int], Tensor]) -> Broken:
-    """Noise on some numbers alone: from how many there are to which, bool."""
+    """Adds noise to some of the numbers only.
+
+    Args:
+        chosen: from the count of numbers to which of them get noise, bool.
+    """
 
     def with_some(total: Tensor, clip: float, sigma: float, key: bytes, scale: float = 1) -> Tensor:
         plain = total.clone() * scale
@@ -81,7 +89,7 @@ def on_some(chosen: Callable[[int], Tensor]) -> Broken:
 
 
 def repeated(every: int) -> Broken:
-    """The same noise in each step, or in each `every` steps; of all workers, as with one seed."""
+    """Repeats the noise after `every` steps, at all workers alike, as with one seed."""
 
     def places() -> list[Places]:
         steps = Counter[int]()
@@ -101,15 +109,15 @@ def repeated(every: int) -> Broken:
 
 
 def of_one_seed() -> list[Places]:
-    """The noise of each step is new, and each worker has it, as if its seed were the run's."""
-    taken = Counter[int]()
+    """Draws new noise in each step, but the same at each worker, as if the seed were the run's."""
+    steps = Counter[int]()
 
     def with_equal(
         total: Tensor, clip: float, sigma: float, key: bytes, scale: float = 1
     ) -> Tensor:
         del key
-        taken[NOW["rank"]] += 1
-        random = torch.Generator().manual_seed(taken[NOW["rank"]])
+        steps[NOW["rank"]] += 1
+        random = torch.Generator().manual_seed(steps[NOW["rank"]])
         values = torch.randn(len(total), generator=random, dtype=torch.float64).to(total.dtype)
         return total.add_(values, alpha=sigma * clip).mul_(scale)
 
@@ -117,7 +125,7 @@ def of_one_seed() -> list[Places]:
 
 
 def later_less() -> list[Places]:
-    """Noise that shrinks with each step."""
+    """Shrinks the noise with each step."""
     steps = Counter[int]()
 
     def with_fading(
@@ -130,7 +138,7 @@ def later_less() -> list[Places]:
 
 
 def once_in(every: int) -> Broken:
-    """No noise in one step of so many."""
+    """Leaves the noise out in each `every`-th step."""
 
     def places() -> list[Places]:
         steps = Counter[int]()
@@ -149,7 +157,7 @@ def once_in(every: int) -> Broken:
 
 
 def clipped(times: float) -> Broken:
-    """Gradients cut to another norm, as if C were larger."""
+    """Cuts gradients to a larger norm, as if C were larger."""
 
     def summed(
         model: Any, rules: Any, real: Any, *, count: int, clip: float, penalties: Any
@@ -160,18 +168,18 @@ def clipped(times: float) -> Broken:
 
 
 def uncut_factors(norms: Tensor, count: int, clip: float) -> Tensor:
-    """As `layer_norms.factors_of`, and cuts nothing."""
+    """Does the work of `layer_norms.factors_of`, but cuts no gradient."""
     del clip
     return (norms.isfinite() & (torch.arange(len(norms)) < count)).to(norms.dtype)
 
 
 def no_factors() -> list[Places]:
-    """No gradient is cut."""
+    """Cuts no gradient, wherever factors are computed."""
     return [Places(module, "factors_of", uncut_factors) for module in (layer_norms, per_sample)]
 
 
 def some_layers() -> list[Places]:
-    """The first weights are not cut: their norms do not count, nor their factors."""
+    """Cuts all gradients but those of the first layer's weights."""
 
     def summed(
         model: Any, rules: Any, real: Any, *, count: int, clip: float, penalties: Any
@@ -185,7 +193,7 @@ def some_layers() -> list[Places]:
 
 
 def bright_uncut() -> list[Places]:
-    """The tenth of samples with the most ink is not cut."""
+    """Cuts the gradients of all samples but the tenth with the most ink."""
 
     def summed(
         model: Any, rules: Any, real: Any, *, count: int, clip: float, penalties: Any
@@ -203,7 +211,7 @@ def bright_uncut() -> list[Places]:
 
 
 def whole_batch() -> list[Places]:
-    """The sum of a batch is cut, and no sample's gradient."""
+    """Cuts the sum of a batch instead of each sample's gradient."""
 
     def summed(
         model: Any, rules: Any, real: Any, *, count: int, clip: float, penalties: Any
@@ -217,7 +225,7 @@ def whole_batch() -> list[Places]:
 
 
 def rate(times: float) -> Broken:
-    """Batches that take each sample more often than is stated."""
+    """Draws each sample into batches more often than the plan states."""
     genuine = real_half.rate_of
 
     def often(batch_size: int, num_samples: int) -> float:
@@ -227,7 +235,7 @@ def rate(times: float) -> Broken:
 
 
 def longer(times: float) -> Broken:
-    """Features of another length."""
+    """Makes each sample's features longer than the plan assumes."""
 
     def of(self: SampleFeatures, samples: Tensor) -> Tensor:
         return times * GENUINE_FEATURES(self, samples)
@@ -236,7 +244,7 @@ def longer(times: float) -> Broken:
 
 
 def times_sums(times: float) -> Broken:
-    """Sums that are multiplied before noise is added."""
+    """Multiplies the sums before noise is added."""
 
     def sums(self: SampleFeatures, pieces: Any) -> Tensor:
         return times * GENUINE_SUMS(self, pieces)
@@ -245,20 +253,20 @@ def times_sums(times: float) -> Broken:
 
 
 def laplace(count: int) -> Tensor:
-    """Of Laplace's distribution."""
+    """Numbers from Laplace's distribution, with standard deviation 1."""
     return torch.distributions.Laplace(0.0, 0.5**0.5).sample((count,))
 
 
 def opposite_pairs(count: int) -> Tensor:
-    """Each number again, with the other sign."""
+    """Pairs of a normal number and its negative."""
     half = torch.randn(-(-count // 2))
     return torch.stack([half, -half], 1).flatten()[:count]
 
 
 def halved_plan() -> list[Places]:
-    """The plan has half the noise that the stated ε takes."""
+    """Plans half the noise that the stated ε needs."""
     genuine = noise_for
-    return [Places(planning, "noise_for", lambda *asked: genuine(*asked) / 2)]
+    return [Places(planning, "noise_for", lambda *arguments: genuine(*arguments) / 2)]
 
 
 BOTH: Mapping[str, Broken] = {

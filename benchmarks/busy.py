@@ -2,10 +2,10 @@
 
     python -m benchmarks.busy [--iterations N]
 
-Trains MNIST's perceptron on noise in one process, alone, beside one busy loop, and beside a loop
-for every core, with several ways in which OpenMP's threads wait for one another. Each way is a
-fresh process, since OpenMP reads its variables once. On a machine that is not idle the column
-`alone` is worth nothing, and mdgan chooses there as it does beside loops. Takes two minutes.
+Trains MNIST's perceptron on noise in one process: alone, beside one busy loop, and beside a loop
+for every core. It tries several ways in which OpenMP's threads wait for one another, each in a new
+process, since OpenMP reads its variables once. Run it on an idle machine: on a busy one the column
+`alone` means nothing, since mdgan then chooses as it does beside loops. Takes two minutes.
 """
 
 import argparse
@@ -32,7 +32,7 @@ WAYS: dict[str, dict[str, str]] = {
 
 @contextmanager
 def busy_cores(count: int) -> Iterator[None]:
-    """Endless loops, each of which keeps a core busy."""
+    """Runs as many endless loops during the block; each keeps a core busy."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -43,7 +43,7 @@ def busy_cores(count: int) -> Iterator[None]:
 
 
 def rate(folder: Path, iterations: int, threads: str, variables: dict[str, str]) -> float:
-    """Iterations per second of a training without its start."""
+    """Trains once; returns iterations per second, the start not counted."""
     out = Path(tempfile.mkdtemp(dir=folder)) / "run"
     flags = {"dataset": "mnist", "data-dir": folder / "data", "iterations": iterations}
     flags |= {"eval-interval": 0, "sample-interval": 0, "log-interval": 5, "threads": threads}
@@ -56,7 +56,7 @@ def rate(folder: Path, iterations: int, threads: str, variables: dict[str, str])
 
 
 def main() -> None:
-    """Prints a table."""
+    """Prints iterations per second for each way to wait and number of busy loops."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--iterations", type=int, default=60)
     iterations = parser.parse_args().iterations

@@ -1,4 +1,4 @@
-"""Measures the pieces of an iteration one by one, so that a regression shows where it is.
+"""Measures the pieces of an iteration one by one, to show which piece has become slower.
 
     pytest benchmarks/components.py -o addopts= [--benchmark-save NAME | --benchmark-compare]
 
@@ -123,8 +123,8 @@ def test_screen_20_workers(benchmark: Benchmark) -> None:
 
 @pytest.mark.parametrize("codec", [Codec("bf16"), Codec("int8"), Codec("topk", 0.05)], ids=str)
 def test_codec_there_and_back(benchmark: Benchmark, codec: Codec) -> None:
-    given = images(1, BATCH)
-    benchmark(lambda: codec.decode(codec.encode(given), FORM.shape))
+    tensor = images(1, BATCH)
+    benchmark(lambda: codec.decode(codec.encode(tensor), FORM.shape))
 
 
 def test_encode_batches(benchmark: Benchmark) -> None:
@@ -186,7 +186,7 @@ while (event := host.receive(60.0)) is not None and hasattr(event, "message"):
 
 
 def join(place: str, credentials: str) -> HostTransport:
-    """A host of the server at a place; a file of credentials, or nothing."""
+    """Joins the server at a place as host 1; `credentials` is a file, or empty."""
     from mdgan.transport.grpc_host import GrpcHostTransport
 
     identity = read_credentials(Path(credentials)) if credentials else None
@@ -196,7 +196,7 @@ def join(place: str, credentials: str) -> HostTransport:
 
 
 def access(identity: Identity | None) -> Any:
-    """What a process with some credentials lets others do."""
+    """What a process with these credentials lets others do."""
     from mdgan.transport.guard import Access
 
     return Access(identity, Revocations(None, b""), 1, lambda _: 1 << 16)
@@ -218,7 +218,7 @@ def test_a_message_there_and_back(benchmark: Benchmark, tmp_path: Path, is_tls: 
         lambda _: {},
         Timeouts(),
     )
-    # A process of its own, as gRPC does not survive a fork.
+    # Its own process, as gRPC does not survive a fork.
     echo = subprocess.Popen([sys.executable, "-c", ECHO, server.places[0], credentials])
     assert isinstance(server.receive(60.0), Joined)
     benchmark(lambda: (server.send(1, NOTE), server.receive(60.0)))

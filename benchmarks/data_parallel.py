@@ -1,13 +1,14 @@
-"""Measures how data-parallel training scales, beside one process and beside torch's DDP.
+"""Measures how data-parallel training scales beside one process and beside torch's DDP.
 
     python -m benchmarks.data_parallel [--batch-sizes 32,64] [--workers 1,2] [--rounds 2]
     python -m benchmarks.data_parallel --dataset digits --batch-sizes 10 --iterations 2000
 
-CIFAR-10's models without BatchNorm, on noise, or another dataset. Weak scaling: every worker has b
-samples, and the efficiency is the time of one process with b samples divided by that of N workers.
-Strong scaling: N workers share b samples, and the efficiency is that time divided by N times
-theirs. "Apart" are bare loops that never meet. Every process has one thread; all runs of a round
-are made in turn. Run it on an otherwise idle machine that has a core for each worker.
+Trains CIFAR-10's models without BatchNorm on noise, or another dataset. In weak scaling every
+worker has b samples: the efficiency is the time of one process with b samples divided by the time
+of N workers. In strong scaling N workers share b samples: the efficiency is the time of one process
+divided by N times the time of the N workers. "Apart" are bare loops that exchange nothing. Every
+process has one thread, and all runs of a round take turns. Run it on an otherwise idle machine with
+a core for each worker.
 """
 
 import statistics
@@ -28,13 +29,13 @@ FLAGS = (
 
 
 def standalone(dataset: str, b: int, iterations: int) -> float:
-    """Seconds an iteration of one process."""
+    """Measures one process: seconds an iteration."""
     flags = (*FLAGS, "--dataset", dataset, "--batch-size", str(b))
     return _seconds("standalone", flags, iterations)
 
 
 def paragan(dataset: str, b: int, num_workers: int, iterations: int, all_reduce: str) -> float:
-    """Seconds an iteration of mdgan, a process for each worker."""
+    """Measures mdgan with a process for each worker: seconds an iteration."""
     how = ("--algorithm", "paragan", "--all-reduce", all_reduce, "--global-batch-size", str(b))
     flags = (*FLAGS, "--dataset", dataset, "--world-size", str(num_workers + 1), *how)
     return _seconds("paragan", flags, iterations)
@@ -43,7 +44,7 @@ def paragan(dataset: str, b: int, num_workers: int, iterations: int, all_reduce:
 def torch_loop(
     dataset: str, b: int, num_workers: int, iterations: int, *, apart: bool = False
 ) -> float:
-    """Seconds an iteration of a bare loop, with DDP or apart, a process for each worker."""
+    """Measures bare loops, with DDP or apart, a process for each worker: seconds an iteration."""
     batches = [b // num_workers] * num_workers
     return ddp.measure(ddp.Run(dataset, batches, iterations, apart=apart))
 
@@ -56,7 +57,7 @@ def _seconds(name: str, flags: tuple[str, ...], iterations: int) -> float:
 def _cases(
     dataset: str, b: int, workers: Sequence[int], iterations: int
 ) -> dict[tuple[str, int, str], Callable[[], float]]:
-    """What is measured, by kind of scaling, N, and what trains."""
+    """The measurements by kind of scaling, N, and the program that trains."""
     cases: dict[tuple[str, int, str], Callable[[], float]] = {}
     for n in workers:
         for kind, batch in (("weak", n * b), ("strong", b)):
@@ -85,17 +86,17 @@ def main(
         cases = _cases(dataset, b, [int(n) for n in workers.split(",")], iterations)
         cases = {case: run for case, run in cases.items() if case[0] == "weak" or not weak_only}
         alone: list[float] = []
-        found: dict[tuple[str, int, str], list[float]] = {case: [] for case in cases}
+        seconds_of: dict[tuple[str, int, str], list[float]] = {case: [] for case in cases}
         for _ in range(rounds):
             alone.append(standalone(dataset, b, iterations))
             for case, run in cases.items():
-                found[case].append(run())
+                seconds_of[case].append(run())
         one = statistics.median(alone)
         print(f"{'':5} {b:4} {'':>3}  {'one process':16} {one:8.4f}", flush=True)
-        for (kind, n, name), seconds in found.items():
-            taken = statistics.median(seconds)
-            efficiency = one / taken if kind == "weak" else one / (n * taken)
-            print(f"{kind:6} {b:3} {n:3}  {name:16} {taken:8.4f} {efficiency:10.2f}", flush=True)
+        for (kind, n, name), seconds in seconds_of.items():
+            median = statistics.median(seconds)
+            efficiency = one / median if kind == "weak" else one / (n * median)
+            print(f"{kind:6} {b:3} {n:3}  {name:16} {median:8.4f} {efficiency:10.2f}", flush=True)
 
 
 if __name__ == "__main__":

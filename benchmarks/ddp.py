@@ -1,8 +1,8 @@
 """Synchronous data-parallel GAN training as torch has it: DistributedDataParallel over gloo.
 
-Every process has both networks in DDP and one thread. In an iteration it takes a step of the
-discriminator on a real and a generated batch, then one of the generator through it and the same
-generated batch, as torch's own example of a DCGAN does, and as ParaGAN's synchronous updates do
+Every process has one thread, and both networks in DDP. In an iteration the discriminator takes a
+step on a real and a generated batch, then the generator takes one through the discriminator on the
+same generated batch. torch's example of a DCGAN does the same, as do ParaGAN's synchronous updates
 with `--kappa 1`. `benchmarks/data_parallel.py` measures it beside mdgan.
 """
 
@@ -32,13 +32,13 @@ BETAS = (0.5, 0.999)
 
 @dataclass(frozen=True)
 class Run:
-    """What to run.
+    """The settings of one run.
 
     Attributes:
         dataset: a dataset file's name.
         batch_sizes: b of each process.
-        iterations: how many.
-        apart: whether processes train without each other, which nothing that meets can beat.
+        iterations: of the run.
+        apart: whether processes exchange nothing, which no program that exchanges gradients beats.
     """
 
     dataset: str
@@ -47,8 +47,8 @@ class Run:
     apart: bool = False
 
 
-def train(run: Run, rank: int, port: int, told: Connection) -> None:
-    """One process; that of rank 0 tells when each iteration ended."""
+def train(run: Run, rank: int, port: int, parent: Connection) -> None:
+    """Trains in one process; rank 0 sends its parent the times at which iterations ended."""
     torch.set_num_threads(1)
     world, b = len(run.batch_sizes), run.batch_sizes[rank]
     dist.init_process_group(
@@ -79,7 +79,7 @@ def train(run: Run, rank: int, port: int, told: Connection) -> None:
         steps[0].step()
         done.append(time.monotonic())
     if rank == 0:
-        told.send_bytes(json.dumps(done).encode())
+        parent.send_bytes(json.dumps(done).encode())
     dist.barrier()
 
 
@@ -89,19 +89,19 @@ def _judged(model: nn.Module, images: Tensor, as_real: float) -> Tensor:
 
 
 def measure(run: Run) -> float:
-    """Seconds an iteration: the median of the second half of a run."""
+    """Runs once; returns seconds an iteration, the median of the run's second half."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     spawning = multiprocessing.get_context("spawn")
-    here, there = spawning.Pipe()
+    receiver, sender = spawning.Pipe()
     family = [
-        spawning.Process(target=train, args=(run, rank, port, there))
+        spawning.Process(target=train, args=(run, rank, port, sender))
         for rank in range(len(run.batch_sizes))
     ]
     for process in family:
         process.start()
-    done: list[float] = json.loads(here.recv_bytes())
+    done: list[float] = json.loads(receiver.recv_bytes())
     for process in family:
         process.join()
         assert process.exitcode == 0, process

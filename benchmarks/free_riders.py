@@ -2,13 +2,13 @@
 
     python -m benchmarks.free_riders [--iterations I] [--seeds S] [--first-seed F] [--jobs J]
 
-Trains MD-GAN with ten workers, of which some ride for free (see `hostile.py`), in one process and
-without any transport, and lets the server's `FreeRiders` look on. No worker is shut out. For every
-kind of free rider, partition and number of them it prints how many were found and after how many
-iterations, how many honest workers were accused, the highest score of an honest one, and which
-share of the processor time scoring took (of the server and all ten workers, one thread).
+Trains MD-GAN with ten workers, some of them free riders (see `hostile.py`), in one process without
+any transport. The server's `FreeRiders` scores the workers, but no worker is shut out. For every
+kind of free rider, partition and number of free riders it prints how many the server found and
+after how many iterations, how many honest workers it accused, the highest score of an honest one,
+and the share of processor time that scoring took (of the server and all ten workers, one thread).
 
-What decides the scores (thresholds, memories) was chosen on seeds 100 to 102.
+The thresholds and memories behind the scores were chosen on seeds 100 to 102.
 """
 
 import multiprocessing
@@ -44,7 +44,7 @@ from mdgan.gan.settings import resolve_kappa
 
 
 class Case(NamedTuple):
-    """One run; `hides`: free riders change a bit of every discriminator that they give away."""
+    """One run. With `hides` free riders change a bit of every discriminator that they hand over."""
 
     kind: str
     partition: str
@@ -55,16 +55,16 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the server found in one run.
+    """The server's verdicts in one run.
 
     Attributes:
-        found: the iterations in which free riders were found.
-        accused: the honest workers that were taken for free riders.
+        caught: the iterations in which the server found free riders.
+        accused: the honest workers that the server took for free riders.
         highest: the highest score that an honest worker ever had.
-        share: of the processor time of training, what scoring took, in percent.
+        share: of scoring in the processor time of training, in percent.
     """
 
-    found: list[int]
+    caught: list[int]
     accused: list[int]
     highest: float
     share: float
@@ -74,14 +74,14 @@ def run(case: Case) -> Outcome:
     """Trains one case and scores its workers."""
     torch.set_num_threads(1)
     dataset = dataset_file.load("digits", None)
-    given = {
+    values = {
         "world_size": NUM_WORKERS + 1,
         "batch_size": BATCH_SIZE,
         "iterations": case.iterations,
         "partition": case.partition,
         "seed": case.seed,
     }
-    settings = MDGANSettings.read(given, dataset.defaults)
+    settings = MDGANSettings.read(values, dataset.defaults)
     shards = make_shards(dataset, settings)
     workers = {
         n: make_worker(n, settings, dataset.models, shard, CPU) for n, shard in enumerate(shards, 1)
@@ -102,13 +102,13 @@ def score(
     *,
     hides: bool,
 ) -> Outcome:
-    """Hardy et al., Algorithm 1, with scores after every iteration."""
+    """Trains as Hardy et al., Algorithm 1, and scores the workers after every iteration."""
     learner = make_generator_learner(settings, dataset.models, CPU)
     aggregation, handovers = Aggregation(settings.aggregation), Handovers()
     scores, host_of = FreeRiders(BATCH_SIZE, handovers), {n: n for n in workers}
     kappa = resolve_kappa(settings.kappa, NUM_WORKERS)
     assignment, every = assign(sorted(workers), kappa), swap_interval(settings, dataset, shards)
-    judged, found = {n: own.judge for n, own in assignment.items()}, dict[int, int]()
+    judged, first_guilty = {n: choice.judge for n, choice in assignment.items()}, dict[int, int]()
     highest, spent, begin = 0.0, 0.0, time.thread_time()
     for i in range(1, settings.training.iterations + 1):
         generated, feedbacks = learner.generate(kappa), {}
@@ -120,7 +120,7 @@ def score(
         swaps = i % every == 0
         since = time.thread_time()
         scores.look(generated.images, judged, feedbacks, swap_follows=swaps)
-        found |= dict.fromkeys(scores.guilty() - found.keys(), i)
+        first_guilty |= dict.fromkeys(scores.guilty() - first_guilty.keys(), i)
         now = scores.scores
         spent += time.thread_time() - since
         highest = max([highest, *(each for n, each in now.items() if n not in riders)])
@@ -128,49 +128,54 @@ def score(
             number = i // every - 1
             moves = draw_swap(settings.swaps.swap, settings.training.seed, number, sorted(workers))
             scores.swapped(moves)
-            given = {n: workers[n].discriminator.digest() for n in moves}
+            given_digests = {n: workers[n].discriminator.digest() for n in moves}
             swap(settings, workers, number)
-            taken = {n: workers[n].discriminator.digest() for n in moves.values()}
+            taken_digests = {n: workers[n].discriminator.digest() for n in moves.values()}
             if hides:
-                taken = {n: f"{digest} and a bit" for n, digest in taken.items()}
+                taken_digests = {n: f"{digest} and a bit" for n, digest in taken_digests.items()}
             since = time.thread_time()
-            handovers.note_swap(moves, given, taken, host_of)
+            handovers.note_swap(moves, given_digests, taken_digests, host_of)
             spent += time.thread_time() - since
     share = 100 * spent / (time.thread_time() - begin)
-    caught = [i for n, i in found.items() if n in riders]
-    return Outcome(caught, sorted(found.keys() - riders), highest, share)
+    caught = [i for n, i in first_guilty.items() if n in riders]
+    return Outcome(caught, sorted(first_guilty.keys() - riders), highest, share)
 
 
 def swap_interval(settings: MDGANSettings, dataset: DatasetFile, shards: Sequence[Shard]) -> int:
-    """As a run does it: more often where workers hold different classes."""
+    """Iterations between swaps, as in a run: fewer where workers hold different classes."""
     size = len(dataset.open(Path())) / NUM_WORKERS
     weights = num_parameters(build_model(dataset.models.discriminator, 0))
     return swap_every(settings, size, [shard.class_counts() for shard in shards], weights)
 
 
-def in_words(kind: str, partition: str, num_riders: int, found: Sequence[Outcome]) -> str:
-    iterations = sorted(i for outcome in found for i in outcome.found)
+def in_words(kind: str, partition: str, num_riders: int, outcomes: Sequence[Outcome]) -> str:
+    iterations = sorted(i for each in outcomes for i in each.caught)
     when = "–"
     if iterations:
         when = f"{statistics.median(iterations):.0f} ({iterations[0]} to {iterations[-1]})"
-    num_accused = sum(len(outcome.accused) for outcome in found)
-    highest = max(outcome.highest for outcome in found)
+    num_accused = sum(len(each.accused) for each in outcomes)
+    highest = max(each.highest for each in outcomes)
     return (
-        f"| {kind} | {partition} | {num_riders} | {len(iterations)} of {num_riders * len(found)} | "
-        f"{when} | {num_accused} of {(NUM_WORKERS - num_riders) * len(found)} | {highest:.1f} | "
-        f"{statistics.median(outcome.share for outcome in found):.2f} |"
+        f"| {kind} | {partition} | {num_riders} | {len(iterations)} of "
+        f"{num_riders * len(outcomes)} | {when} | {num_accused} of "
+        f"{(NUM_WORKERS - num_riders) * len(outcomes)} | {highest:.1f} | "
+        f"{statistics.median(each.share for each in outcomes):.2f} |"
     )
 
 
 @click.command()
 @click.option("--iterations", default=400, show_default=True)
 @click.option("--seeds", default=3, show_default=True, help="Runs of each kind of free rider.")
-@click.option("--honest-seeds", default=10, show_default=True, help="Runs without any.")
+@click.option("--honest-seeds", default=10, show_default=True, help="Runs without free riders.")
 @click.option("--first-seed", default=0, show_default=True)
-@click.option("--riders", default="2,3", show_default=True, help="How many of the ten.")
+@click.option("--riders", default="2,3", show_default=True, help="How many of the ten workers.")
 @click.option("--kinds", default=",".join(RIDERS), show_default=True)
 @click.option("--partitions", default="iid,sorted", show_default=True)
-@click.option("--hides", is_flag=True, help="Riders change a bit of what they give away.")
+@click.option(
+    "--hides",
+    is_flag=True,
+    help="Free riders change a bit of every discriminator that they hand over.",
+)
 @click.option("--jobs", default=2, show_default=True, help="Runs at the same time.")
 def main(
     iterations: int,
@@ -183,7 +188,7 @@ def main(
     hides: bool,
     jobs: int,
 ) -> None:
-    """Looks for free riders on digits."""
+    """Counts found free riders and accused honest workers on digits."""
     print(
         f"digits, {NUM_WORKERS} workers, b = {BATCH_SIZE}, {iterations} iterations, seeds from "
         f"{first_seed}\n"

@@ -1,4 +1,4 @@
-"""What a GPU must show: every test that needs one, then iterations a second beside the CPU's.
+"""Checks a GPU: runs every test that needs one, then prints iterations a second beside the CPU's.
 
     python -m benchmarks.gpu
 
@@ -32,7 +32,7 @@ _MOST_SECONDS = 120
 
 
 def iterations_per_second(flags: str, folder: Path) -> str:
-    """The rate that a training tells at its end, or why there is none."""
+    """The rate that a training prints at its end, or why it printed none."""
     command = [sys.executable, "-m", "mdgan", "train", *flags.split(), *_QUIET.split()]
     try:
         ended = subprocess.run(
@@ -50,7 +50,7 @@ def iterations_per_second(flags: str, folder: Path) -> str:
 
 
 def main() -> int:
-    """Runs all, and returns the exit status."""
+    """Runs the tests and the trainings, and returns the exit status."""
     if not torch.cuda.device_count():
         print("gpu-check: no CUDA GPU found here", file=sys.stderr)
         return 2

@@ -1,8 +1,8 @@
-"""Workers that lie, for `robustness.py`, `free_riders.py` and tests; nothing to run here.
+"""Workers that lie, for `robustness.py`, `free_riders.py` and tests.
 
-They keep to the protocol, and their answers have an honest shape. Free riders save the training:
-`learn` does nothing. Their answers have the norm of an honest answer at that moment, so that no
-single answer looks wrong.
+They keep to the protocol, and their answers have the right shape. Free riders do not train: `learn`
+does nothing. Their answers have the norm of an honest answer at that moment, so that no single
+answer looks wrong.
 """
 
 from abc import ABC, abstractmethod
@@ -19,11 +19,11 @@ from mdgan.gan.randomness import generator_for
 
 FLIP_STRENGTH = 5.0
 """The factor k of a sign flipper. With k > 7/3, three of ten workers reverse the sum of ten equal
-answers; this is twice that, and does not look absurd."""
+answers. About twice that does not look absurd yet."""
 
 
 class Hostile(Worker):
-    """Replaces an honest worker, and takes over its discriminator, data and random state."""
+    """A worker that takes over an honest worker's discriminator, data and random state."""
 
     def __init__(self, honest: Worker) -> None:
         vars(self).update(vars(honest))
@@ -49,7 +49,7 @@ class FreeRider(Hostile, ABC):
         """Does nothing."""
 
     def learn(self, fake: Samples, stage: Stage = unobserved) -> Tensor:  # noqa: ARG002 - not trained
-        """Does not train; reports the loss of an untrained discriminator."""
+        """Reports the loss of an untrained discriminator, without training."""
         return torch.tensor(1.4)
 
     def feedback(self, judged: Samples) -> Judgement:
@@ -60,11 +60,11 @@ class FreeRider(Hostile, ABC):
 
     @abstractmethod
     def made_up(self, honest: Tensor) -> Tensor:
-        """What to answer, with any norm above 0 and the shape of the honest answer."""
+        """An answer of any norm above 0, with the shape of the honest answer."""
 
 
 class Constant(FreeRider):
-    """Always the same for every pixel of every sample: "brighter"."""
+    """Asks for more brightness in every pixel of every sample."""
 
     def made_up(self, honest: Tensor) -> Tensor:
         """−1 everywhere: a step against this gradient makes every pixel brighter."""
@@ -72,19 +72,19 @@ class Constant(FreeRider):
 
 
 class Replayed(FreeRider):
-    """Its first honest answer, again and again."""
+    """Repeats its first honest answer."""
 
     _first: Tensor | None = None
 
     def made_up(self, honest: Tensor) -> Tensor:
-        """What it answered in its first iteration."""
+        """The answer of its first iteration."""
         if self._first is None:
             self._first = honest
         return self._first
 
 
 class Random(FreeRider):
-    """Noise, fresh every time."""
+    """Answers with new noise every time."""
 
     def __init__(self, honest: Worker, seed: int) -> None:
         super().__init__(honest)
@@ -96,14 +96,14 @@ class Random(FreeRider):
 
 
 class Copycat(FreeRider):
-    """Judges with the discriminator that it got in the last swap, and gives it away as it came.
+    """Judges with the discriminator that it got in the last swap, and hands it over unchanged.
 
-    It is all that a worker ever gets that looks like work: batches come without the feedback of
-    others, which goes to the server alone.
+    That discriminator is the only work of others that a worker gets: it never sees their feedback,
+    which goes to the server alone.
     """
 
     def made_up(self, honest: Tensor) -> Tensor:
-        """What that discriminator says, of which nothing is made up."""
+        """The feedback of that discriminator, unchanged."""
         return honest
 
 
@@ -113,7 +113,7 @@ ATTACKS: dict[str, Callable[[Worker, int], Worker]] = {
     "replayed": lambda honest, _seed: Replayed(honest),
     "random": Random,
 }
-"""By name; each makes a hostile worker of an honest one and a seed."""
+"""By name: makes a hostile worker from an honest one and a seed."""
 
 RIDERS: dict[str, Callable[[Worker, int], Worker]] = {
     "constant": ATTACKS["constant"],
@@ -121,4 +121,4 @@ RIDERS: dict[str, Callable[[Worker, int], Worker]] = {
     "noise": ATTACKS["random"],
     "copycat": lambda honest, _seed: Copycat(honest),
 }
-"""The free riders, by name, in the same way."""
+"""The free riders by name: makes one from an honest worker and a seed."""

@@ -2,10 +2,10 @@
 
     python -m benchmarks.limit [--dataset cifar10_noise] [--workers 4,10,20,40]
 
-On all cores at once, with one thread each, it computes what the workers do in an iteration, each
-with its own discriminator, and what the server does for their κ. With all cores always busy, an
-iteration would take (all workers + server) / cores; no schedule is faster. Efficiency is this limit
-divided by the time that an iteration of a whole run takes.
+Every core computes with one thread, all at once: the steps of workers, each with its own
+discriminator, and the server's step for their κ. If all cores were always busy, an iteration would
+take (all workers + server) / cores; no schedule is faster. Efficiency is this limit divided by the
+time of an iteration in a whole run.
 """
 
 import multiprocessing
@@ -38,7 +38,7 @@ class Arithmetic(NamedTuple):
 
     Attributes:
         worker: one local step and one feedback, the mean over the workers of a core.
-        server: generating, one backward pass and one optimizer step.
+        server: generating κ batches, one backward pass and one optimizer step.
     """
 
     worker: float
@@ -55,7 +55,7 @@ def measure(dataset: str, num_workers: int, settings: Mapping[str, object] | Non
     Args:
         dataset: name of a dataset file.
         num_workers: N.
-        settings: besides b = 10.
+        settings: those of the run besides b = 10.
     """
     return arithmetic(dataset, num_workers, settings).limit(num_workers, num_cores())
 
@@ -63,18 +63,18 @@ def measure(dataset: str, num_workers: int, settings: Mapping[str, object] | Non
 def arithmetic(
     dataset: str, num_workers: int, settings: Mapping[str, object] | None = None
 ) -> Arithmetic:
-    """Measures on all cores at once; medians over time, then means over cores."""
+    """Measures on all cores at once; returns means over cores of medians over time."""
     cores = num_cores()
     share, extra = divmod(num_workers, cores)
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(cores, mp_context=spawning) as pool:
-        found = [
+        futures = [
             pool.submit(
                 _on_one_core, dataset, num_workers, share + (core < extra), dict(settings or {})
             )
             for core in range(cores)
         ]
-        each = [future.result() for future in found]
+        each = [future.result() for future in futures]
     return Arithmetic(*(statistics.fmean(figures) for figures in zip(*each, strict=True)))
 
 
@@ -111,14 +111,14 @@ def _on_one_core(
 
 
 def _median_seconds(work: Callable[[], None]) -> float:
-    """The median over some seconds: long enough that all cores compute at the same time."""
+    """Median seconds of some work, repeated so long that all cores compute at the same time."""
     work()
-    taken, end = [], time.monotonic() + SECONDS
+    seconds, end = [], time.monotonic() + SECONDS
     while time.monotonic() < end:
         begin = time.perf_counter()
         work()
-        taken.append(time.perf_counter() - begin)
-    return statistics.median(taken)
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
 
 
 @click.command()
@@ -127,10 +127,10 @@ def _median_seconds(work: Callable[[], None]) -> float:
 def main(dataset: str, workers: str) -> None:
     """Measures the arithmetic of an iteration alone."""
     for size in map(int, workers.split(",")):
-        found = arithmetic(dataset, size)
+        figures = arithmetic(dataset, size)
         print(
-            f"{size} workers: {1e3 * found.worker:.2f} ms each, the server "
-            f"{1e3 * found.server:.1f} ms; limit {found.limit(size, num_cores()):.4f} s an "
+            f"{size} workers: {1e3 * figures.worker:.2f} ms each, the server "
+            f"{1e3 * figures.server:.1f} ms; limit {figures.limit(size, num_cores()):.4f} s an "
             "iteration",
             flush=True,
         )

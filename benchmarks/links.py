@@ -1,12 +1,13 @@
-"""Compares the links of this checkout with those of another one, in turn.
+"""Compares the speed of runs over this checkout's links with those of another checkout.
 
     python -m benchmarks.links --before CHECKOUT [--rounds 5] [--quick] [--without-tls]
 
-In every round, for each configuration: whole runs with the other checkout, with this one over
-sockets on one machine, and with this one over TLS (the hosts are started apart and dial a port of
-loopback). Prints seconds an iteration, until the first one, and memory (PSS of all processes, where
-one command starts them), and then the ratios of the medians to those of the other checkout. Run it
-on an otherwise idle machine. Both checkouts run with the packages of this environment.
+Each round has three whole runs for each configuration: with the other checkout, with this one over
+sockets of one machine, and with this one over TLS (the hosts are started by another command, and
+dial a port of loopback). Prints seconds an iteration, seconds until the first one, and memory (PSS
+of all processes, where one command starts them), and then the ratios of the medians to those of the
+other checkout. Run it on an otherwise idle machine. Both checkouts run with the packages of this
+environment.
 """
 
 import argparse
@@ -26,7 +27,7 @@ WAYS = ("before", "sockets", "TLS")
 
 
 def configurations(*, quick: bool) -> list[tuple[str, int, Case]]:
-    """Name, number of workers, and what is run."""
+    """Name, number of workers, and the case to run."""
     data = ("--dataset", "cifar10_noise", "--datasets-dir", str(HERE / "datasets"))
     cifar = (*data, "--batch-size", "10")
     works: list[tuple[str, tuple[str, ...], int, int]] = [
@@ -44,7 +45,7 @@ def configurations(*, quick: bool) -> list[tuple[str, int, Case]]:
 
 @contextmanager
 def hosts_apart(case: Case, num_workers: int, folder: Path) -> Iterator[tuple[str, ...]]:
-    """Starts the hosts by themselves; gives the flags with which the server is to be started."""
+    """Starts the hosts by their own command; yields the flags for the server's command."""
     credentials = folder / "run.cred"
     mdgan = [sys.executable, "-m", "mdgan"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -69,9 +70,9 @@ def hosts_apart(case: Case, num_workers: int, folder: Path) -> Iterator[tuple[st
 
 
 def run(way: str, before: Path, case: Case, num_workers: int, folder: Path) -> Figures:
-    """One whole run."""
-    here = Path(__file__).resolve().parents[1]
-    os.chdir(before if way == "before" else here)  # `python -m` takes what lies there
+    """Runs once in one of the ways."""
+    this_checkout = Path(__file__).resolve().parents[1]
+    os.chdir(before if way == "before" else this_checkout)  # `python -m` takes what lies there
     if way != "TLS":
         return measure(case, folder)
     with hosts_apart(case, num_workers, folder.parent) as flags:
@@ -85,26 +86,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--without-tls", action="store_true")
-    given = parser.parse_args()
-    ways = [way for way in WAYS if way != "TLS" or not given.without_tls]
+    arguments = parser.parse_args()
+    ways = [way for way in WAYS if way != "TLS" or not arguments.without_tls]
     with tempfile.TemporaryDirectory() as name:
-        for title, num_workers, case in configurations(quick=given.quick):
-            found: dict[str, list[Figures]] = {way: [] for way in ways}
-            for number in range(given.rounds):
+        for title, num_workers, case in configurations(quick=arguments.quick):
+            figures_of: dict[str, list[Figures]] = {way: [] for way in ways}
+            for number in range(arguments.rounds):
                 for way in ways:
                     folder = Path(name) / f"{title}-{way}-{number}"
                     folder.mkdir()
-                    got = run(way, given.before.resolve(), case, num_workers, folder)
-                    found[way].append(got)
+                    took = run(way, arguments.before.resolve(), case, num_workers, folder)
+                    figures_of[way].append(took)
                     print(
-                        f"{title:26} {way:8} {1e3 * got.iteration_seconds:8.2f} ms "
-                        f"{got.first_iteration_seconds:6.1f} s {got.pss_bytes / 2**20:6.0f} MB",
+                        f"{title:26} {way:8} {1e3 * took.iteration_seconds:8.2f} ms "
+                        f"{took.first_iteration_seconds:6.1f} s {took.pss_bytes / 2**20:6.0f} MB",
                         flush=True,
                     )
             for way in ways[1:]:
                 ratios = [
-                    statistics.median(getattr(got, figure) for got in found[way])
-                    / statistics.median(getattr(got, figure) for got in found["before"])
+                    statistics.median(getattr(took, figure) for took in figures_of[way])
+                    / statistics.median(getattr(took, figure) for took in figures_of["before"])
                     for figure in ("iteration_seconds", "first_iteration_seconds", "pss_bytes")
                 ]
                 memory = f"{ratios[2]:.3f}" if way == "sockets" else "–"

@@ -2,13 +2,13 @@
 
     python -m benchmarks.local_iteration [--rounds 100] [--dataset digits] [--batch-size 10]
 
-Both train the same two models on the same samples with one thread and the same fused Adam: two
-batches from one forward pass of G, a pass of D over the real batch and one over a generated batch
-with a backward pass each, then G's gradient through D. The bare loop is what a user writes by hand.
-Ours is `Client.train`, as a host of `--algorithm fl-gan` calls it once a round.
+Both train the same two models on the same samples with one thread and the same fused Adam. G makes
+two batches in one forward pass; D takes a forward and a backward pass over the real batch and over
+a generated one; then G takes its gradient through D. A user would write the bare loop by hand. Ours
+is `Client.train`, which a host of `--algorithm fl-gan` calls once a round.
 
-They take turns in one process, and what counts is the time that the process computed. So other
-programs on the machine disturb little, and the least time disturbs least.
+They take turns in one process, and only the time that the process computed counts, so that other
+programs on the machine disturb little. They disturb the least time less than the median.
 """
 
 import statistics
@@ -32,7 +32,7 @@ WARM_UP = 3
 
 
 def bare_loop(dataset: DatasetFile, images: Tensor, batch_size: int) -> Callable[[int], Tensor]:
-    """A loop over iterations as users write it; it returns the last losses, and checks nothing."""
+    """A loop over iterations as users write it: returns mean losses, and checks nothing."""
     torch.manual_seed(0)
     models = dataset.models
     generator, discriminator = models.generator().train(), models.discriminator().train()
@@ -71,7 +71,7 @@ def bare_loop(dataset: DatasetFile, images: Tensor, batch_size: int) -> Callable
 def client(
     dataset: DatasetFile, shard: Shard, batch_size: int
 ) -> tuple[Callable[[int], Tensor], Tensor]:
-    """`Client.train` from the models of the round before, and the models that it begins with."""
+    """A function that trains rounds with `Client.train`, and the models of the first round."""
     settings = FederatedSettings.read({"world_size": 2, "batch_size": batch_size})
     ours = make_client(1, settings, dataset.models, shard, CPU)
     models = ours.vector.read()
@@ -87,11 +87,11 @@ def client(
 @click.command()
 @click.option("--dataset", default="digits", show_default=True)
 @click.option("--batch-size", default=10, show_default=True)
-@click.option("--samples", default=72, show_default=True, help="Of the client.")
-@click.option("--iterations", default=30, show_default=True, help="Of a round.")
+@click.option("--samples", default=72, show_default=True, help="Samples of the client.")
+@click.option("--iterations", default=30, show_default=True, help="Iterations of a round.")
 @click.option("--rounds", default=100, show_default=True)
 def main(dataset: str, batch_size: int, samples: int, iterations: int, rounds: int) -> None:
-    """Milliseconds of computing an iteration: least and median over the rounds."""
+    """Prints milliseconds of computing an iteration: least and median over the rounds."""
     torch.set_num_threads(1)
     file = load(dataset, str(Path(__file__).parent / "datasets"))
     source, indices = file.open(Path()), torch.arange(samples)
@@ -100,16 +100,16 @@ def main(dataset: str, batch_size: int, samples: int, iterations: int, rounds: i
         "bare loop": bare_loop(file, source.images(indices), batch_size),
         "Client.train": client(file, shard, batch_size)[0],
     }
-    taken: dict[str, list[float]] = {name: [] for name in ways}
+    milliseconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(WARM_UP + rounds):
         for name, train in ways.items():
             begin = time.process_time()
             train(iterations)
-            taken[name].append(1e3 * (time.process_time() - begin) / iterations)
+            milliseconds[name].append(1e3 * (time.process_time() - begin) / iterations)
     print(f"{dataset}, b = {batch_size}, rounds of {iterations} iterations; ms of computing each")
-    kept = {name: times[WARM_UP:] for name, times in taken.items()}
-    least = {name: min(times) for name, times in kept.items()}
-    for name, times in kept.items():
+    counted = {name: times[WARM_UP:] for name, times in milliseconds.items()}
+    least = {name: min(times) for name, times in counted.items()}
+    for name, times in counted.items():
         ratio = least[name] / least["bare loop"]
         median = statistics.median(times)
         print(f"{name:14} least {least[name]:6.3f}  median {median:6.3f}  {ratio:5.2f} ×")

@@ -1,11 +1,11 @@
-"""README's picture: digits and rows that mdgan generated from data of four workers each.
+"""Draws README's picture: digits and rows that mdgan generated from four workers' data.
 
     make tables                 # once
     python -m benchmarks.made [--out runs/made] [--iterations 4000]
 
 Trains on 10,000 real digits of MNIST (`picture_packages.py`) and on 16,000 flights
-(`tables/data.py`), a quarter at each worker, and draws what both generators make into
-`docs/made.png`. A run that is in the folder already is not trained again.
+(`tables/data.py`), a quarter at each worker. Then it draws samples of both generators into
+`docs/made.png`. A run that lies in the folder already is not trained again.
 """
 
 import csv
@@ -21,17 +21,15 @@ from benchmarks.picture_sources import write
 from benchmarks.tables import data
 
 ROOT = Path(__file__).resolve().parents[1]
-_ROWS, _COLUMNS = (
-    12,
-    ("month", "hour", "dep_delay", "distance", "carrier", "origin", "dest", "late"),
-)
+_ROWS = 12
+_COLUMNS = ("month", "hour", "dep_delay", "distance", "carrier", "origin", "dest", "late")
 
 
 @click.command()
 @click.option("--out", default="runs/made", type=Path)
-@click.option("--iterations", default=4000, help="Of the run on digits.")
+@click.option("--iterations", default=4000, help="Iterations of the run on digits.")
 def main(out: Path, iterations: int) -> None:
-    """Trains, samples and draws."""
+    """Trains both runs, samples from them, and draws the picture."""
     sys.path.append(str(ROOT / "build" / "tables"))
     write("mnist", out / "mnist")
     outcome = data.write("flights", out / "flights", 4)
@@ -63,7 +61,7 @@ def _sample(run: Path, file: Path, count: int) -> None:
 
 
 def draw(digits: Path, rows: Path, picture: Path) -> None:
-    """Digits on the left, rows on the right."""
+    """Draws digits on the left and rows on the right."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.6))
     with Image.open(digits) as read:

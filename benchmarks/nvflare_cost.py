@@ -1,11 +1,11 @@
-"""What NVFlare's tunnel costs: iterations a second of a job, and of `mdgan join` over loopback TLS.
+"""Measures what NVFlare's tunnel costs: iterations a second of a job and of plain TLS links.
 
     pip install 'mdgan[nvflare]'
     python -m benchmarks.nvflare_cost [--turns 3] [--iterations 600] [--config FILE]
 
-Starts NVFlare's try-out with a server and three sites, and takes turns: the study as its job, then
-the same study with `mdgan train --ranks 0` and three `mdgan join` on this machine. Prints each
-figure, medians and their ratio. Run it on an otherwise idle machine.
+Starts NVFlare's try-out with a server and three sites. In each turn it runs a study as NVFlare's
+job, then the same study with `mdgan train --ranks 0` and three `mdgan join` on this machine, over
+loopback TLS. Prints each figure, medians and their ratio. Run it on an otherwise idle machine.
 """
 
 import json
@@ -17,9 +17,8 @@ from pathlib import Path
 
 import click
 
-from tests.chaos.staging import free_port
 from tests.poc import Poc, started
-from tests.processes import MDGAN, finish, start
+from tests.processes import MDGAN, finish, free_port, start
 
 _SPEED = re.compile(r"done: .*?\(([\d.]+) it/s\)")
 
@@ -29,7 +28,7 @@ _SPEED = re.compile(r"done: .*?\(([\d.]+) it/s\)")
 @click.option("--iterations", default=600, show_default=True)
 @click.option("--config", type=Path, help="More settings of the study.")
 def main(turns: int, iterations: int, config: Path | None) -> None:
-    """Runs both in turns, and prints."""
+    """Runs both in turns, and prints their speeds."""
     changes = json.loads(config.read_text()) if config else {}
     changes |= {"iterations": iterations, "eval_interval": 0, "sample_interval": 0}
     changes |= {"checkpoint_interval": 0}
@@ -39,7 +38,7 @@ def main(turns: int, iterations: int, config: Path | None) -> None:
             status, log, _ = poc.run_job(f"turn{turn}", **changes, seed=turn)
             assert status == "FINISHED:COMPLETED", log
             speeds["job"].append(speed(log))
-            speeds["join"].append(joined(poc, turn))
+            speeds["join"].append(speed_of_join(poc, turn))
             print(*(f"{name} {each[-1]:.1f} it/s" for name, each in speeds.items()), sep=" | ")
     job, join = (statistics.median(each) for each in speeds.values())
     print(
@@ -48,13 +47,13 @@ def main(turns: int, iterations: int, config: Path | None) -> None:
 
 
 def speed(output: str) -> float:
-    """Iterations a second, as the last line of a run says."""
-    (said,) = _SPEED.findall(output)
-    return float(said)
+    """Iterations a second, from the last line of a run's output."""
+    (number,) = _SPEED.findall(output)
+    return float(number)
 
 
-def joined(poc: Poc, turn: int) -> float:
-    """The same study without NVFlare."""
+def speed_of_join(poc: Poc, turn: int) -> float:
+    """Runs the study of a turn without NVFlare; returns iterations a second."""
     link = ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
     shown = ["--config", f"turn{turn}.json", *link, "--ranks", "0", "--out", f"alone{turn}"]
     server = start([*MDGAN, "train", *shown, "--credentials", "authority/server.cred"], poc.folder)

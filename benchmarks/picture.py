@@ -21,7 +21,7 @@ GIB = 2**30
 
 
 def medians(rounds: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> Any:
-    """N in increasing order, and the median of a value over the rounds of each."""
+    """N in increasing order, and the median of a value over the rounds with each N."""
     sizes = sorted({one["num_workers"] for one in rounds})
     return sizes, [
         statistics.median(value(one) for one in rounds if one["num_workers"] == size)
@@ -30,7 +30,7 @@ def medians(rounds: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], 
 
 
 def line(axes: Axes, points: Any, name: str, colour: str, **style: Any) -> None:
-    """A curve with its name at the last point."""
+    """Draws a curve with its name at the last point."""
     axes.plot(*points, color=colour, marker="o", markersize=4, **style)
     axes.annotate(
         name, (points[0][-1], points[1][-1]), (6, 0), textcoords="offset points", color=colour
@@ -38,7 +38,7 @@ def line(axes: Axes, points: Any, name: str, colour: str, **style: Any) -> None:
 
 
 def log_scales(axes: Axes, title: str, unit: str, sizes: Sequence[int]) -> None:
-    """Both axes logarithmic, with plain numbers."""
+    """Makes both axes logarithmic, with plain numbers."""
     axes.set(xscale="log", yscale="log", xlabel="workers", xticks=sizes)
     axes.set_title(f"{title}, {unit}", loc="left", color=INK)
     axes.xaxis.set_major_formatter("{x:g}")
@@ -52,12 +52,12 @@ def log_scales(axes: Axes, title: str, unit: str, sizes: Sequence[int]) -> None:
 
 
 def draw(rounds: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> Figure:
-    """Three panels: time and memory beside the published algorithm, and many workers in hosts."""
+    """Draws three panels: time and memory beside the published algorithm, and many workers."""
     figure = Figure(figsize=(12.5, 3.8), layout="constrained")
     time, memory, many = figure.subplots(1, 3)
     sizes, _ = medians(rounds, lambda one: one["limit"])
-    for who, name, colour in (("published", "published", OTHERS), ("ours", "mdgan", OURS)):
-        measured = [{"num_workers": one["num_workers"], **one[who]} for one in rounds]
+    for key, name, colour in (("published", "published", OTHERS), ("ours", "mdgan", OURS)):
+        measured = [{"num_workers": one["num_workers"], **one[key]} for one in rounds]
         line(time, medians(measured, lambda one: one["iteration_seconds"]), name, colour)
         line(memory, medians(measured, lambda one: one["pss_bytes"] / GIB), name, colour)
     line(time, medians(rounds, lambda one: one["limit"]), "", QUIET, linestyle=":")

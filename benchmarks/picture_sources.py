@@ -1,7 +1,7 @@
-"""Pictures in the files of MNIST and CIFAR-10, made of what packages hold.
+"""Writes pictures from installed and fetched packages as files of MNIST and CIFAR-10.
 
-Some sources are for choosing settings (`is_for_choosing`). The others are only for judging them: no
-setting may be chosen by what comes of them.
+Some sources are for choosing settings (`is_for_choosing`). The others only judge them: no setting
+may be chosen by their scores.
 """
 
 import pickle
@@ -61,7 +61,7 @@ class Pictures(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where pictures come from, which dataset file reads them, and what they may be used for."""
+    """A source of pictures: the dataset file that reads them, and whether they choose settings."""
 
     dataset: str
     make: Callable[[], Pictures]
@@ -69,7 +69,7 @@ class Source(NamedTuple):
 
 
 def _handwriting() -> Pictures:
-    """Digits of scikit-learn, enlarged, turned, moved, and with thinner or thicker strokes.
+    """Digits of scikit-learn: enlarged, turned, moved, with thinner or thicker strokes.
 
     The test samples are of other digits than the training samples.
     """
@@ -81,14 +81,14 @@ def _handwriting() -> Pictures:
     small = torch.tensor(digits.images[chosen] / 16, dtype=torch.float32)[:, None]
     large = F.interpolate(small, (24, 24), mode="bicubic").clamp(0, 1)
     distorted = _distorted(F.pad(large, (2, 2, 2, 2)), random, most_degrees=12, most_pixels=2)
-    # Where a stroke ends, and how sharply: a digit of MNIST has few grey pixels.
+    # Sharpens the edges of strokes: a digit of MNIST has few grey pixels.
     edge = torch.tensor(random.uniform(0.3, 0.6, (len(chosen), 1, 1, 1)), dtype=torch.float32)
     strokes = ((distorted - edge) * 4 + 0.5).clamp(0, 1)
     return Pictures(_bytes(strokes), digits.target[chosen].astype(np.uint8))
 
 
 def _letters() -> Pictures:
-    """Ten letters in fourteen fonts of Matplotlib, of other sizes, turned, moved and slanted."""
+    """Ten letters in fourteen fonts of Matplotlib, of several sizes, turned, moved and slanted."""
     random = np.random.default_rng(1)
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     labels = random.integers(0, NUM_CLASSES, NUM_TRAINING + NUM_TEST)
@@ -121,7 +121,7 @@ def _photograph(name: str) -> Image.Image:
 
 
 def _pieces(whole: Image.Image, seed: int) -> Pictures:
-    """Pieces of a photograph at half its size, and their reflections; classes are its ten bands."""
+    """Pieces of a photograph at half its size, half of them mirrored; ten bands are the classes."""
     random = np.random.default_rng(seed)
     half = np.asarray(whole.resize((whole.width // 2, whole.height // 2), Image.Resampling.BOX))
     count = NUM_TRAINING + NUM_TEST
@@ -153,7 +153,7 @@ SOURCES = {
 
 
 def write(name: str, folder: Path) -> None:
-    """Writes a source's files to where its dataset file reads them, below a folder."""
+    """Writes a source's files below a folder, where its dataset file reads them."""
     source = SOURCES[name]
     written = _write_mnist if source.dataset == "mnist" else _write_cifar10
     written(*source.make().divided(), folder)
@@ -201,9 +201,9 @@ def _write_mnist(training: Pictures, test: Pictures, folder: Path) -> None:
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     for prefix, part in (("train", training), ("t10k", test)):
-        for what, values in ("images-idx3", part.pixels[:, 0]), ("labels-idx1", part.labels):
+        for suffix, values in ("images-idx3", part.pixels[:, 0]), ("labels-idx1", part.labels):
             header = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
-            (raw / f"{prefix}-{what}-ubyte").write_bytes(header + values.tobytes())
+            (raw / f"{prefix}-{suffix}-ubyte").write_bytes(header + values.tobytes())
 
 
 def _write_cifar10(training: Pictures, test: Pictures, folder: Path) -> None:

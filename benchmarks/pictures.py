@@ -1,14 +1,13 @@
-"""Measures MD-GAN's iteration, and what two flags change, beside one process, on pictures.
+"""Compares MD-GAN, with and without two flags, with one process on pictures.
 
     python -m benchmarks.pictures [--source NAME]… [--iterations I] [--seeds S] [--batch-size b]
                                   [--rows NAME,…] [--folder] [FLAG…]
 
-The sources are in `benchmarks.picture_sources`: some are for choosing settings, others only for
-judging them. Rows are named in `ROWS`: one process with the same b, one with b = 100, and ten
-workers. Flags at the end go to every run, such as `--architecture md-gan-cnn`. A row prints FID
-and coverage, by seed and as quotients of those of both processes, and bytes and seconds of an
-iteration. With `--folder` the pictures are half as large and files of their own, for `--dataset
-folder`.
+The sources are in `benchmarks.picture_sources`: some are for choosing settings, the others only
+judge them. `ROWS` names the rows: one process with the same b, one with b = 100, and ten workers.
+Flags at the end go to every run, such as `--architecture md-gan-cnn`. A row has FID and coverage by
+seed, their ratios to those of each of both single processes, and the bytes and seconds of an
+iteration. With `--folder` each picture is a file of half the size, for `--dataset folder`.
 """
 
 import json
@@ -36,11 +35,11 @@ ROWS = {
     "means": f"{_TOGETHER} --batch-size {{b}} --swap means",
     "both": f"{_TOGETHER} --batch-size {{b}} --step-samples 48 --swap means",
 }
-"""What is run; the first two are what the others are compared with."""
+"""The flags of each row; the other rows are compared with the first two."""
 
 
-class Found(NamedTuple):
-    """The last scores of a run, and what an iteration took."""
+class Figures(NamedTuple):
+    """The last scores of a run, and the bytes and seconds of an iteration."""
 
     fid: float
     coverage: float
@@ -48,8 +47,8 @@ class Found(NamedTuple):
     seconds: float
 
 
-def train(flags: Sequence[str], out: Path) -> Found:
-    """Runs `mdgan train`, and returns what came of it."""
+def train(flags: Sequence[str], out: Path) -> Figures:
+    """Runs `mdgan train`, and returns its figures."""
     command = [sys.executable, "-m", "mdgan", "train", *flags, "--out", str(out)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -58,7 +57,7 @@ def train(flags: Sequence[str], out: Path) -> Found:
     last = [record for record in records if "event" not in record][-1]
     traces = RecordedRun.read(out).traces.values()
     traffic = sum(sum(trace.traffic[-1].sent.values()) for trace in traces if trace.traffic)
-    return Found(
+    return Figures(
         scores["fid"],
         scores["coverage"],
         traffic / last["iteration"],
@@ -66,16 +65,18 @@ def train(flags: Sequence[str], out: Path) -> Found:
     )
 
 
-def in_words(name: str, found: Sequence[Found], compared: Sequence[Sequence[Found]]) -> str:
+def in_words(name: str, figures: Sequence[Figures], compared: Sequence[Sequence[Figures]]) -> str:
     """A row of the table."""
-    means = [Found(*map(statistics.mean, zip(*runs, strict=True))) for runs in [found, *compared]]
-    own, *others = means
-    by_seed = "; ".join(f"{each.fid:.2f}, {each.coverage:.2f}" for each in found)
+    means = [
+        Figures(*map(statistics.mean, zip(*runs, strict=True))) for runs in [figures, *compared]
+    ]
+    mean, *others = means
+    by_seed = "; ".join(f"{each.fid:.2f}, {each.coverage:.2f}" for each in figures)
     quotients = "; ".join(
-        f"{own.fid / other.fid:.2f} ×, {own.coverage / max(other.coverage, 1e-9):.2f} ×"
+        f"{mean.fid / other.fid:.2f} ×, {mean.coverage / max(other.coverage, 1e-9):.2f} ×"
         for other in others
     )
-    cells = [name, by_seed, quotients, f"{own.num_bytes / 1e6:.2f}", f"{own.seconds:.3f}"]
+    cells = [name, by_seed, quotients, f"{mean.num_bytes / 1e6:.2f}", f"{mean.seconds:.3f}"]
     return f"| {' | '.join(cells)} |"
 
 
@@ -84,8 +85,12 @@ def in_words(name: str, found: Sequence[Found], compared: Sequence[Sequence[Foun
 @click.option("--iterations", default=1000, show_default=True)
 @click.option("--seeds", default=3, show_default=True)
 @click.option("--batch-size", default=64, show_default=True)
-@click.option("--rows", default=",".join(ROWS), show_default=True, help="After the first two.")
-@click.option("--folder", "as_folder", is_flag=True, help="As files of 16×16 pixels.")
+@click.option(
+    "--rows", default=",".join(ROWS), show_default=True, help="Rows to run after the first two."
+)
+@click.option(
+    "--folder", "as_folder", is_flag=True, help="Write pictures as files of 16×16 pixels."
+)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def main(
     names: Sequence[str],
@@ -96,7 +101,7 @@ def main(
     as_folder: bool,
     flags: Sequence[str],
 ) -> None:
-    """Compares ten workers with one process on pictures that are made here."""
+    """Compares ten workers with one process on each source of pictures."""
     with tempfile.TemporaryDirectory() as temporary:
         for name in names or SOURCES:
             source, folder = SOURCES[name], Path(temporary) / name
@@ -116,7 +121,7 @@ def main(
                 "|---|---|---|---|---|",
                 flush=True,
             )
-            compared: list[list[Found]] = []
+            compared: list[list[Figures]] = []
             for row in dict.fromkeys([*list(ROWS)[:2], *rows.split(",")]):
                 how = ROWS[row].format(b=batch_size).split()
                 runs = [

@@ -2,13 +2,13 @@
 
     python -m benchmarks.pipeline [--batches N] [--rounds R] [--record FILE]
 
-Every picture takes as long as its seed says: log-normally distributed, 4 ms in the median. Now and
-then comes a burst in which all reading takes eight times as long; when, is drawn from the seed too.
-The arithmetic of an iteration is 25 ms of sleep, so the processor's load hardly matters. The ways
-take turns in each round. Takes about 20 s a way and round.
+The reading time of each picture is drawn from a seed: log-normally distributed, 4 ms in the median.
+The seed also draws when bursts come, in which all reading takes eight times as long. An iteration
+sleeps 25 ms instead of computing, so that the processor's load hardly matters. The ways take turns
+in each round. Takes about 20 s a way and round.
 
-`--record` writes how long each batch was waited for in bursts, while the storage gets slower and
-recovers, and in a stall; the tests of the tuner read such a file.
+`--record` writes how long training waited for each batch: in bursts, while the storage gets slower
+and recovers, and in a stall. The tests of the tuner read such a file.
 """
 
 import argparse
@@ -49,11 +49,11 @@ WAYS: dict[str, tuple[Range, Range]] = {
 }
 
 Slower = Callable[[float], float]
-"""By what factor reading takes longer, so many seconds after the beginning."""
+"""From seconds since the beginning to the factor by which reading takes longer."""
 
 
 class SlowStorage(Partitioner):
-    """Pictures of one grey each, behind a link that is slow and sometimes congested."""
+    """Grey pictures behind a link that is slow and sometimes congested."""
 
     read_one_by_one = True
 
@@ -65,7 +65,7 @@ class SlowStorage(Partitioner):
         self._began = time.monotonic()
 
     def images(self, indices: Tensor) -> Tensor:
-        """Waits for each picture in turn."""
+        """Waits as long as the pictures take one after another."""
         for index in indices.tolist():
             time.sleep(self._seconds[index] * self._slower(time.monotonic() - self._began))
         return torch.zeros(len(indices), *SHAPE)
@@ -86,24 +86,24 @@ def bursts(seed: int) -> Slower:
 
 
 def drift(seconds: float) -> float:
-    """Slower and slower until five times as slow, then as at first again."""
+    """Storage that slows down to a fifth of its speed, then recovers."""
     return 1 + 4 * max(0.0, 1 - abs(seconds - 4) / 2)
 
 
 def stall(seconds: float) -> float:
-    """One second in which next to nothing comes."""
+    """Storage that stalls: reading that begins in one tenth of a second takes 100 times as long."""
     return 100.0 if 3 <= seconds < 3.1 else 1.0
 
 
-class Timed(Fetcher):
-    """Remembers how long each batch was waited for, and how many threads read."""
+class CountingFetcher(Fetcher):
+    """A fetcher that remembers how many threads read."""
 
     def __init__(self, threads: Range, buffer: Range) -> None:
         super().__init__(threads, buffer)
         self.threads: list[int] = []
 
     def look(self) -> None:
-        """Remembers how many threads read now."""
+        """Appends the number of threads that read now."""
         self.threads.append(self._tuner.threads if self.buffer else 0)
 
 
@@ -113,12 +113,12 @@ def train(
     """Draws batches as training would.
 
     Returns:
-        For every batch the seconds that it was waited for and those since the one before, and how
-        many threads read.
+        For every batch the seconds of waiting for it and the seconds since the batch before; and
+        for every batch the number of threads that read.
     """
     source = SlowStorage(1, slower)
-    found = []
-    with closing(Timed(threads, buffer)) as fetcher:
+    waits = []
+    with closing(CountingFetcher(threads, buffer)) as fetcher:
         shard = Shard(source, torch.arange(PICTURES), torch.Generator().manual_seed(0), fetcher)
         shard.next_batch(BATCH_SIZE)
         last = time.monotonic()
@@ -127,10 +127,10 @@ def train(
             began = time.monotonic()
             shard.next_batch(BATCH_SIZE)
             now = time.monotonic()
-            found.append((now - began, now - last))
+            waits.append((now - began, now - last))
             last = now
             fetcher.look()
-    return found, fetcher.threads
+    return waits, fetcher.threads
 
 
 def record(file: Path) -> None:
@@ -149,20 +149,20 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--record", type=Path)
-    given = parser.parse_args()
-    if given.record:
-        record(given.record)
+    arguments = parser.parse_args()
+    if arguments.record:
+        record(arguments.record)
         return
-    found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+    waits_of: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
     threads: dict[str, list[int]] = {way: [] for way in WAYS}
-    for number in range(given.rounds):
+    for number in range(arguments.rounds):
         for way, ranges in WAYS.items():
-            waits, used = train(*ranges, given.batches, bursts(number))
-            found[way] += waits
+            waits, used = train(*ranges, arguments.batches, bursts(number))
+            waits_of[way] += waits
             threads[way] += used
     print("| reading ahead | pictures/s | p50 of waiting | p99 | mean threads | most |")
     print("|---|---|---|---|---|---|")
-    for way, waits in found.items():
+    for way, waits in waits_of.items():
         rate = BATCH_SIZE * len(waits) / sum(passed for _, passed in waits)
         middle, late = np.percentile([1e3 * waited for waited, _ in waits], [50, 99])
         waiting = f"{middle:.1f} ms | {late:.0f} ms"

@@ -2,10 +2,10 @@
 
     python -m benchmarks.planning [--workers 4,10] [--megabits 0,100,20] [-- FLAGS OF THE RUN]
 
-CIFAR-10's models, b = 10, unless the flags after `--` say otherwise. For each case it makes a plan,
-a run, and another plan, and prints the mean prediction of both plans beside the median iteration of
-the run's second half. A number of Mbit/s other than 0 limits the links as `bandwidth.py` does, with
-4 workers; that needs root. Run it on an otherwise idle machine.
+Runs CIFAR-10's models with b = 10, unless the flags after `--` say otherwise. For each case it
+makes a plan, a run, and another plan. It prints the mean prediction of both plans beside the median
+iteration of the run's second half. A number of Mbit/s other than 0 limits the links as
+`bandwidth.py` does, with 4 workers, and needs root. Run it on an otherwise idle machine.
 """
 
 import re
@@ -26,19 +26,19 @@ FLAGS = ("--dataset", "cifar10_noise", "--batch-size", "10", "--swap-interval", 
 FOLDER = ("--datasets-dir", str(HERE / "datasets"))
 
 
-def foretold(flags: Sequence[str], num_workers: int, megabits: int) -> float:
-    """Seconds of an iteration; 0 Mbit/s for no limit."""
+def predicted(flags: Sequence[str], num_workers: int, megabits: int) -> float:
+    """Seconds of an iteration as `mdgan plan` predicts them; 0 Mbit/s for no limit."""
     limit = ["--bandwidth", str(megabits)] if megabits else []
     command = [sys.executable, "-m", "mdgan", "plan", *FOLDER, *flags, *limit]
     command += ["--world-size", str(num_workers + 1)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = re.search(r"all of it +([\d.]+) (ms|s)\b", said)
-    assert found is not None, said
-    return float(found[1]) * UNITS[found[2]]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    match = re.search(r"all of it +([\d.]+) (ms|s)\b", output)
+    assert match is not None, output
+    return float(match[1]) * UNITS[match[2]]
 
 
-def measured(flags: Sequence[str], num_workers: int, megabits: int) -> float:
-    """Seconds of an iteration."""
+def seconds_of_run(flags: Sequence[str], num_workers: int, megabits: int) -> float:
+    """Seconds of an iteration in a run."""
     if megabits:
         return bandwidth.measure(flags, megabits, 20).iteration_seconds
     size = ("--checkpoint-interval", "0", "--world-size", str(num_workers + 1))
@@ -57,9 +57,9 @@ def main(workers: str, megabits: str, flags: Sequence[str]) -> None:
     cases = cases if "0" in megabits.split(",") else []
     cases += [(4, rate) for rate in map(int, megabits.split(",")) if rate]
     for size, rate in cases:
-        before = foretold(flags, size, rate)
-        took = measured(flags, size, rate)
-        plan = statistics.fmean((before, foretold(flags, size, rate)))
+        before = predicted(flags, size, rate)
+        took = seconds_of_run(flags, size, rate)
+        plan = statistics.fmean((before, predicted(flags, size, rate)))
         links = f"links of {rate} Mbit/s" if rate else "no limit"
         print(
             f"{size} workers, {links:22} foretold {plan:.4f} s, measured {took:.4f} s, "

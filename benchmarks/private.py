@@ -1,11 +1,11 @@
-"""Measures what differential privacy costs: seconds of a worker's iteration with it and without.
+"""Measures what differential privacy costs: time of a worker's iteration with and without it.
 
     python -m benchmarks.private [--rounds 30] [--batch-size 64] [--samples 1000]
 
-For some discriminators, on random samples and with one thread: a local step and the feedback of one
-worker on shuffled batches, on batches by Poisson sampling, and with bounds and noise. The three
-take turns in one process, and what counts is the time that the process computed. `private_runs.py`
-measures whole runs.
+For each of some discriminators, one worker takes a local step and computes its feedback, on random
+samples and with one thread. It does so on shuffled batches, on batches by Poisson sampling, and on
+the latter with bounds and noise. The three take turns in one process, and only the time that the
+process computed counts. `private_runs.py` measures whole runs.
 """
 
 import time
@@ -29,14 +29,14 @@ from mdgan.privacy.real_half import PoissonHalf, SeededSteps
 CPU = torch.device("cpu")
 DATASETS = ("digits", "mnist", "cifar10")
 CONVOLUTIONS = "digits, acgan"
-"""A discriminator with GroupNorm, for samples like those of digits."""
+"""Stands for a discriminator with GroupNorm on samples like those of digits."""
 NUM_CLASSES, WIDTH = 10, 4
 WAYS = ("shuffled", "poisson", "private")
 WARM_UP = 3
 
 
 class RandomSamples(Partitioner):
-    """Noise instead of pictures.
+    """A data set of given pictures, with labels in turn.
 
     Args:
         images: [n, C, H, W].
@@ -47,12 +47,12 @@ class RandomSamples(Partitioner):
         self.labels = torch.arange(len(images)) % NUM_CLASSES
 
     def images(self, indices: Tensor) -> Tensor:
-        """Some of them."""
+        """The pictures at some indices."""
         return self._images[indices]
 
 
 def models_of(name: str) -> Models:
-    """Those of a data set, or of `CONVOLUTIONS`."""
+    """The models of a data set, or those of `CONVOLUTIONS`."""
     if name == CONVOLUTIONS:
         shape = dataset_file.load("digits", None).models.shape
         return architecture("acgan").make(shape, NUM_CLASSES, WIDTH)
@@ -60,7 +60,7 @@ def models_of(name: str) -> Models:
 
 
 def make_worker(way: str, models: Models, num_samples: int, batch_size: int) -> Worker:
-    """A worker that draws its batches in one of the ways."""
+    """Makes a worker that draws its batches in one of the ways."""
     images = torch.rand(num_samples, *models.shape) * 2 - 1
     shard = Shard(RandomSamples(images), torch.arange(num_samples), torch.Generator())
     half = None
@@ -84,7 +84,7 @@ def make_worker(way: str, models: Models, num_samples: int, batch_size: int) -> 
 @click.option("--batch-size", default=64, show_default=True)
 @click.option("--samples", default=1000, show_default=True)
 def main(rounds: int, batch_size: int, samples: int) -> None:
-    """Prints median milliseconds of an iteration, and how many times as long privacy takes."""
+    """Prints median milliseconds of an iteration, and the ratio of private to shuffled."""
     torch.set_num_threads(1)
     click.echo(f"{'':14}" + "".join(f"{way:>12}" for way in WAYS) + f"{'private/shuffled':>20}")
     for name in (DATASETS[0], CONVOLUTIONS, *DATASETS[1:]):
@@ -92,15 +92,15 @@ def main(rounds: int, batch_size: int, samples: int) -> None:
         workers = {way: make_worker(way, models, samples, batch_size) for way in WAYS}
         labels = torch.arange(batch_size) % NUM_CLASSES if name == CONVOLUTIONS else None
         fake = Samples(torch.rand(batch_size, *models.shape) * 2 - 1, labels)
-        taken: dict[str, list[float]] = {way: [] for way in WAYS}
+        seconds_of: dict[str, list[float]] = {way: [] for way in WAYS}
         for _ in range(WARM_UP + rounds):
             for way, worker in workers.items():
                 begin = time.process_time()
                 worker.learn(fake)
                 worker.feedback(fake)
-                taken[way].append(time.process_time() - begin)
-        # Batches by Poisson sampling differ in size: the least time would be that of a small one.
-        usual = {way: 1e3 * median(seconds[WARM_UP:]) for way, seconds in taken.items()}
+                seconds_of[way].append(time.process_time() - begin)
+        # Batches by Poisson sampling differ in size: the least time would be that of a small batch.
+        usual = {way: 1e3 * median(seconds[WARM_UP:]) for way, seconds in seconds_of.items()}
         ratio = usual["private"] / usual["shuffled"]
         row = "".join(f"{milliseconds:9.2f} ms" for milliseconds in usual.values())
         click.echo(f"{name:14}{row}{ratio:18.2f} ×")

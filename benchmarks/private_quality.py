@@ -1,15 +1,15 @@
-"""Measures what privacy costs in quality, and what attacks find: digits, for several ε.
+"""Measures how privacy lowers quality and the success of attacks: digits, for several ε.
 
     python -m benchmarks.private_quality [--seeds 3] [--at-once 2] [--only "4 workers, ε = 10"]
 
-Trains 1, 4 and 10 workers as they train by default, then with the settings that were chosen for
-privacy: with batches by Poisson sampling and cut gradients but no noise (ε = ∞), and with the noise
-that ε takes; and then with `--algorithm moments`. Then it attacks each run with `mdgan audit`.
-Prints scores, and the AUC with which samples trained on are told from others, by discriminators
-(the mean over them) and by the generator's distances in features and in pixels: mean ± deviation
-over the seeds. Nothing depends on how many runs share the machine. So that all runs are scored
-against the same samples and by the same network, private ones tell sums over features here, and use
-one that knows workers' samples.
+Trains 1, 4 and 10 workers in several ways: with mdgan's defaults; with the settings that were
+chosen for privacy, without noise (ε = ∞: Poisson sampling and cut gradients) and with the noise
+that ε needs; and with `--algorithm moments`. Then it attacks each run with `mdgan audit`. Prints
+scores, and the AUC with which attacks tell training samples from others: by the discriminators (the
+mean over them), and by the generator's distances in features and in pixels. Each figure is mean ±
+deviation over the seeds, and does not depend on how many runs share the machine. Workers of private
+runs disclose sums over features, and all runs use one classifier that was trained on workers'
+samples, so that one network scores all runs against the same samples.
 """
 
 import json
@@ -31,7 +31,7 @@ from mdgan.records.audit import read_audit
 
 PLAIN = (
     *("train", "--transport", "memory", "--sample-interval", "0", "--threads", "1"),
-    *("--extractor", f"{__file__}:Known"),
+    *("--extractor", f"{__file__}:ClassifierOfDigits"),
 )
 CHOSEN = ("--iterations", "1000", "--dp-clip", "3", "--dp-disclose", "features")
 BOUNDED = ("--dp-delta", "0.0001")
@@ -57,8 +57,8 @@ WORKERS = (1, 4, 10)
 COLUMNS = ("FID", "coverage", "discriminators", "features", "pixels")
 
 
-class Known(nn.Module):
-    """The classifier of runs without privacy."""
+class ClassifierOfDigits(nn.Module):
+    """The classifier that scores runs without privacy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,12 +68,12 @@ class Known(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Features [n, 64] and logits [n, 10] of float32 [n, 1, 8, 8]."""
-        found: tuple[Tensor, Tensor] = self.network(images)
-        return found
+        output: tuple[Tensor, Tensor] = self.network(images)
+        return output
 
 
 def mdgan(*command: str) -> None:
-    """Runs a command that must end well."""
+    """Runs a command, which must succeed."""
     ended = subprocess.run(
         [sys.executable, "-m", "mdgan", *command], capture_output=True, text=True, check=False
     )
@@ -81,11 +81,11 @@ def mdgan(*command: str) -> None:
 
 
 def run(num_workers: int, way: str, seed: int, folder: Path) -> list[float]:
-    """Trains once, and attacks; returns what `COLUMNS` names."""
+    """Trains once, then attacks; returns the values of `COLUMNS`."""
     out = folder / f"{num_workers}-{list(WAYS).index(way)}-{seed}"
     flags = WAYS[way]
     iterations = flags[flags.index("--iterations") + 1]
-    if BOUNDED[0] in flags:  # each run spends of its own account
+    if BOUNDED[0] in flags:  # each run has its own ledger
         flags += ("--dp-ledger", f"{out}-ledger")
     flags += ("--world-size", str(num_workers + 1), "--eval-interval", iterations)
     mdgan(*PLAIN, *flags, "--seed", str(seed), "--out", str(out))
@@ -94,15 +94,15 @@ def run(num_workers: int, way: str, seed: int, folder: Path) -> list[float]:
     (scores,) = [row["scores"] for row in rows if row.get("event") == "scores"]
     audit = read_audit(out)
     assert audit is not None
-    known = statistics.fmean([judged.of_all.auc for judged in audit.discriminators] or [nan])
+    auc = statistics.fmean([judged.of_all.auc for judged in audit.discriminators] or [nan])
     near = {copy.space: copy.membership.auc for copy in audit.generator}
-    return [scores["fid"], scores["coverage"], known, near["features"], near["pixels"]]
+    return [scores["fid"], scores["coverage"], auc, near["features"], near["pixels"]]
 
 
-def in_words(name: str, found: Sequence[Sequence[float]]) -> str:
+def in_words(name: str, results: Sequence[Sequence[float]]) -> str:
     """One row: mean ± standard deviation."""
     cells = []
-    for values in zip(*found, strict=True):
+    for values in zip(*results, strict=True):
         if any(map(isnan, values)):  # there are no discriminators
             cells.append("-")
             continue
@@ -115,16 +115,16 @@ def in_words(name: str, found: Sequence[Sequence[float]]) -> str:
 @click.option("--seeds", default=3, show_default=True)
 @click.option("--first-seed", default=0, show_default=True)
 @click.option("--at-once", default=2, show_default=True, help="Runs at the same time.")
-@click.option("--only", default="", help="Rows, separated by semicolons; by default all.")
+@click.option("--only", default="", help="Rows to run, separated by semicolons; by default all.")
 def main(seeds: int, first_seed: int, at_once: int, only: str) -> None:
-    """Trains digits with each ε, and attacks."""
-    asked = {f"{n} workers, {way}": (n, way) for n in WORKERS for way in WAYS}
-    names = only.split(";") if only else list(asked)
+    """Trains digits with each ε, then attacks each run."""
+    rows = {f"{n} workers, {way}": (n, way) for n in WORKERS for way in WAYS}
+    names = only.split(";") if only else list(rows)
     print(f"{'':28} " + "  ".join(f"{column:>14}" for column in COLUMNS), flush=True)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(at_once) as pool:
         pending = {
             name: [
-                pool.submit(run, *asked[name], seed, Path(folder))
+                pool.submit(run, *rows[name], seed, Path(folder))
                 for seed in range(first_seed, first_seed + seeds)
             ]
             for name in names
@@ -132,7 +132,7 @@ def main(seeds: int, first_seed: int, at_once: int, only: str) -> None:
         for name, futures in pending.items():
             print(in_words(name, [future.result() for future in futures]), flush=True)
     for name in names:
-        print(f"{name:28} mdgan {' '.join((*PLAIN, *WAYS[asked[name][1]]))}")
+        print(f"{name:28} mdgan {' '.join((*PLAIN, *WAYS[rows[name][1]]))}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Measures what privacy costs a whole run: seconds and bytes of an iteration.
+"""Measures what privacy costs in a whole run: seconds and bytes of an iteration.
 
     python -m benchmarks.private_runs [--workers 4] [--models default,acgan] [--rounds 3]
 
-Trains digits with a process for each worker, in turn without privacy, with batches by Poisson
-sampling, with differential privacy, with secure aggregation, and with both; once with the models of
-digits, and once with a convolutional discriminator that has GroupNorm. κ is the one that secure
-aggregation takes, in all of them. Prints medians, and how many times as long as without privacy.
-Run it on an otherwise idle machine.
+Trains digits with a process for each worker. The ways take turns: without privacy, with batches by
+Poisson sampling, with differential privacy, with secure aggregation, and with both. All ways run
+with the models of digits, and with a convolutional discriminator that has GroupNorm. All have the κ
+that secure aggregation takes. Prints medians, and their ratios to runs without privacy. Run it on
+an otherwise idle machine.
 """
 
 import statistics
@@ -36,13 +36,13 @@ WAYS = {
 }
 
 
-class Found(NamedTuple):
-    """One run, a mean over its iterations.
+class Cost(NamedTuple):
+    """The cost of a run's iteration.
 
     Attributes:
-        seconds: of an iteration.
-        sent: bytes that leave the server.
-        received: bytes that reach it.
+        seconds: the median of the second half of the run.
+        sent: bytes that the server sends, a mean over the run.
+        received: bytes that the server receives, a mean over the run.
     """
 
     seconds: float
@@ -50,15 +50,15 @@ class Found(NamedTuple):
     received: float
 
 
-def run(name: str, flags: tuple[str, ...], iterations: int) -> Found:
-    """Trains once, with ledgers of its own."""
+def run(name: str, flags: tuple[str, ...], iterations: int) -> Cost:
+    """Trains once, with new ledgers."""
     with tempfile.TemporaryDirectory() as ledgers, tempfile.TemporaryDirectory() as folder:
-        kept = ("--dp-ledger", ledgers) if PRIVATE[0] in flags else ()
-        figures = measure(Case(name, (*flags, *kept), iterations), Path(folder))
+        ledger = ("--dp-ledger", ledgers) if PRIVATE[0] in flags else ()
+        figures = measure(Case(name, (*flags, *ledger), iterations), Path(folder))
         (path,) = Path(folder).iterdir()
         last = RecordedRun.read(path).traces["server"].traffic[-1]
     sent, received = (sum(each.values()) / last.iteration for each in (last.sent, last.received))
-    return Found(figures.iteration_seconds, sent, received)
+    return Cost(figures.iteration_seconds, sent, received)
 
 
 @click.command()
@@ -68,7 +68,7 @@ def run(name: str, flags: tuple[str, ...], iterations: int) -> Found:
 @click.option("--iterations", default=400, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
 def main(workers: int, models: str, ways: str, iterations: int, rounds: int) -> None:
-    """Trains in every way, in turns."""
+    """Trains in every way, in turns, and prints a row for each."""
     kappa = str(max(1, min(resolve_kappa("auto", workers), workers // LEAST_PARTIES)))
     common = (
         *("--world-size", str(workers + 1), "--kappa", kappa, "--swap-interval", "0"),
@@ -76,13 +76,13 @@ def main(workers: int, models: str, ways: str, iterations: int, rounds: int) -> 
     )
     names = ways.split(";")
     for model in models.split(","):
-        found: dict[str, list[Found]] = {way: [] for way in names}
+        costs: dict[str, list[Cost]] = {way: [] for way in names}
         for _ in range(rounds):
             for way in names:
-                found[way].append(run(way, (*common, *MODELS[model], *WAYS[way]), iterations))
+                costs[way].append(run(way, (*common, *MODELS[model], *WAYS[way]), iterations))
         print(f"digits, {model} models, {workers} workers, κ = {kappa}", flush=True)
-        plain = statistics.median(each.seconds for each in found[names[0]])
-        for way, each in found.items():
+        plain = statistics.median(each.seconds for each in costs[names[0]])
+        for way, each in costs.items():
             seconds = statistics.median(one.seconds for one in each)
             sent, received = (statistics.median(one[n] for one in each) for n in (1, 2))
             print(

@@ -1,12 +1,12 @@
-"""MD-GAN in the form in which it was published, to compare with: measures one run of it.
+"""Measures one run of MD-GAN as it was published, to compare mdgan with.
 
     python -m benchmarks.published --workers 4 [--iterations 30] [--threads 1]
 
-Written from the papers (Hardy et al. 2019, Algorithm 1; Darmanger and Gombas 2024, chapter 5): a
-spawned process for the server and for every worker, one default process group of gloo over all of
-them, two batches to each worker by isend, its feedback by irecv, one backward pass of the generator
-for every feedback, and a full backward pass of the discriminator for the feedback, gradients of its
-weights included. No swaps: they are rare, and cost the same everywhere.
+It follows the papers (Hardy et al. 2019, Algorithm 1; Darmanger and Gombas 2024, chapter 5). The
+server and every worker are spawned processes in one process group of gloo. The server sends each
+worker two batches by isend, and gets its feedback by irecv. The generator takes one backward pass
+for every feedback. For its feedback a discriminator takes a full backward pass, which computes the
+gradients of its weights, too. There are no swaps: they are rare, and cost the same everywhere.
 
 Prints a line of JSON: seconds from the start to the end of the first iteration, seconds an
 iteration (median of the second half), and the memory of all processes together.
@@ -39,14 +39,14 @@ BETAS = (0.5, 0.999)
 
 @dataclass(frozen=True)
 class Published:
-    """What to run.
+    """The settings of the run.
 
     Attributes:
         dataset: a dataset file's name.
         num_workers: N.
         iterations: I.
-        threads: of each process; 0 leaves them as torch has them.
-        port: of the process group.
+        threads: of each process; 0 leaves the number to torch.
+        port: of the process group's store.
     """
 
     dataset: str
@@ -57,7 +57,7 @@ class Published:
 
     @property
     def kappa(self) -> int:
-        """Darmanger and Gombas, section 5.2."""
+        """The number of batches: Darmanger and Gombas, section 5.2."""
         return max(2, self.num_workers.bit_length() - 1)
 
     def enter(self, rank: int) -> DatasetFile:
@@ -74,8 +74,8 @@ class Published:
         return load(self.dataset, str(HERE / "datasets"))
 
 
-def serve(run: Published, launched: float, told: Connection) -> None:
-    """Rank 0."""
+def serve(run: Published, launched: float, parent: Connection) -> None:
+    """Trains the generator as rank 0; sends its parent the times at which iterations ended."""
     dataset = run.enter(0)
     generator = dataset.models.generator()
     optimizer = torch.optim.Adam(generator.parameters(), lr=LR, betas=BETAS)
@@ -105,13 +105,13 @@ def serve(run: Published, launched: float, told: Connection) -> None:
                 parameter.grad = share if parameter.grad is None else parameter.grad + share
         optimizer.step()
         done.append(time.monotonic() - launched)
-    told.send_bytes(json.dumps(done).encode())
-    told.recv_bytes()  # memory has been measured
+    parent.send_bytes(json.dumps(done).encode())
+    parent.recv_bytes()  # the parent has measured the memory
     dist.barrier()
 
 
 def work(run: Published, rank: int) -> None:
-    """A worker."""
+    """Trains a discriminator as a worker."""
     dataset = run.enter(rank)
     source = dataset.open(Path())
     shard = torch.arange(rank - 1, len(source), run.num_workers)
@@ -147,20 +147,20 @@ class Measured:
 
 
 def measure(dataset: str, num_workers: int, iterations: int, threads: int) -> Measured:
-    """Runs it once."""
+    """Runs the published algorithm once."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     run = Published(dataset, num_workers, iterations, threads, port)
     spawning, launched = multiprocessing.get_context("spawn"), time.monotonic()
-    here, there = spawning.Pipe()
-    family = [spawning.Process(target=serve, args=(run, launched, there))]
+    own_end, server_end = spawning.Pipe()
+    family = [spawning.Process(target=serve, args=(run, launched, server_end))]
     family += [spawning.Process(target=work, args=(run, n)) for n in range(1, num_workers + 1)]
     for process in family:
         process.start()
-    done: list[float] = json.loads(here.recv_bytes())
+    done: list[float] = json.loads(own_end.recv_bytes())
     pss_bytes, _ = memory(psutil.Process().pid)
-    here.send_bytes(b"go on")
+    own_end.send_bytes(b"go on")
     for process in family:
         process.join()
         assert process.exitcode == 0, process
@@ -177,7 +177,10 @@ def measure(dataset: str, num_workers: int, iterations: int, threads: int) -> Me
 @click.option("--workers", default=4, show_default=True)
 @click.option("--iterations", default=30, show_default=True)
 @click.option(
-    "--threads", default=1, show_default=True, help="Of each process; 0: as torch has it."
+    "--threads",
+    default=1,
+    show_default=True,
+    help="Threads of each process; 0 leaves the number to torch.",
 )
 def main(dataset: str, workers: int, iterations: int, threads: int) -> None:
     """Runs MD-GAN as published, once."""

@@ -1,9 +1,9 @@
-"""Measures how good digits become: standalone and MD-GAN after the same number of iterations.
+"""Measures the quality of digits: standalone and MD-GAN after the same number of iterations.
 
     python -m benchmarks.quality [--iterations I] [--seeds S] [--at-once P] [--keep DIR]
 
-For every configuration it prints the command and the scores, mean and standard deviation over the
-seeds. Scores do not depend on how many runs share the machine.
+For every configuration it prints the scores, mean and standard deviation over the seeds, and the
+command. Scores do not depend on how many runs share the machine.
 """
 
 import json
@@ -32,7 +32,7 @@ class Case:
 
 
 def cases() -> list[Case]:
-    found = [
+    alone = [
         Case(f"standalone, b = {b}", ("standalone", "--batch-size", str(b))) for b in (10, 100)
     ]
     for num_workers in (4, 10):
@@ -42,8 +42,8 @@ def cases() -> list[Case]:
                 flags += ["--batch-size", "10", "--partition", partition]
                 flags += [] if swap else ["--swap-interval", "0"]
                 name = f"{num_workers} workers, {partition}, {'swap' if swap else 'no swap'}"
-                found.append(Case(name, tuple(flags)))
-    return found
+                alone.append(Case(name, tuple(flags)))
+    return alone
 
 
 def run(case: Case, iterations: int, seed: int, folder: Path) -> dict[str, Any]:
@@ -59,11 +59,11 @@ def run(case: Case, iterations: int, seed: int, folder: Path) -> dict[str, Any]:
     return dict(scores)
 
 
-def in_words(name: str, found: Sequence[dict[str, Any]]) -> str:
+def in_words(name: str, records: Sequence[dict[str, Any]]) -> str:
     """One row: mean ± standard deviation of every score."""
     cells = []
     for score in SCORES:
-        values = [record["scores"][score] for record in found]
+        values = [record["scores"][score] for record in records]
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
         cells.append(f"{statistics.mean(values):6.2f} ±{spread:5.2f}")
     return f"{name:28} " + "  ".join(f"{cell:>15}" for cell in cells)
@@ -86,9 +86,9 @@ def main(iterations: int, seeds: int, at_once: int, keep: Path | None) -> None:
         }
         last: dict[str, Any] = {}
         for case, pending in futures.items():
-            found = [future.result() for future in pending]
-            last = found[0]
-            print(in_words(case.name, found), flush=True)
+            records = [future.result() for future in pending]
+            last = records[0]
+            print(in_words(case.name, records), flush=True)
     print(
         f"real data: FID {last['real']['fid']:.2f}, score {last['real']['inception_score']:.2f}; "
         f"{last['n']} generated samples against "

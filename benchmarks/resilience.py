@@ -2,10 +2,9 @@
 
     python -m benchmarks.resilience [--repeats 4]
 
-Trains on digits with 4 workers, alternately without and with both (a checkpoint every 100
+Trains on digits with 4 workers, alternately with both and without either (a checkpoint every 100
 iterations, a deadline of 5 median answer times). Prints the speed of every run and the ratio of the
-medians. Pings, screening and the counting of answers are on in both. Run it on an otherwise idle
-machine.
+medians. All runs have pings, screening and counted answers. Run it on an otherwise idle machine.
 """
 
 import argparse
@@ -33,10 +32,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for repeat in range(repeats):
             for case in CASES:
-                got = measure(case, Path(folder) / str(repeat))
-                seconds.setdefault(case.name, []).append(got.iteration_seconds)
-                rate = 1 / got.iteration_seconds
-                print(f"{case.name:8} {1e3 * got.iteration_seconds:7.2f} ms {rate:7.1f} it./s")
+                figures = measure(case, Path(folder) / str(repeat))
+                seconds.setdefault(case.name, []).append(figures.iteration_seconds)
+                rate = 1 / figures.iteration_seconds
+                print(f"{case.name:8} {1e3 * figures.iteration_seconds:7.2f} ms {rate:7.1f} it./s")
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     for name, median in medians.items():
         print(f"median {name:8} {1e3 * median:7.2f} ms {1 / median:7.1f} it./s")

@@ -4,9 +4,9 @@
 
 Trains MD-GAN with ten workers, three of them hostile (see `hostile.py`), in one process without any
 transport, and scores generators as `mdgan evaluate` does. A run's FID is the mean over five
-generators from its last fifth, because single ones differ by a quarter of its value. For every
-attack under every rule it prints mean ± standard deviation over the seeds, and the ratio to the FID
-of ten honest workers under `mean`.
+generators from its last fifth, because the FID of single ones differs by a quarter. For every
+attack under every rule it prints the FID's mean ± standard deviation over the seeds, and its ratio
+to the FID of ten honest workers under `mean`.
 """
 
 import multiprocessing
@@ -72,7 +72,7 @@ class Outcome(NamedTuple):
 
 
 def run(case: Case) -> Outcome:
-    """Trains one case and scores generators on the way."""
+    """Trains one case, and scores generators during its last fifth."""
     torch.set_num_threads(1)
     dataset = dataset_file.load("digits", None)
     settings = settings_of(case, dataset)
@@ -91,7 +91,7 @@ def run(case: Case) -> Outcome:
 
 
 def settings_of(case: Case, dataset: DatasetFile) -> MDGANSettings:
-    given = {
+    values = {
         "world_size": NUM_WORKERS + 1,
         "batch_size": BATCH_SIZE,
         "iterations": case.iterations,
@@ -100,7 +100,7 @@ def settings_of(case: Case, dataset: DatasetFile) -> MDGANSettings:
         "partition": "iid",
         "seed": case.seed,
     }
-    return MDGANSettings.read(given, dataset.defaults)
+    return MDGANSettings.read(values, dataset.defaults)
 
 
 def make_shards(dataset: DatasetFile, settings: MDGANSettings) -> list[Shard]:
@@ -115,7 +115,7 @@ def make_shards(dataset: DatasetFile, settings: MDGANSettings) -> list[Shard]:
 def make_workers(
     case: Case, dataset: DatasetFile, settings: MDGANSettings, shards: Sequence[Shard]
 ) -> dict[int, Worker]:
-    """Ten honest workers, three of which, drawn from the seed, turn hostile."""
+    """Makes ten workers, of which three are hostile; the seed decides which."""
     workers = {
         n: make_worker(n, settings, dataset.models, shard, CPU) for n, shard in enumerate(shards, 1)
     }
@@ -131,7 +131,7 @@ def train(
     learner: GeneratorLearner,
     workers: dict[int, Worker],
 ) -> Iterator[int]:
-    """Hardy et al., Algorithm 1; yields the number of each iteration that is done."""
+    """Trains as Hardy et al., Algorithm 1; yields the number of each finished iteration."""
     aggregation = Aggregation(settings.aggregation)
     screening = Screening(feedback_form(settings, dataset.shape), Strikes(1))
     kappa = resolve_kappa(settings.kappa, NUM_WORKERS)
@@ -175,12 +175,12 @@ def fid(generator: nn.Module, dataset: DatasetFile, shards: Sequence[Shard], see
     return float(scores.scores["fid"])
 
 
-def in_words(row: tuple[str, str, int | str], found: Sequence[Outcome], honest: float) -> str:
+def in_words(row: tuple[str, str, int | str], outcomes: Sequence[Outcome], honest: float) -> str:
     attack, rule, kappa = row
-    fids = [outcome.fid for outcome in found]
+    fids = [outcome.fid for outcome in outcomes]
     spread = statistics.stdev(fids) if len(fids) > 1 else 0.0
     each = ", ".join(f"{value:.2f}" for value in fids)
-    pace = statistics.mean(outcome.milliseconds for outcome in found)
+    pace = statistics.mean(outcome.milliseconds for outcome in outcomes)
     return (
         f"{attack:9} {rule:15} κ = {kappa:<4}  FID {statistics.mean(fids):7.2f} ± {spread:5.2f}  "
         f"{statistics.mean(fids) / honest:6.2f} × honest  {pace:5.1f} ms an iteration  ({each})"
@@ -192,7 +192,7 @@ def in_words(row: tuple[str, str, int | str], found: Sequence[Outcome], honest: 
 @click.option("--seeds", default=3, show_default=True)
 @click.option("--first-seed", default=0, show_default=True)
 @click.option("--jobs", default=2, show_default=True, help="Runs at the same time.")
-@click.option("--kappa", default="auto", show_default=True, help="Of the runs that are attacked.")
+@click.option("--kappa", default="auto", show_default=True, help="κ of the runs that are attacked.")
 @click.option("--attacks", default=",".join(ATTACKS), show_default=True)
 @click.option("--rules", default=",".join(RULES), show_default=True)
 def main(
@@ -210,10 +210,10 @@ def main(
         f"{iterations} iterations, seeds {first_seed} to {first_seed + seeds - 1}",
         flush=True,
     )
-    known: int | str = kappa if kappa == "auto" else int(kappa)
+    kappa_of_attacked: int | str = kappa if kappa == "auto" else int(kappa)
     rows: list[tuple[str, str, int | str]] = [(HONEST, "mean", "auto")]
     for attack in [HONEST, *attacks.split(",")]:
-        rows += [(attack, rule, known) for rule in rules.split(",")]
+        rows += [(attack, rule, kappa_of_attacked) for rule in rules.split(",")]
     rows = list(dict.fromkeys(rows))
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=spawning) as pool:
@@ -226,9 +226,9 @@ def main(
         ]
         honest = 0.0
         for row, futures in zip(rows, pending, strict=True):
-            found = [future.result() for future in futures]
-            honest = honest or statistics.mean(outcome.fid for outcome in found)
-            print(in_words(row, found, honest), flush=True)
+            outcomes = [future.result() for future in futures]
+            honest = honest or statistics.mean(outcome.fid for outcome in outcomes)
+            print(in_words(row, outcomes, honest), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Measures what inexact savings cost in quality: digits, 4 workers, equal numbers of iterations.
+"""Measures how inexact arithmetic and messages change quality: digits, 4 workers.
 
     python -m benchmarks.savings [--iterations I] [--seeds S] [--at-once P]
 
-Prints the scores of every configuration, mean and spread over the seeds. Scores do not depend on
-how many runs share the machine. `versus.py` (precision, layout) and `bandwidth.py` (messages)
-measure the speed that the savings gain.
+All configurations train for equally many iterations. Prints the scores of each, mean and standard
+deviation over the seeds. Scores do not depend on how many runs share the machine. `versus.py`
+(precision) and `bandwidth.py` (messages) measure the speed that the savings gain.
 """
 
 import tempfile
@@ -34,7 +34,7 @@ PLAIN = (*("train", "--transport", "memory", "--world-size", "5", "--batch-size"
 @click.option("--iterations", default=3000, show_default=True)
 @click.option("--seeds", default=3, show_default=True)
 @click.option("--at-once", default=2, show_default=True, help="Runs at the same time.")
-@click.option("--only", default="", help="Names, separated by commas; by default all.")
+@click.option("--only", default="", help="Savings to try, separated by commas; by default all.")
 def main(iterations: int, seeds: int, at_once: int, only: str) -> None:
     """Trains digits with each saving."""
     names = only.split(",") if only else list(SAVINGS)

@@ -1,11 +1,11 @@
-"""Measures an iteration as workers are added: time, bytes, memory and start-up against N.
+"""Measures runs with growing N: time and bytes of an iteration, memory and start-up.
 
     python -m benchmarks.scaling [--processes 1,2,4,10,20,40] [--hosted 10,100,1000]
 
 First it runs CIFAR-10's models with a process for each worker, then those of digits with many
 workers in few hosts; b = 10 in both. Right after each run it measures the limit of the arithmetic
-(`limit.py`); efficiency is limit / measured. "Server" is the time that the server's process
-computes in an iteration, on all its threads.
+(`limit.py`); efficiency is that limit / the measured time. "Server" is the time that the server's
+process computes in an iteration, on all its threads.
 """
 
 import json
@@ -26,14 +26,14 @@ class Row:
     """One run.
 
     Attributes:
-        name: what was run.
+        name: of the configuration.
         num_workers: N.
-        processes: their number, the launcher included.
+        processes: number of processes, the launcher included.
         iteration_seconds: as measured.
         limit_seconds: of the arithmetic alone.
         server_seconds: computed by the server's process in an iteration.
         sent: bytes that leave the server in an iteration.
-        received: bytes that reach it.
+        received: bytes that reach the server in an iteration.
         pss_bytes: memory of all processes.
         first_iteration_seconds: from the command to the first iteration.
     """
@@ -83,28 +83,30 @@ def run(
         flags += [f"--{setting.replace('_', '-')}", str(value)]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        found = measure(Case(name, tuple(flags), iterations), folder)
+        figures = measure(Case(name, tuple(flags), iterations), folder)
         (path,) = folder.iterdir()
         trace = RecordedRun.read(path).traces["server"]
     last = trace.traffic[-1]
     return Row(
         name,
         num_workers,
-        found.processes,
-        found.iteration_seconds,
+        figures.processes,
+        figures.iteration_seconds,
         limit.measure(dataset, num_workers, {**(settings or {})}),
-        found.server_seconds,
+        figures.server_seconds,
         last.sent["BATCHES"] / last.iteration,
         last.received["FEEDBACK"] / last.iteration,
-        found.pss_bytes,
-        found.first_iteration_seconds,
+        figures.pss_bytes,
+        figures.first_iteration_seconds,
     )
 
 
 @click.command()
 @click.option("--processes", default="1,2,4,10,20,40", show_default=True)
 @click.option("--hosted", default="10,100,1000", show_default=True)
-@click.option("--hosts", default=4, show_default=True, help="Hosts of the second part.")
+@click.option(
+    "--hosts", default=4, show_default=True, help="Number of hosts of the runs of --hosted."
+)
 @click.option("--json", "saved", type=click.Path(path_type=Path), help="File for the rows.")
 def main(processes: str, hosted: str, hosts: int, saved: Path | None) -> None:
     """Measures runs of growing N."""

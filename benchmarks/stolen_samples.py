@@ -1,30 +1,31 @@
-"""Steals samples as a server or another worker of MD-GAN that lies could, and counts them.
+"""Counts the samples that a lying server, or a lying worker, of MD-GAN can steal.
 
     python -m benchmarks.stolen_samples [--attacker server|swap] [--discriminator D] [--moments M]
                                         [--dp-epsilon E] [--iterations I] [--seeds S]
 
-Four workers share 1,438 digits. One of them, the victim, runs mdgan's own code with batches of 10,
-and is asked nothing that a server may not ask: each iteration once, one batch to judge and one to
-train on, and swaps as often as by default (`--swap-interval`). What the attacker chooses are the
-batches and what comes in a swap: a discriminator that is a trap.
+Four workers share 1,438 digits. One of them, the victim, runs mdgan's own code with batches of 10.
+The attacker keeps to the protocol: each iteration has one batch to judge and one to train on, and
+swaps come as often as by default (`--swap-interval`). It chooses the batches, and the discriminator
+that the victim gets in a swap, which is a trap:
 
-* `dropout` (the discriminator of `digits`): the first layer is zero, all of its units are open, and
-  what it becomes is a sum of the samples, weighed by dropout's masks. These follow from the run's
-  seed, so the attacker knows them, and ten answers give ten samples.
-* `plain` (one hidden layer): ten units open one after another as a sample is brighter. What two
-  neighbours differ in is the sum of the samples between.
-* `conv` (that of `--architecture dcgan`): all pixels pass the convolution, and only samples on one
-  side of a plane, a tenth of them, move the last layer. Another plane comes with each swap.
-* `--attacker swap`: a worker that hands a trap (`dropout`) to another one, and gets it back in the
-  next swap, learns the same from weights alone. It sees no answers.
+* `dropout` (the discriminator of `digits`): the first layer is zero, and all of its units are open.
+  A step turns its weights into a sum of the samples, weighed by dropout's masks. The masks follow
+  from the run's seed, so the attacker knows them, and ten answers give ten samples.
+* `plain` (one hidden layer): ten units open one after another as samples get brighter. The
+  gradients of two neighbours differ by the sum of the samples between their thresholds.
+* `conv` (the discriminator of `--architecture dcgan`): all pixels pass the convolution, and only
+  samples on one side of a plane, a tenth of them, move the last layer. Each swap brings a new
+  plane.
+* `--attacker swap`: a worker hands a trap (`dropout`) to another one, and gets it back in the next
+  swap. It sees no answers, but learns the same from the weights.
 
-With `--moments own` a swap brings weights alone and the optimizer keeps what it had: a first trap
-then has it learn moments of the attacker's choice.
+With `--moments own` a swap brings only weights, and the victim's optimizer keeps its moments. Then
+a first trap makes the optimizer learn moments of the attacker's choice.
 
-A sample is stolen to within t if a guess is nowhere further from it than t (pixels are in [-1, 1]).
-The ratio is the median, over all guesses, of the distance to the nearest of the victim's samples in
-parts of that to the nearest of as many samples that no worker has: 0 for theft, about 1 for guesses
-that know nothing of the victim's samples.
+A sample is stolen to within t if no pixel of a guess is further than t from it (pixels are in
+[-1, 1]). The ratio compares, for each guess, the distance to the nearest of the victim's samples
+with the distance to the nearest of as many samples that no worker has; printed is its median. It is
+0 for theft, and about 1 for guesses that know nothing of the victim's samples.
 """
 
 import argparse
@@ -53,18 +54,18 @@ from mdgan.privacy.contents import Contents
 
 NUM_WORKERS, VICTIM, BATCH_SIZE, LEVELS = 4, 1, 10, 16
 SWAP_EVERY = {"server": 36, "swap": 20}
-"""An epoch of the victim, as by default; what `mdgan train --help` has in its examples."""
+"""Iterations between swaps: an epoch of the victim, as by default; or 20."""
 CLOSE = (1e-3, 1e-2)
 DELTA = 1e-4
 
 
 class Bench(NamedTuple):
-    """A victim and what is known of it.
+    """A victim, and the samples that guesses are compared with.
 
     Attributes:
-        real: its samples, [n, C, H, W].
+        real: the victim's samples, [n, C, H, W].
         strange: samples that no worker has, [m, C, H, W].
-        public: samples like the victim's, which the attacker has.
+        public: samples like the victim's that the attacker has.
     """
 
     settings: MDGANSettings
@@ -84,7 +85,7 @@ def plain() -> nn.Module:
 def bench(
     discriminator: str, seed: int, iterations: int, epsilon: float | None, folder: Path
 ) -> Bench:
-    """Worker 1 of four on digits."""
+    """Makes worker 1 of four on digits, the victim."""
     file = dataset_file.load("digits", None)
     builds: Mapping[str, Build] = {
         "dropout": file.models.discriminator,
@@ -92,8 +93,8 @@ def bench(
         "conv": dcgan.make((1, 8, 8), 0, 16)[1],
     }
     models = replace(file.models, discriminator=builds[discriminator])
-    given = {"world_size": NUM_WORKERS + 1, "batch_size": BATCH_SIZE}
-    settings = MDGANSettings.read({**given, "seed": seed, "iterations": iterations}, file.defaults)
+    values = {"world_size": NUM_WORKERS + 1, "batch_size": BATCH_SIZE}
+    settings = MDGANSettings.read({**values, "seed": seed, "iterations": iterations}, file.defaults)
     source, held_out = file.open(Path()), file.open_held_out(Path())
     mine, others, *_ = partition(source.labels, settings.data.partition, NUM_WORKERS, seed)
     shard, budget, trained = Shard(source, mine, generator_for(seed, 1)), None, settings
@@ -106,7 +107,7 @@ def bench(
 
 
 class Loot:
-    """What was stolen of a victim."""
+    """The guesses at a victim's samples, and how close they came."""
 
     def __init__(self, real: Tensor, strange: Tensor) -> None:
         num = min(len(real), len(strange))
@@ -115,7 +116,7 @@ class Loot:
         self._ratios = torch.empty(0)
 
     def add(self, guesses: Tensor) -> None:
-        """Counts guesses, [n, C, H, W]."""
+        """Compares guesses, [n, C, H, W], with the samples."""
         if not len(guesses):
             return
         off = (guesses[:, None] - self._real[None]).flatten(2).abs().amax(2)
@@ -128,11 +129,11 @@ class Loot:
 
     @property
     def ratio(self) -> float:
-        """The median of how far a guess is from the victim's samples, in parts of from others."""
+        """Median ratio of a guess's distance to the victim's samples and to those of no worker."""
         return float(self._ratios.median())
 
     def stolen(self, within: float) -> int:
-        """How many samples of the victim a guess is nowhere further from than that."""
+        """The number of the victim's samples that some guess meets to within `within`."""
         return int((self._nearest <= within).sum())
 
     def __str__(self) -> str:
@@ -141,54 +142,54 @@ class Loot:
         return f"of {num}: {counts}; {len(self._ratios)} guesses, ratio {self.ratio:.2f}"
 
 
-def thief_of(discriminator: str, own: Bench, moments: str, patience: int) -> Thief:
-    """The server's trap for a discriminator."""
-    common = own.settings, own.models, VICTIM, LEVELS
+def thief_of(discriminator: str, robbed: Bench, moments: str, patience: int) -> Thief:
+    """The thief with a trap of this kind of discriminator."""
+    common = robbed.settings, robbed.models, VICTIM, LEVELS
     if discriminator == "dropout":
         return MaskThief(*common, own_moments=moments == "own", tries=1 if patience else 8)
     if discriminator == "plain":
-        return BinThief(*common, own.public)
-    return GateThief(*common, own.public, patience)
+        return BinThief(*common, robbed.public)
+    return GateThief(*common, robbed.public, patience)
 
 
-def rob(own: Bench, thief: Thief, iterations: int, moments: str = "given") -> Loot:
-    """A server asks a worker something in each iteration, and has it take a trap in each swap."""
-    loot, every = Loot(own.real, own.strange), SWAP_EVERY["server"]
+def rob(robbed: Bench, thief: Thief, iterations: int, moments: str = "given") -> Loot:
+    """Lets a server ask the victim in each iteration, and hand it a trap in each swap."""
+    loot, every = Loot(robbed.real, robbed.strange), SWAP_EVERY["server"]
     for number in range(1, iterations + 1):
-        asked = thief.ask()
-        own.victim.learn(Samples(asked.train))
-        loot.add(thief.hear(own.victim.feedback(Samples(asked.judge)).feedback))
+        question = thief.ask()
+        robbed.victim.learn(Samples(question.train))
+        loot.add(thief.hear(robbed.victim.feedback(Samples(question.judge)).feedback))
         if number % every == 0:
-            given = thief.trap()
+            trap = thief.trap()
             if moments == "own":
-                kept: State = own.victim.discriminator.state().to_dict()
-                given = {n: t for n, t in given.items() if n.startswith("model.")}
-                given |= {n: t for n, t in kept.items() if n.startswith("optimizer.")}
-            own.victim.take(given)
+                victim_state: State = robbed.victim.discriminator.state().to_dict()
+                trap = {n: t for n, t in trap.items() if n.startswith("model.")}
+                trap |= {n: t for n, t in victim_state.items() if n.startswith("optimizer.")}
+            robbed.victim.take(trap)
     return loot
 
 
-def rob_by_swaps(own: Bench, iterations: int) -> Loot:
-    """A worker gives a trap in every second swap, and gets it back in the next one."""
-    loot, every = Loot(own.real, own.strange), SWAP_EVERY["swap"]
-    thief, has_trap = SwapThief(own.settings, own.models, VICTIM, LEVELS), False
-    draw = torch.Generator().manual_seed(own.settings.training.seed)
+def rob_by_swaps(robbed: Bench, iterations: int) -> Loot:
+    """Lets a worker hand over a trap in every second swap, and get it back in the next one."""
+    loot, every = Loot(robbed.real, robbed.strange), SWAP_EVERY["swap"]
+    thief, has_trap = SwapThief(robbed.settings, robbed.models, VICTIM, LEVELS), False
+    draw = torch.Generator().manual_seed(robbed.settings.training.seed)
     for number in range(1, iterations + 1):
-        generated = torch.rand(2, BATCH_SIZE, *own.models.shape, generator=draw) * 2 - 1
-        thief.iteration(asked := Question(*generated))
-        own.victim.learn(Samples(asked.train))
-        own.victim.feedback(Samples(asked.judge))
+        generated = torch.rand(2, BATCH_SIZE, *robbed.models.shape, generator=draw) * 2 - 1
+        thief.iteration(question := Question(*generated))
+        robbed.victim.learn(Samples(question.train))
+        robbed.victim.feedback(Samples(question.judge))
         if number % every == 0:
             if has_trap:
-                loot.add(thief.look(own.victim.discriminator.state()["model.1.weight"]))
+                loot.add(thief.look(robbed.victim.discriminator.state()["model.1.weight"]))
             else:
-                own.victim.take(thief.trap())
+                robbed.victim.take(thief.trap())
             has_trap = not has_trap
     return loot
 
 
 def main() -> None:
-    """Prints a line for each seed."""
+    """Prints the loot of each seed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--attacker", choices=("server", "swap"), default="server")
     parser.add_argument("--discriminator", choices=("dropout", "plain", "conv"), default="dropout")
@@ -196,20 +197,26 @@ def main() -> None:
     parser.add_argument("--dp-epsilon", type=float)
     parser.add_argument("--iterations", type=int, default=3000)
     parser.add_argument("--seeds", type=int, default=3)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    torch.set_flush_denormal(True)  # moments of weights that a trap leaves alone
-    for seed in range(given.seeds):
+    torch.set_flush_denormal(True)  # moments of weights that a trap does not touch
+    for seed in range(arguments.seeds):
         with tempfile.TemporaryDirectory() as folder:
-            own = bench(
-                *(given.discriminator, seed, given.iterations, given.dp_epsilon, Path(folder))
+            robbed = bench(
+                *(
+                    arguments.discriminator,
+                    seed,
+                    arguments.iterations,
+                    arguments.dp_epsilon,
+                    Path(folder),
+                )
             )
-            if given.attacker == "swap":
-                loot = rob_by_swaps(own, given.iterations)
+            if arguments.attacker == "swap":
+                loot = rob_by_swaps(robbed, arguments.iterations)
             else:
-                patience = 0 if given.dp_epsilon is None else SWAP_EVERY["server"]
-                thief = thief_of(given.discriminator, own, given.moments, patience)
-                loot = rob(own, thief, given.iterations, given.moments)
+                patience = 0 if arguments.dp_epsilon is None else SWAP_EVERY["server"]
+                thief = thief_of(arguments.discriminator, robbed, arguments.moments, patience)
+                loot = rob(robbed, thief, arguments.iterations, arguments.moments)
             print(f"seed {seed}: {loot}", flush=True)
 
 

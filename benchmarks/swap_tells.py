@@ -1,14 +1,14 @@
-"""Measures what a discriminator tells of the last batch of the worker that trained it.
+"""Measures how many samples of a worker's last batch its discriminator reveals.
 
     python -m benchmarks.swap_tells [--seeds S]
 
 Four workers share 1,438 digits and train as in MD-GAN, with b real and b generated samples a step.
-An observer gets the discriminator of one of them after a step, and perhaps also as it was some
-steps before, knows all digits, and looks for the b of that last step. The gradient of the first
-layer is a sum of δ xᵀ over the samples x of the batch. So what the observer makes of the gradient
-shows the samples: a digit counts by how little of it lies outside the k directions that matter most
-there, and of k the observer takes what finds most. It prints how many of the samples are among its
-b best guesses, and the largest relative error of the gradient. Takes a few seconds.
+An observer gets the discriminator of one of them after a step, and perhaps also its state some
+steps before. It knows all digits, and looks for the b of that last step. The gradient of the first
+layer is a sum of δ xᵀ over the samples x of the batch, so the observer's estimate of the gradient
+shows the samples. It ranks digits by how much of each lies in the k strongest directions of the
+estimate, with the best k. Prints the part of the samples that are among its b best guesses, and the
+largest relative error of the estimate. Takes a few seconds.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from mdgan.gan.randomness import generator_for
 
 NUM_WORKERS, BATCH_SIZE, NUM_STEPS = 4, 4, 100
 DISTANCES = (1, 5, 20)
-"""Steps between the two states of weights that an observer gets."""
+"""Numbers of steps between the two states of weights that an observer gets."""
 _EVERY = 5
 _FIRST = "1.weight"
 _MOST_DIRECTIONS = (4, 8, 12, 16, 24, 32)
@@ -40,34 +40,34 @@ class Step(NamedTuple):
     """One step of the worker that is observed.
 
     Attributes:
-        before: its discriminator's states, by how many steps before.
-        after: its discriminator's state after the step.
-        own: the state of the observer's own discriminator after the same step.
+        before: states of its discriminator, by number of steps before the end of this one.
+        after: state of its discriminator after the step.
+        of_observer: the state of the observer's own discriminator after the same step.
         gradient: of the first layer, [256, 64].
-        batch: which digits were its real samples, int64 [b].
+        batch: indices of the digits that were its real samples, int64 [b].
     """
 
     before: Mapping[int, Mapping[str, Tensor]]
     after: Mapping[str, Tensor]
-    own: Mapping[str, Tensor]
+    of_observer: Mapping[str, Tensor]
     gradient: Tensor
     batch: Tensor
 
 
-class Told(NamedTuple):
-    """What an observer finds.
+class Leak(NamedTuple):
+    """The findings of an observer.
 
     Attributes:
-        found: the part of the real samples that are among the b best guesses.
+        part: of the real samples, those among the b best guesses.
         error: the largest error of the gradient, relative to its norm.
     """
 
-    found: float
+    part: float
     error: float
 
 
 Guess = Callable[[Step], Tensor]
-"""From what an observer sees of a step to what it takes for the gradient, [256, 64]."""
+"""From a step, of which an observer sees a part, to its estimate of the gradient, [256, 64]."""
 
 
 def moments(state: Mapping[str, Tensor], name: str) -> Tensor:
@@ -76,7 +76,7 @@ def moments(state: Mapping[str, Tensor], name: str) -> Tensor:
 
 
 def from_moments(settings: MDGANSettings) -> Guess:
-    """Exactly the gradient: m' = β1 m + (1 − β1) g."""
+    """Computes the gradient exactly, from m' = β1 m + (1 − β1) g."""
     beta = settings.training.policy("discriminator").betas[0]
 
     def guess(step: Step) -> Tensor:
@@ -87,22 +87,23 @@ def from_moments(settings: MDGANSettings) -> Guess:
 
 
 def from_weights(settings: MDGANSettings, distance: int) -> Guess:
-    """What the weights moved by, times √v of the observer's own optimizer, for lack of the other's.
+    """Estimates the gradient: the weights' change times √v of the observer's own optimizer.
 
-    All discriminators begin equal and see samples alike, so their v are alike.
+    The observer does not see the other's v. But all discriminators begin equal and see similar
+    samples, so their v are similar.
     """
     rate = settings.training.policy("discriminator").learning_rate
 
     def guess(step: Step) -> Tensor:
         name = f"model.{_FIRST}"
         moved = (step.before[distance][name].double() - step.after[name].double()) / rate
-        return moved * moments(step.own, "exp_avg_sq").double().sqrt()
+        return moved * moments(step.of_observer, "exp_avg_sq").double().sqrt()
 
     return guess
 
 
 def observers(settings: MDGANSettings) -> dict[str, Guess]:
-    """By what it sees, how an observer guesses."""
+    """The estimate of each observer, by the states that it sees."""
     return {
         "two states with moments, one step apart": from_moments(settings),
         "one state with moments": lambda step: moments(step.after, "exp_avg").double(),
@@ -114,13 +115,13 @@ def observers(settings: MDGANSettings) -> dict[str, Guess]:
 
 
 def make_settings(seed: int) -> MDGANSettings:
-    """Of the digits, with small batches, as in the paper."""
-    given = {"world_size": NUM_WORKERS + 1, "batch_size": BATCH_SIZE, "seed": seed}
-    return MDGANSettings.read({**given}, dataset_file.load("digits", None).defaults)
+    """Settings for the digits, with small batches, as in the paper."""
+    values = {"world_size": NUM_WORKERS + 1, "batch_size": BATCH_SIZE, "seed": seed}
+    return MDGANSettings.read({**values}, dataset_file.load("digits", None).defaults)
 
 
 def digits() -> Tensor:
-    """All of them, [1438, 64]."""
+    """All digits, [1438, 64]."""
     source = dataset_file.load("digits", None).open(Path())
     return source.images(torch.arange(len(source))).flatten(1).double()
 
@@ -138,7 +139,7 @@ def steps(settings: MDGANSettings) -> Iterator[Step]:
         n: make_worker(n, settings, dataset.models, shard, cpu) for n, shard in enumerate(shards, 1)
     }
     learner = make_generator_learner(settings, dataset.models, cpu)
-    observed, own, assignment = workers[1], workers[2], assign(sorted(workers), 2)
+    observed, observer, assignment = workers[1], workers[2], assign(sorted(workers), 2)
     states: list[Mapping[str, Tensor]] = []
     for number in range(NUM_STEPS):
         generated, feedbacks = learner.generate(2), []
@@ -149,7 +150,7 @@ def steps(settings: MDGANSettings) -> Iterator[Step]:
             feedbacks.append(worker.feedback(generated[assignment[n].judge]).feedback)
         if number >= max(DISTANCES) and number % _EVERY == 0:
             before = {distance: states[-distance] for distance in DISTANCES}
-            after, beside = observed.discriminator.state(), own.discriminator.state()
+            after, beside = observed.discriminator.state(), observer.discriminator.state()
             yield Step(before, after, beside, gradient_of(observed), batch)
         by_batch = [(feedbacks[j] + feedbacks[j + 2]) / NUM_WORKERS for j in range(2)]
         learner.backward(torch.stack(by_batch))
@@ -157,7 +158,7 @@ def steps(settings: MDGANSettings) -> Iterator[Step]:
 
 
 def next_batch(shard: Shard) -> Tensor:
-    """Which digits a shard draws next; they are not drawn yet."""
+    """Indices of the digits that a shard draws next, without drawing them."""
     state = shard.state()
     positions = shard.next_positions(BATCH_SIZE)
     shard.load_state(state)
@@ -171,24 +172,24 @@ def gradient_of(worker: Worker) -> Tensor:
     return gradient.double()
 
 
-def told(guess: Guess, seen: list[Step], candidates: Tensor) -> Told:
-    """What an observer finds in some steps, among candidates [n, 64]."""
-    guesses = [guess(step) for step in seen]
+def leak_of(guess: Guess, observed: list[Step], candidates: Tensor) -> Leak:
+    """The findings of an observer in some steps, among candidates [n, 64]."""
+    guesses = [guess(step) for step in observed]
     errors = [
         float((guessed - step.gradient).norm() / step.gradient.norm())
-        for guessed, step in zip(guesses, seen, strict=True)
+        for guessed, step in zip(guesses, observed, strict=True)
     ]
     spans = [torch.linalg.svd(guessed)[2] for guessed in guesses]
 
     def part_found(num_directions: int) -> float:
         hits = 0
-        for span, step in zip(spans, seen, strict=True):
+        for span, step in zip(spans, observed, strict=True):
             inside = (candidates @ span[:num_directions].T).norm(dim=1) / candidates.norm(dim=1)
             best = inside.topk(BATCH_SIZE).indices
             hits += int(torch.isin(best, step.batch).sum())
-        return hits / (BATCH_SIZE * len(seen))
+        return hits / (BATCH_SIZE * len(observed))
 
-    return Told(max(map(part_found, _MOST_DIRECTIONS)), max(errors))
+    return Leak(max(map(part_found, _MOST_DIRECTIONS)), max(errors))
 
 
 def main() -> None:
@@ -197,11 +198,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     torch.set_num_threads(1)
     seeds, candidates = range(parser.parse_args().seeds), digits()
-    seen = [step for seed in seeds for step in steps(make_settings(seed))]
-    print(f"{len(seen)} steps of {len(seeds)} runs, {BATCH_SIZE} of {len(candidates)} digits each")
+    observed = [step for seed in seeds for step in steps(make_settings(seed))]
+    print(
+        f"{len(observed)} steps of {len(seeds)} runs, {BATCH_SIZE} of {len(candidates)} digits each"
+    )
     for name, guess in observers(make_settings(0)).items():
-        found, error = told(guess, seen, candidates)
-        print(f"{name:40} {found:6.1%} of the samples found, error of the gradient {error:.1e}")
+        part, error = leak_of(guess, observed, candidates)
+        print(f"{name:40} {part:6.1%} of the samples found, error of the gradient {error:.1e}")
 
 
 if __name__ == "__main__":

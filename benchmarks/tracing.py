@@ -2,9 +2,9 @@
 
     python -m benchmarks.tracing
 
-Trains on digits with 4 workers over real processes. It then sends as many spans as that run
-recorded in an iteration through the same code, alone on the machine, and prints their time as a
-share of the iteration's.
+Trains on digits with 4 workers, each process its own. Then it runs the same tracing code alone, for
+as many spans as that run recorded in an iteration, and prints the time of these spans as a share of
+the iteration's.
 """
 
 import statistics
@@ -34,13 +34,13 @@ def train(folder: Path) -> RecordedRun:
 
 
 def iteration_seconds(run: RecordedRun) -> float:
-    """The median time from one iteration's first span at the server to the next one's."""
+    """Median seconds from the server's first span of an iteration to that of the next one."""
     starts = [spans[0].start for i, spans in sorted(run.traces["server"].spans.items()) if i > 0]
     return statistics.median(b - a for a, b in pairwise(starts))
 
 
 def spans_an_iteration(run: RecordedRun) -> dict[str, int]:
-    """How many spans each role records in a typical iteration."""
+    """The median number of spans that each role records in an iteration."""
     return {
         role: round(statistics.median(len(spans) for i, spans in trace.spans.items() if i > 0))
         for role, trace in run.traces.items()
@@ -48,7 +48,7 @@ def spans_an_iteration(run: RecordedRun) -> dict[str, int]:
 
 
 def replay_seconds(counts: dict[str, int], folder: Path) -> float:
-    """Records, sends and writes that many spans; seconds per iteration, all roles together."""
+    """Records, sends and writes that many spans; returns seconds an iteration of all roles."""
     run = RunDirectory.claim(folder)
     begin = time.monotonic()
     for role, count in counts.items():

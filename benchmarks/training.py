@@ -2,9 +2,9 @@
 
     python -m benchmarks.training [--quick]
 
-Prints one row a configuration: seconds from the command to the first iteration, the speed of the
-second half of the run, and the memory of all processes together (PSS, which counts shared pages
-once). Run it on an otherwise idle machine.
+Prints one row for each configuration: seconds from the command to the first iteration, the speed of
+the second half of the run, seconds of the whole run, and the memory of all processes together (PSS,
+which counts shared pages once). Run it on an otherwise idle machine.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class Figures:
     pss_bytes: int
     processes: int
     server_seconds: float = 0.0
-    """What the server computes in an iteration, on all its threads."""
+    """Seconds that the server computes in an iteration, on all its threads."""
 
 
 def cases(*, quick: bool) -> list[Case]:
@@ -90,9 +90,8 @@ def measure(case: Case, folder: Path) -> Figures:
             if done and done[-1]["iteration"] > case.iterations / 2 and not pss_bytes:
                 pss_bytes, processes = memory(process.pid)
             if pss_bytes and algorithm == "train":
-                with contextlib.suppress(
-                    psutil.Error, ValueError
-                ):  # the process may have just ended
+                # The process may have just ended.
+                with contextlib.suppress(psutil.Error, ValueError):
                     server_seconds.append((done[-1]["iteration"], server_cpu_seconds(process.pid)))
     whole = time.monotonic() - begin
     assert process.returncode == 0, f"{case.name} ended with status {process.returncode}"
@@ -111,7 +110,7 @@ def measure(case: Case, folder: Path) -> Figures:
 
 @contextlib.contextmanager
 def ends_with_this(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """Ends a program if what measures it is interrupted."""
+    """Ends a measured program if this one is interrupted inside the block."""
     try:
         yield
     finally:
@@ -124,18 +123,18 @@ def iterations_done(run: Path) -> list[dict[str, float]]:
     path = run / "metrics.jsonl"
     if not path.exists():
         return []
-    complete, _, _ = path.read_text().rpartition("\n")  # the last line may be seen in part
+    complete, _, _ = path.read_text().rpartition("\n")  # the last line may be incomplete
     records = [json.loads(line) for line in complete.splitlines()]
     return [record for record in records if "event" not in record]
 
 
 def memory(launcher: int) -> tuple[int, int]:
-    """The PSS of a launcher and its ranks, in bytes, and how many processes that is."""
-    parent, found = psutil.Process(launcher), []
+    """The PSS of a launcher and its ranks, in bytes, and the number of these processes."""
+    parent, sizes = psutil.Process(launcher), []
     for process in (parent, *parent.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):  # a slot, or a trial, that has ended
-            found.append(process.memory_full_info().pss)
-    return sum(found), len(found)
+            sizes.append(process.memory_full_info().pss)
+    return sum(sizes), len(sizes)
 
 
 def server_cpu_seconds(launcher: int) -> float:
@@ -149,11 +148,11 @@ def main() -> None:
     print(f"{'':38} {'first it.':>9} {'s/it.':>8} {'it./s':>7} {'whole':>7} {'PSS':>8}  processes")
     with tempfile.TemporaryDirectory() as folder:
         for case in cases(quick="--quick" in sys.argv[1:]):
-            got = measure(case, Path(folder))
+            run = measure(case, Path(folder))
             print(
-                f"{case.name:38} {got.first_iteration_seconds:7.1f} s {got.iteration_seconds:8.4f} "
-                f"{1 / got.iteration_seconds:7.1f} {got.whole_seconds:5.0f} s "
-                f"{got.pss_bytes / 2**20:5.0f} MB  {got.processes}",
+                f"{case.name:38} {run.first_iteration_seconds:7.1f} s {run.iteration_seconds:8.4f} "
+                f"{1 / run.iteration_seconds:7.1f} {run.whole_seconds:5.0f} s "
+                f"{run.pss_bytes / 2**20:5.0f} MB  {run.processes}",
                 flush=True,
             )
 

@@ -2,10 +2,10 @@
 
     python -m benchmarks.versus [--workers 4,10,20] [--precision bf16] [--as-shipped] [--rounds 3]
 
-For every N in turn, and again in every round: the published algorithm with a thread a process,
-ours, and the limit (`limit.py`). Prints seconds an iteration and until the first one, memory, and
-the ratios of each round, then their medians. With `--as-shipped` it also runs the published
-algorithm once with as many threads as torch takes by itself. Run it on an otherwise idle machine.
+Each round of each N measures the published algorithm with one thread a process, mdgan, and the
+limit (`limit.py`). Prints seconds an iteration and until the first one, memory, and the ratios of
+each round, then their medians. With `--as-shipped` it also runs the published algorithm once with
+as many threads as torch takes by itself. Run it on an otherwise idle machine.
 """
 
 import json
@@ -31,10 +31,10 @@ class Round:
 
     Attributes:
         num_workers: N.
-        precision: of ours and of the limit; the published algorithm knows fp32 alone.
-        published: MD-GAN as published, a thread a process.
-        ours: a process for each worker.
-        limit: of the arithmetic, seconds an iteration.
+        precision: of mdgan and of the limit; the published algorithm has only fp32.
+        published: figures of MD-GAN as published, with one thread a process.
+        ours: figures of mdgan with a process for each worker.
+        limit: of the arithmetic, in seconds an iteration.
     """
 
     num_workers: int
@@ -44,7 +44,7 @@ class Round:
     limit: float
 
     def ratios(self) -> dict[str, float]:
-        """Of the published to ours; efficiency is limit / ours."""
+        """Ratios of published to ours, and the efficiency, which is limit / ours."""
         theirs, ours = self.published, self.ours
         return {
             "speed": theirs.iteration_seconds / ours.iteration_seconds,
@@ -55,18 +55,18 @@ class Round:
 
 
 def run_ours(dataset: str, num_workers: int, iterations: int, precision: str) -> Measured:
-    """A run with a process for each worker."""
+    """Measures mdgan with a process for each worker."""
     flags = ["--dataset", dataset, "--datasets-dir", str(HERE / "datasets")]
     flags += ["--batch-size", str(published.BATCH_SIZE), "--world-size", str(num_workers + 1)]
     flags += ["--swap-interval", "0", "--checkpoint-interval", "0", "--precision", precision]
     flags += ["--workers-per-host", "1"]  # as published
     with tempfile.TemporaryDirectory() as folder:
-        found = measure_ours(Case("ours", tuple(flags), iterations), Path(folder))
-    return Measured(found.first_iteration_seconds, found.iteration_seconds, found.pss_bytes)
+        figures = measure_ours(Case("ours", tuple(flags), iterations), Path(folder))
+    return Measured(figures.first_iteration_seconds, figures.iteration_seconds, figures.pss_bytes)
 
 
 def one_round(dataset: str, num_workers: int, precision: str) -> Round:
-    """Measures all three, one after the other."""
+    """Measures the published algorithm, mdgan and the limit, one after the other."""
     iterations = ITERATIONS.get(num_workers, 20)
     return Round(
         num_workers,
@@ -77,10 +77,10 @@ def one_round(dataset: str, num_workers: int, precision: str) -> Round:
     )
 
 
-def in_words(name: str, found: published.Measured) -> str:
+def in_words(name: str, figures: published.Measured) -> str:
     return (
-        f"  {name:22} {found.iteration_seconds:7.4f} s an iteration, the first after "
-        f"{found.first_iteration_seconds:5.1f} s, {found.pss_bytes / GIB:5.2f} GB"
+        f"  {name:22} {figures.iteration_seconds:7.4f} s an iteration, the first after "
+        f"{figures.first_iteration_seconds:5.1f} s, {figures.pss_bytes / GIB:5.2f} GB"
     )
 
 
@@ -93,7 +93,11 @@ def ratios_in_words(ratios: dict[str, float]) -> str:
 @click.option("--workers", default="4,10,20", show_default=True)
 @click.option("--precision", default="fp32", show_default=True)
 @click.option("--rounds", default=1, show_default=True)
-@click.option("--as-shipped", is_flag=True, help="Also with the threads that torch takes itself.")
+@click.option(
+    "--as-shipped",
+    is_flag=True,
+    help="Also run the published algorithm with torch's number of threads.",
+)
 @click.option("--json", "saved", type=click.Path(path_type=Path), help="File for the rounds.")
 def main(
     dataset: str, workers: str, precision: str, rounds: int, as_shipped: bool, saved: Path | None
@@ -104,19 +108,19 @@ def main(
         print(f"{dataset}, {size} workers, b = {published.BATCH_SIZE}, {precision}", flush=True)
         if as_shipped:
             few = max(4, ITERATIONS.get(size, 20) // 5)
-            found = published.measure(dataset, size, few, threads=0)
-            print(in_words("published, as shipped", found), flush=True)
-        here: list[Round] = []
+            figures = published.measure(dataset, size, few, threads=0)
+            print(in_words("published, as shipped", figures), flush=True)
+        results: list[Round] = []
         for _ in range(rounds):
-            here.append(one_round(dataset, size, precision))
-            print(in_words("published, one thread", here[-1].published))
-            print(in_words("mdgan", here[-1].ours))
-            print(f"  {'limit':22} {here[-1].limit:7.4f} s an iteration")
-            print(f"  published / mdgan: {ratios_in_words(here[-1].ratios())}", flush=True)
-        names = here[0].ratios()
-        medians = {n: statistics.median(one.ratios()[n] for one in here) for n in names}
+            results.append(one_round(dataset, size, precision))
+            print(in_words("published, one thread", results[-1].published))
+            print(in_words("mdgan", results[-1].ours))
+            print(f"  {'limit':22} {results[-1].limit:7.4f} s an iteration")
+            print(f"  published / mdgan: {ratios_in_words(results[-1].ratios())}", flush=True)
+        names = results[0].ratios()
+        medians = {n: statistics.median(one.ratios()[n] for one in results) for n in names}
         print(f"  median of {rounds}: {ratios_in_words(medians)}", flush=True)
-        everything += here
+        everything += results
     if saved is not None:
         saved.write_text(json.dumps([asdict(one) for one in everything], indent=1) + "\n")
 

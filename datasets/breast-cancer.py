@@ -1,8 +1,9 @@
 """569 rows of a clinical table, 31 columns; they come with scikit-learn.
 
 Wolberg, Street and Mangasarian's breast cancer data (Wisconsin, 1995): 30 measurements of the
-nuclei of cells in a fine needle aspirate, and the diagnosis. Workers train on 456 rows; 113, a
-fifth of each diagnosis, drawn at random once and for all, are held out for scores.
+nuclei of cells in a fine needle aspirate, and the diagnosis. Workers train on 456 rows. The other
+113, a fifth of each diagnosis, are held out for scores; which ones, was drawn at random once and
+for all.
 """
 
 from pathlib import Path
@@ -21,7 +22,7 @@ DEFAULTS = {"architecture": "table"}
 _HELD_OUT_EVERY = 5
 _DECIMALS = 6
 _TARGET = "diagnosis"
-_HIGHEST = {  # of the mean, the error and the worst of each measurement
+_HIGHEST = {  # upper bounds of the mean, the error and the worst value of each measurement
     "radius": (30, 3, 40),
     "texture": (40, 5, 50),
     "perimeter": (200, 25, 260),
@@ -37,8 +38,8 @@ _HIGHEST = {  # of the mean, the error and the worst of each measurement
 
 def _schema() -> Schema:
     names = [
-        (what.format(name), high[place])
-        for place, what in enumerate(("mean {}", "{} error", "worst {}"))
+        (pattern.format(name), high[place])
+        for place, pattern in enumerate(("mean {}", "{} error", "worst {}"))
         for name, high in _HIGHEST.items()
     ]
     columns = [NumberColumn(name=n, low=0, high=h, decimals=_DECIMALS) for n, h in names]
@@ -47,7 +48,7 @@ def _schema() -> Schema:
 
 
 def prepare(_settings: DataSettings) -> PreparedData:
-    """Its rows, with the diagnosis as target; no file is read."""
+    """Prepares the rows, with the diagnosis as target; no file is read."""
     kind = TableKind(_schema(), _TARGET)
 
     def rows(_data_dir: Path) -> TablePartitioner:

@@ -1,12 +1,12 @@
-"""CelebA: 202,599 faces, 178×218 RGB (Liu et al. 2015), here 64×64: shrunk, centre cropped.
+"""CelebA: 202,599 faces, 178×218 RGB (Liu et al. 2015), shrunk and centre cropped to 64×64.
 
 Workers train on torchvision's "train" and "valid" splits, 182,637 faces; its "test" split, 19,962
 faces of other people, is held out.
 
-Read from `<data-dir>/celeba`, where torchvision puts it; nothing is downloaded here, and every
-picture is decoded when it is drawn. The models are DCGANs (Darmanger and Gombas, appendix A.3). The
-report lists no activations for them, and without any they would be linear: these have DCGAN's
-(LeakyReLU 0.2 in D, ReLU in G, Tanh at its end), and no biases, as DCGAN.
+This file reads `<data-dir>/celeba`, where torchvision puts the data; it downloads nothing, and
+decodes every picture when it is drawn. The models are DCGANs (Darmanger and Gombas, appendix A.3).
+The report lists no activations for them, and without any they would be linear. These have DCGAN's
+activations (LeakyReLU 0.2 in D, ReLU in G, Tanh at its end), and no biases, like DCGAN.
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ _TRAIN, _VALID, _TEST = 0, 1, 2
 
 
 class _Files(datasets.CelebA):  # type: ignore[misc]  # torchvision ships no types
-    """torchvision's reader, for any files of this format and not only the official ones."""
+    """torchvision's reader, for any files of this format, not only the official ones."""
 
     file_list: ClassVar = [(key, None, name) for key, _, name in datasets.CelebA.file_list]
 
@@ -105,11 +105,11 @@ class _Faces(ImageFilesPartitioner):
             ) from error
         names = [files.filename[position] for position in chosen.nonzero().flatten().tolist()]
         present = {path.name for path in pictures.iterdir()}
-        gone = [name for name in names if name not in present]
-        if gone:
+        absent = [name for name in names if name not in present]
+        if absent:
             raise BadInput(
                 flag("dataset", "celeba"),
-                f"{pictures} lacks {len(gone)} of {len(names)} pictures, first {gone[0]}",
+                f"{pictures} lacks {len(absent)} of {len(names)} pictures, first {absent[0]}",
                 remedy,
             )
         return [pictures / name for name in names], male[chosen]

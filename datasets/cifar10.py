@@ -1,8 +1,9 @@
 """CIFAR-10: 50,000 pictures of ten kinds of things and 10,000 held out, 32×32 RGB (Krizhevsky).
 
-Read from `<data-dir>/cifar-10-batches-py`, where torchvision puts it; nothing is downloaded here.
-The models are DCGANs (Darmanger and Gombas, appendix A.2). The report gives no slope for LeakyReLU
-and does not speak of biases: 0.2 and none, as in the code that it names as its source.
+This file reads `<data-dir>/cifar-10-batches-py`, where torchvision puts the data; it downloads
+nothing. The models are DCGANs (Darmanger and Gombas, appendix A.2). The report gives no slope for
+LeakyReLU and does not mention biases. These models have a slope of 0.2 and no biases, like the code
+that the report names as its source.
 """
 
 import io
@@ -72,7 +73,7 @@ def _as_bytes(text: str, encoding: str) -> bytes:
 
 
 # What pickles of lists, texts and arrays of bytes need, from any version of NumPy.
-_KNOWN: dict[tuple[str, str], Callable[..., Any]] = {
+_SAFE_CALLS: dict[tuple[str, str], Callable[..., Any]] = {
     ("_codecs", "encode"): _as_bytes,
     ("numpy", "dtype"): _Bytes,
     ("numpy", "ndarray"): _Bytes,
@@ -87,9 +88,9 @@ class _Unpickler(pickle.Unpickler):
     """Calls nothing but the functions above, since a hostile file may ask for any function."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _KNOWN:
+        if (module, name) not in _SAFE_CALLS:
             raise pickle.UnpicklingError(f"it wants to call {module}.{name}")
-        return _KNOWN[module, name]
+        return _SAFE_CALLS[module, name]
 
 
 class Partitioner(InMemoryPartitioner):
@@ -161,7 +162,7 @@ def _check_claims(data: bytes) -> None:
     """Reads a pickle without executing it: no length and no number in it may be too large.
 
     Raises:
-        ValueError: it is incomplete, or would take more memory than its size warrants.
+        ValueError: the pickle is incomplete, or would take more memory than its size warrants.
     """
     for place, (instruction, argument, _) in enumerate(pickletools.genops(data)):
         if "PUT" in instruction.name and (argument is None or argument > place):

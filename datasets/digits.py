@@ -1,7 +1,7 @@
 """1,797 handwritten digits, 8×8 grey; they come with scikit-learn, so nothing is downloaded.
 
-Workers train on 1,438 of them; 359, a fifth of each class, drawn at random once and for all, are
-held out for scores.
+Workers train on 1,438 of them. The other 359, a fifth of each class, are held out for scores; which
+ones, was drawn at random once and for all.
 
 The models are multi-layer perceptrons tuned to give readable digits in two minutes on two cores.
 """
@@ -35,7 +35,7 @@ class Partitioner(InMemoryPartitioner):
     reads_files = False
 
     def read(self, _data_dir: Path) -> tuple[Tensor, Tensor]:
-        """Reads them from the package; the folder is not used."""
+        """Reads the digits from scikit-learn; the folder is not used."""
         return _digits(held_out=False)
 
 
@@ -45,7 +45,7 @@ class HeldOut(InMemoryPartitioner):
     reads_files = False
 
     def read(self, _data_dir: Path) -> tuple[Tensor, Tensor]:
-        """Reads them from the package; the folder is not used."""
+        """Reads the digits from scikit-learn; the folder is not used."""
         return _digits(held_out=True)
 
 

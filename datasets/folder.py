@@ -1,11 +1,12 @@
 """Any folder of pictures, for a worker's own private data; each is read when it is drawn.
 
-Pictures lie in `--data-dir` or below it, of any size; they are fitted to SHAPE and centre cropped,
-or to `--set image_size=SIDE`. For grey, copy this file into your `--datasets-dir` and change SHAPE
-to (1, H, W). H = W = 4·2^k, as the models are DCGANs (Radford et al. 2016) that double and halve.
+Pictures of any size lie in `--data-dir` or below it. They are scaled to SHAPE, or to
+`--set image_size=SIDE`, and centre cropped. For grey, copy this file into your `--datasets-dir` and
+change SHAPE to (1, H, W). H = W = 4·2^k, since the models are DCGANs (Radford et al. 2016), whose
+layers double and halve.
 
-Every worker has its own data: give each its folder, `--data-dir 'photos/{rank}'`. One folder is
-divided where all workers are on one machine.
+Every worker has its own data: give each its folder, `--data-dir 'photos/{rank}'`. If all workers
+are on one machine, they can divide one folder.
 """
 
 from contextlib import suppress
@@ -40,7 +41,7 @@ class Partitioner(PictureFolder):
 
 
 def prepare(settings: DataSettings) -> PreparedData:
-    """Pictures and models of the size that the settings name, else of SHAPE."""
+    """Prepares pictures and models of the size that the settings name, else of SHAPE."""
     side = settings.image_size
     shape = SHAPE if side is None else (SHAPE[0], side, side)
     models = Z_DIM, partial(Generator, shape), partial(Discriminator, shape)

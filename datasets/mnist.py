@@ -1,7 +1,7 @@
 """MNIST: 60,000 handwritten digits and 10,000 held out, 28×28 grey (LeCun, Cortes and Burges).
 
-Read from `<data-dir>/MNIST/raw`, where torchvision puts it; nothing is downloaded here. The models
-are multi-layer perceptrons (Darmanger and Gombas, appendix A.1).
+This file reads `<data-dir>/MNIST/raw`, where torchvision puts the data; it downloads nothing. The
+models are multi-layer perceptrons (Darmanger and Gombas, appendix A.1).
 """
 
 from pathlib import Path
@@ -114,7 +114,7 @@ class Generator(nn.Sequential):
 
 
 class Discriminator(nn.Sequential):
-    """784 → 1024 → 512 → 256 → one logit; the report's final sigmoid is part of the loss here."""
+    """784 → 1024 → 512 → 256 → one logit; the report's final sigmoid is part of the loss."""
 
     def __init__(self) -> None:
         super().__init__(

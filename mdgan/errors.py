@@ -112,7 +112,11 @@ def where_raised(error: BaseException, *, of_user: bool = True) -> str:
     found = [each for each in own if not each[0].startswith(_NOT_THE_USERS)]
     if not (found := found or ([] if of_user else own or frames)):
         return ""
-    file, line = found[-1]
+    return place_in_words(*found[-1])
+
+
+def place_in_words(file: str, line: int) -> str:
+    """A line of code as the user knows it, such as ` (own.py:7)`, also where it was copied."""
     for back, text in enumerate(reversed(linecache.getlines(file)[:line])):
         if (taken := FROM.match(text)) and back <= int(taken[3]):
             return f" ({taken[1]}:{int(taken[2]) + back - 1})"

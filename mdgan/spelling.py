@@ -119,3 +119,8 @@ def mark_arguments(record: logging.LogRecord) -> None:
             f"{each}" if isinstance(each, Mention) else getattr(each, "marked", each)
             for each in record.args
         )
+
+
+def count(amount: int, one: str, many: str | None = None) -> str:
+    """`1 swap`, `2,000 swaps`."""
+    return f"{amount:,} {one if amount == 1 else many or one + 's'}"

@@ -26,7 +26,7 @@ class Keywords(TypedDict, total=False):
 
 
 def text() -> str:
-    """The whole file."""
+    """The content of `keywords.pyi`."""
     declared = {**registry.declared_settings(), **LaunchSettings.declared()}
     names = sorted(name for name in declared if name != "dataset")
     return _HEAD + "".join(f"    {name}: {_type(declared[name])}\n" for name in names)
@@ -36,10 +36,10 @@ def _type(item: Setting) -> str:
     kind = item.kind
     if kind.type is str:
         choices = ", ".join(f'"{choice}"' for choice in kind.choices)
-        found = f"Literal[{choices}]" if choices and not kind.grows else "Text"
+        annotation = f"Literal[{choices}]" if choices and not kind.grows else "Text"
     else:
-        found = kind.type.__name__ + (f' | Literal["{kind.word}"]' if kind.word else "")
-    return found + " | None" * (item.default is None)
+        annotation = kind.type.__name__ + (f' | Literal["{kind.word}"]' if kind.word else "")
+    return annotation + " | None" * (item.default is None)
 
 
 if __name__ == "__main__":

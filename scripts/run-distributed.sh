@@ -6,8 +6,8 @@
 #   scripts/run-distributed.sh 0,1,2                       on the first, whose address that is
 #   scripts/run-distributed.sh 3..4                        on the second
 #
-# Any argument below or in shared-args.sh can be overridden from the environment, or as a flag of
-# `mdgan train` after the ranks. Every machine must be given the same ones.
+# An environment variable, or a flag of `mdgan train` after the ranks, overrides any argument below or
+# in shared-args.sh. Every machine needs the same arguments.
 set -euo pipefail
 
 world_size=${world_size:-5}             # the server and the workers

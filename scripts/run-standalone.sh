@@ -4,8 +4,7 @@
 #   scripts/run-standalone.sh
 #   batch_size=100 scripts/run-standalone.sh --out runs/baseline
 #
-# Any argument in shared-args.sh can be overridden from the environment, or as a flag of
-# `mdgan standalone`.
+# An environment variable, or a flag of `mdgan standalone`, overrides any argument in shared-args.sh.
 set -euo pipefail
 
 # shellcheck source=scripts/shared-args.sh

@@ -4,7 +4,7 @@
 # An empty value leaves the choice to the dataset file.
 
 dataset=${dataset:-digits}
-datasets_dir=${datasets_dir:-}          # a folder with dataset files of your own
+datasets_dir=${datasets_dir:-}          # a folder with your own dataset files
 data_dir=${data_dir:-}                  # where the data lies; {rank} stands for the worker's rank
 iterations=${iterations:-}
 batch_size=${batch_size:-}
@@ -20,7 +20,7 @@ seed=${seed:-}
 sample_interval=${sample_interval:-}
 log_interval=${log_interval:-}
 eval_interval=${eval_interval:-}        # iterations between two scores; 0 for none
-extractor=${extractor:-}                # classifier, inception, or a file of your own
+extractor=${extractor:-}                # classifier, inception, or your own file
 inception_weights=${inception_weights:-}
 out=${out:-}                            # the folder of the run
 python=${python:-}                      # the interpreter; .venv's, else python3
@@ -38,7 +38,7 @@ fi
 # So that the scripts work from any folder, installed or not.
 export PYTHONPATH=$repository${PYTHONPATH:+:$PYTHONPATH}
 
-# keys_of NAME...: the same as flags_of, for settings without a flag of their own.
+# keys_of NAME...: the same as flags_of, for settings that have a key but no flag.
 keys_of() {
     local name
     for name in "$@"; do

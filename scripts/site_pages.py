@@ -1,7 +1,7 @@
-"""Pages of the documentation site that are files outside docs/; mkdocs.yml names this file.
+"""Adds files outside docs/ to the documentation site; mkdocs.yml names this file.
 
-A link between two files of the repository becomes a link between their pages, so that every text
-reads as well in the repository as on the site.
+A link between two files of the repository becomes a link between their pages, so that links work
+both in the repository and on the site.
 """
 
 import posixpath
@@ -36,7 +36,7 @@ _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages."""
+    """Adds these pages, and the page of all settings."""
     for path, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(REPOSITORY / path)))
     files.append(File.generated(config, "reference/settings.md", content=settings_page()))
@@ -44,16 +44,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def settings_page() -> str:
-    """All settings in the groups of `mdgan train --help-all`, each under a heading of its own."""
+    """All settings in the groups of `mdgan train --help-all`, each under its own heading."""
     lines = [
         "# Settings",
         "",
         "Each is a key of `--config` files, too; `--set KEY=VALUE` sets any.",
     ]
-    known = known_settings().values()
+    settings = known_settings().values()
     for group, heading in GROUPS.items():
         lines += ["", f"## {heading}"]
-        for item in sorted((one for one in known if one.group == group), key=lambda one: one.name):
+        for item in sorted(
+            (one for one in settings if one.group == group), key=lambda one: one.name
+        ):
             name = flag(item.name) if item.has_flag else key(item.name, item.metavar or "…")
             words = full_help(item).replace("<", "&lt;").replace("*", "\\*")
             lines += ["", f"### `{name!s}`", "", words]
@@ -66,10 +68,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.abs_src_path is None:
         return markdown
     source = Path(page.file.abs_src_path).relative_to(REPOSITORY).as_posix()
-    here = posixpath.dirname(page.file.src_uri)
+    folder = posixpath.dirname(page.file.src_uri)
 
     def to_page(link: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[1]))
-        return posixpath.relpath(PAGES.get(path, path.removeprefix("docs/")), here or ".")
+        return posixpath.relpath(PAGES.get(path, path.removeprefix("docs/")), folder or ".")
 
     return _LINK.sub(to_page, markdown)

@@ -1,4 +1,4 @@
-"""What a ledger says, for tests of whole runs."""
+"""Reads what a ledger says, for tests of whole runs."""
 
 import sqlite3
 from pathlib import Path

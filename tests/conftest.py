@@ -1,4 +1,4 @@
-"""What every test gets."""
+"""Fixtures that every test gets."""
 
 import gc
 import os
@@ -99,7 +99,7 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays, so nobody need look through it for garbage."""
+    """Exempts imported objects from garbage collection, since they stay to the end."""
     gc.freeze()
     gc.enable()
 

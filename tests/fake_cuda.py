@@ -118,8 +118,8 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
     if not any(map(_is_on_gpu, tree_flatten((args, kwargs))[0])):
         return func(*args, **kwargs)
     devices = _devices_of_results(func, args, kwargs)
-    found = func(*tree_map(_held, args), **tree_map(_held, kwargs))
-    results, form = tree_flatten(found)
+    values = func(*tree_map(_held, args), **tree_map(_held, kwargs))
+    results, form = tree_flatten(values)
     devices += [CUDA] * (len(results) - len(devices))
     wrapped = [
         FakeCUDATensor(each) if isinstance(each, Tensor) and device.type == "cuda" else each
@@ -132,9 +132,9 @@ def _devices_of_results(func: Any, args: Any, kwargs: Any) -> list[torch.device]
     """Where the results are, by FakeTensorMode; raises RuntimeError for what a GPU refuses."""
     try:
         with _ONE_AT_A_TIME, _JUDGE:
-            told = func(*tree_map(_without_values, args), **tree_map(_without_values, kwargs))
+            judged = func(*tree_map(_without_values, args), **tree_map(_without_values, kwargs))
             # A fake tensor says that it is on `meta` while another thread computes in the mode.
-            return [x.device if isinstance(x, Tensor) else _CPU for x in tree_flatten(told)[0]]
+            return [x.device if isinstance(x, Tensor) else _CPU for x in tree_flatten(judged)[0]]
     except _NO_VALUES:  # how many there are, and how large, depends on the values
         return []
 

@@ -3,7 +3,7 @@
 Importing torch takes seconds of a core; a fork of a process that has done so takes milliseconds. So
 tests start their commands as forks of one such process, which all test processes of a session
 share. From its fork on, a command is what a user's command is: a process in
-a session of its own, with its own folder, environment and output.
+its own session, with its own folder, environment and output.
 
 This side of a connection asks with a line of JSON and two pipes for the output. The other side
 answers with two lines: the command's process, and when it is over its exit status and its most
@@ -81,7 +81,7 @@ class ForkedCommand:
         *,
         network: str = "",
         merged: bool = False,
-        given: int | None = None,
+        stdin_pipe: int | None = None,
         events: int | None = None,
     ) -> None:
         self.returncode: int | None = None
@@ -97,7 +97,7 @@ class ForkedCommand:
         errors, stderr = (os.dup(output), os.dup(stdout)) if merged else os.pipe()
         with contextlib.closing(_connect(variables)) as connection:
             content = json.dumps(request).encode() + b"\n"
-            pipes = [stdout, stderr, *(pipe for pipe in (given, events) if pipe is not None)]
+            pipes = [stdout, stderr, *(pipe for pipe in (stdin_pipe, events) if pipe is not None)]
             socket.send_fds(connection, [content], pipes)
             self._told = connection.makefile()
         os.close(stdout)
@@ -203,11 +203,13 @@ def _start(path: Path, variables: Mapping[str, str]) -> None:
         os.set_inheritable(listener.fileno(), True)
         program = "import sys; from tests.forks import main; main(*sys.argv[1:])"
         command = [sys.executable, "-c", program, str(path), str(session())]
-        here = {"PYTHONPATH": os.pathsep.join([str(_REPOSITORY), variables.get("PYTHONPATH", "")])}
+        common = {
+            "PYTHONPATH": os.pathsep.join([str(_REPOSITORY), variables.get("PYTHONPATH", "")])
+        }
         os.posix_spawn(
             sys.executable,
             [*command, str(listener.fileno())],
-            {**variables, **here},
+            {**variables, **common},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)
             ],
@@ -265,7 +267,7 @@ def import_all() -> None:
     prepare_environment(many_processes=True)
     import mdgan
 
-    modules = [found.name for found in pkgutil.walk_packages(mdgan.__path__, "mdgan.")]
+    modules = [module.name for module in pkgutil.walk_packages(mdgan.__path__, "mdgan.")]
     without_grpc = dict.fromkeys(("grpc", "grpc_health"))
     sys.modules.update(without_grpc)  # type: ignore[arg-type] # None says that there is no module
     for name in [*modules, *_IMPORTED_LATE]:
@@ -290,7 +292,7 @@ def _is_alive(process: int) -> bool:
 
 
 def _mind(connection: socket.socket) -> NoReturn:
-    """Forks a command, and tells what becomes of it."""
+    """Forks a command, and sends its process number and exit status."""
     status = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -322,15 +324,15 @@ def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
 def _become(request: bytes, pipes: list[int]) -> NoReturn:
     """Is the command from here on."""
     os.setsid()
-    asked = json.loads(request)
+    order = json.loads(request)
     # Of those with low numbers none may take the place of another that is still to come.
     pipes = [fcntl.fcntl(pipe, fcntl.F_DUPFD, _EVENTS + 1) for pipe in pipes]
     for number, pipe in zip((1, 2, 0, _EVENTS), pipes, strict=False):
         os.dup2(pipe, number)
-    if asked["network"]:
-        _enter(Path("/var/run/netns") / asked["network"])
-    os.chdir(asked["cwd"])
-    _run(asked["arguments"], asked["variables"], sends_events=asked["sends_events"])
+    if order["network"]:
+        _enter(Path("/var/run/netns") / order["network"])
+    os.chdir(order["cwd"])
+    _run(order["arguments"], order["variables"], sends_events=order["sends_events"])
 
 
 def _enter(namespace: Path) -> None:
@@ -340,10 +342,10 @@ def _enter(namespace: Path) -> None:
             raise OSError(f"cannot enter {namespace}")
     hosts = Path("/etc/netns") / namespace.name / "hosts"
     if hosts.exists():
-        own = ctypes.CDLL(None)
-        made = own.unshare(_MOUNT_NAMESPACE) == 0
-        made &= own.mount(b"none", b"/", None, _PRIVATE, None) == 0
-        if not made or own.mount(bytes(hosts), b"/etc/hosts", None, _BIND, None) != 0:
+        this_process = ctypes.CDLL(None)
+        made = this_process.unshare(_MOUNT_NAMESPACE) == 0
+        made &= this_process.mount(b"none", b"/", None, _PRIVATE, None) == 0
+        if not made or this_process.mount(bytes(hosts), b"/etc/hosts", None, _BIND, None) != 0:
             raise OSError(f"cannot bind {hosts}")
 
 

@@ -1,4 +1,4 @@
-"""Finished runs that tests only read: made once, for all processes of a session of tests."""
+"""Makes finished runs that tests only read, once for all processes of a test session."""
 
 import fcntl
 import os
@@ -11,12 +11,12 @@ import pytest
 
 def common_folder(temporary: pytest.TempPathFactory) -> Path:
     """The folder that all test processes of a session share."""
-    own = temporary.getbasetemp()
-    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    base = temporary.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 class Gallery:
-    """Hangs runs, each in a folder of its own; a test that writes takes a copy.
+    """Hangs runs, each in its own folder; a test that writes takes a copy.
 
     Args:
         folder: where they lie, for all test processes of a session.

@@ -1,4 +1,4 @@
-"""How much of a test is tried by default, and how much with the slow tests."""
+"""Decides how much of a test runs by default, and how much with the slow tests."""
 
 from collections.abc import Collection, Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What holds for every refusal: a Python program reads keywords in it, never flags."""
+"""A rule for every refusal: a Python program reads keywords in it, never flags."""
 
 import re
 import sys
@@ -15,13 +15,15 @@ _SECOND_HALF = re.compile(rf"{MARKS[2]}([a-z][a-z0-9_]*)")  # values may have an
 
 
 @cache
-def _known() -> frozenset[str]:
+def _settings() -> frozenset[str]:
     return frozenset({**registry.declared_settings(), **LaunchSettings.declared()})
 
 
 def plainly_named(text: str) -> list[str]:
     """The settings and commands that a text spells as the command line alone takes them."""
-    flags = [found[0] for found in _FLAG.finditer(text) if found[1].replace("-", "_") in _known()]
+    flags = [
+        match[0] for match in _FLAG.finditer(text) if match[1].replace("-", "_") in _settings()
+    ]
     return flags + _COMMAND.findall(text)
 
 
@@ -33,12 +35,12 @@ def misspelled(marked: str, room: str) -> list[str]:
         room: of mdgan, whose code says it.
     """
     texts = [spelled(marked, in_python=in_python) for in_python in (False, True)]
-    halves = [name for text in texts for name in _SECOND_HALF.findall(text) if name in _known()]
-    found = [f"half a mention of {name} in {texts[0]!r}" for name in halves]
-    # What a server tells its hosts is text, and how to write flags concerns nobody else.
+    halves = [name for text in texts for name in _SECOND_HALF.findall(text) if name in _settings()]
+    problems = [f"half a mention of {name} in {texts[0]!r}" for name in halves]
+    # A server sends its hosts text, in which flags are spelled as on the command line.
     is_apart = room in ("", "cli") or marked.startswith("the server refused this host")
     named = () if is_apart else plainly_named(texts[1])
-    return found + [f"{each} in {texts[1]!r}" for each in named]
+    return problems + [f"{each} in {texts[1]!r}" for each in named]
 
 
 def room_that_refuses() -> str:

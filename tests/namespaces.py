@@ -1,4 +1,4 @@
-"""Several machines out of one: network namespaces with addresses of their own, on one switch."""
+"""Makes several machines out of one: network namespaces with own addresses, on one switch."""
 
 import os
 import shutil

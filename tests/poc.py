@@ -45,11 +45,13 @@ class Poc:
         """Runs a program to its end; returns what it prints."""
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         changes = {"NVFLARE_POC_WORKSPACE": f"{self.folder}/poc", "PYTHONPATH": str(REPOSITORY)}
-        own = environment(PATH=path, OMP_NUM_THREADS="1", **changes)
+        variables = environment(PATH=path, OMP_NUM_THREADS="1", **changes)
         output = self.folder / "output.txt"  # no pipe: what it starts would hold that open
         with output.open("wb") as file:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
-            subprocess.run(command, cwd=self.folder, env=own, timeout=600, check=True, **streams)
+            subprocess.run(
+                command, cwd=self.folder, env=variables, timeout=600, check=True, **streams
+            )
         return output.read_text()
 
     def poc(self, *arguments: str) -> None:

@@ -1,9 +1,10 @@
-"""Running mdgan as users do: real processes, watched until the last of them is gone."""
+"""Runs mdgan as users do: real processes, watched until the last one has ended."""
 
 import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -42,12 +43,12 @@ def environment(**changes: str) -> dict[str, str]:
 
     How threads wait is said, so that it does not depend on what else the machine does.
     """
-    kept = {
+    unchanged = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("OMP_", "TORCH", "TRITON", "PYTEST"))
     }
-    return {**kept, "OMP_WAIT_POLICY": "PASSIVE", **changes}
+    return {**unchanged, "OMP_WAIT_POLICY": "PASSIVE", **changes}
 
 
 def run(*arguments: str, cwd: Path, timeout: float = 90, **changes: str) -> "Finished":
@@ -84,7 +85,7 @@ class Finished:
 
 
 def start(command: list[str], cwd: Path, **changes: str) -> Process:
-    """Starts a command in a session of its own; mdgan in a fork that need not import torch."""
+    """Starts a command in its own session; mdgan in a fork that need not import torch."""
     network, ours = "", command
     if command[:3] == ["ip", "netns", "exec"]:
         network, ours = command[3], command[4:]
@@ -97,7 +98,7 @@ def start(command: list[str], cwd: Path, **changes: str) -> Process:
 
 
 def start_anew(command: list[str], cwd: Path, **changes: str) -> "subprocess.Popen[str]":
-    """Starts a command in a session of its own, as a user's shell would."""
+    """Starts a command in its own session, as a user's shell would."""
     process = subprocess.Popen(
         command,
         cwd=cwd,
@@ -175,14 +176,14 @@ def session_members(leader: int) -> list[int]:
 
 
 def wait_until(
-    condition: Callable[[], bool], what: str | Callable[[], str], seconds: float = 90
+    condition: Callable[[], bool], awaited: str | Callable[[], str], seconds: float = 90
 ) -> None:
     """Waits for something to become true; `what` is told, or called and told, if it does not."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:
             raise AssertionError(
-                f"not within {seconds} s: {what if isinstance(what, str) else what()}"
+                f"not within {seconds} s: {awaited if isinstance(awaited, str) else awaited()}"
             )
         time.sleep(0.02)  # between two looks, not instead of one
 
@@ -258,3 +259,17 @@ def read_status(folder: Path) -> dict[str, Any]:
 def generator_bytes(folder: Path) -> bytes:
     """A run's final generator as it lies on disk; equal bytes are equal bits."""
     return (folder / "generator.safetensors").read_bytes()
+
+
+def free_port() -> int:
+    """A port on which no process listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run_cleanly(folder: Path, *arguments: str) -> Finished:
+    """Runs a command in this process, which must show no traceback."""
+    result = run_here(*arguments, cwd=folder)
+    assert "Traceback" not in result.errors, result
+    return result

@@ -56,11 +56,11 @@ class RayCluster:
 
 def process_of(ranks: str) -> list[psutil.Process]:
     """The processes of mdgan that actors have started for some ranks."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             words = process.cmdline()
             ours = "--ranks" in words and words[words.index("--ranks") + 1] == ranks
             if ours and process.environ().get("MDGAN_ENDS_WITH_INPUT"):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes

@@ -1,4 +1,4 @@
-"""What tests register belongs to them alone."""
+"""Removes what a test has registered, so that other tests do not see it."""
 
 from collections.abc import Iterator
 
@@ -15,6 +15,6 @@ def forget_registered() -> Iterator[None]:
     yield
     for names in register.NAMES_BY_SETTING.values():
         for name in names.registered:
-            for own in (GENERATOR_LOSSES, DISCRIMINATOR_LOSSES, registry._ARCHITECTURES):
-                own.pop(name, None)
+            for kind in (GENERATOR_LOSSES, DISCRIMINATOR_LOSSES, registry._ARCHITECTURES):
+                kind.pop(name, None)
         names.registered.clear()

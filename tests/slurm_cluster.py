@@ -5,7 +5,6 @@ import os
 import pwd
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.processes import environment, kill_at_one_blow, wait_until
+from tests.processes import environment, free_port, kill_at_one_blow, wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "squeue", "scancel")
 _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
@@ -74,12 +73,12 @@ class SlurmCluster:
         self._daemons: list[str] = []
         nodes = [f"n{number}" for number in range(1, num_nodes + 1)]
         lines = [
-            f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.{number} Port={_free_port()} "
+            f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.{number} Port={free_port()} "
             f"CPUs={os.cpu_count()} State=UNKNOWN"
             for number, node in enumerate(nodes, 1)
         ]
         user = pwd.getpwuid(os.getuid()).pw_name
-        text = _CONF.format(port=_free_port(), user=user, folder=self.folder)
+        text = _CONF.format(port=free_port(), user=user, folder=self.folder)
         self._conf.write_text("\n".join([text, *lines]) + "\n")
         for name in ("state", *(f"spool-{node}" for node in nodes)):
             (self.folder / name).mkdir()
@@ -121,8 +120,8 @@ class SlurmCluster:
     def job(self, number: str) -> tuple[str, str]:
         """The state and the nodes of a job."""
         fields = self.ask("scontrol", "--oneliner", "show", "job", number).split()
-        found = dict(field.split("=", 1) for field in fields if "=" in field)
-        return found["JobState"], found.get("NodeList", "")
+        values = dict(field.split("=", 1) for field in fields if "=" in field)
+        return values["JobState"], values.get("NodeList", "")
 
     def kill_node(self, node: str) -> None:
         """Ends everything that runs on a node at one blow, as a cut of its power does."""
@@ -170,32 +169,26 @@ class SlurmCluster:
     def _process(self, name: str) -> list[psutil.Process]:
         """A daemon, if it still runs."""
         with contextlib.suppress(OSError, ValueError, psutil.NoSuchProcess):
-            found = psutil.Process(int((self.folder / f"{name}.pid").read_text()))
-            if str(self.folder) in " ".join(found.cmdline()):
-                return [found]
+            process = psutil.Process(int((self.folder / f"{name}.pid").read_text()))
+            if str(self.folder) in " ".join(process.cmdline()):
+                return [process]
         return []
 
     def _on(self, node: str) -> list[psutil.Process]:
         """The tasks and scripts of a node, and the daemons that mind them."""
-        here: dict[int, psutil.Process] = {}
+        owned: dict[int, psutil.Process] = {}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 variables = process.environ()
                 ours = variables.get("SLURM_CONF") == str(self._conf)
                 if ours and variables.get("SLURMD_NODENAME") == node:
-                    for found in (process, *process.parents()):
-                        if found is process or found.name().startswith("slurmstepd"):
-                            here[found.pid] = found
-        daemons = [p for p in here.values() if p.name().startswith("slurmstepd")]
-        return [*daemons, *(process for process in here.values() if process not in daemons)]
+                    for ancestor in (process, *process.parents()):
+                        if ancestor is process or ancestor.name().startswith("slurmstepd"):
+                            owned[ancestor.pid] = ancestor
+        daemons = [p for p in owned.values() if p.name().startswith("slurmstepd")]
+        return [*daemons, *(process for process in owned.values() if process not in daemons)]
 
 
 def until(holds: Callable[[], bool], seconds: float, cluster: SlurmCluster) -> None:
     """Waits until something holds; fails with the cluster's logs if that takes too long."""
     wait_until(holds, cluster.logs, seconds)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -36,30 +36,30 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> list[Block]:
     """The fenced blocks of a page, in order."""
-    return [Block(*found) for found in _BLOCK.findall(page.read_text(encoding="utf-8"))]
+    return [Block(*parts) for parts in _BLOCK.findall(page.read_text(encoding="utf-8"))]
 
 
-def not_said(quoted: str, said: str) -> list[str]:
+def not_said(quoted: str, output: str) -> list[str]:
     """The lines of a block that nothing printed here fits.
 
     `…` stands for anything, and spaces for any spaces. In a line with a measurement (a decimal, a
     time, bytes) numbers may be others, since they depend on the machine.
     """
     lines = [line for line in quoted.splitlines() if line.strip(" …")]
-    return [line for line in lines if not re.search(_expression(line), said, re.MULTILINE)]
+    return [line for line in lines if not re.search(_expression(line), output, re.MULTILINE)]
 
 
 def _expression(line: str) -> str:
     is_measured = _MEASURED.search(line) is not None
     pieces, end = [], 0
-    for found in _PART.finditer(line.strip()):
-        pieces += [re.escape(line.strip()[end : found.start()]), _fits(found[0], is_measured)]
-        end = found.end()
+    for match in _PART.finditer(line.strip()):
+        pieces += [re.escape(line.strip()[end : match.start()]), _fits(match[0], is_measured)]
+        end = match.end()
     return "".join([*pieces, re.escape(line.strip()[end:])])
 
 
 def _fits(part: str, is_measured: bool) -> str:
-    """What may stand here in the place of a part of a line."""
+    """The pattern that a part of a printed line must match."""
     if part == "…":
         return ".*"
     if part.isspace():
@@ -74,7 +74,7 @@ def _fits(part: str, is_measured: bool) -> str:
 
 def walk(page: Path, folder: Path) -> None:
     """Follows a tutorial: everything works, and prints what the page quotes."""
-    said = ""
+    output = ""
     shell = _shell(folder)
     with _notebook(folder) as notebook:
         for block in blocks(page):
@@ -82,10 +82,10 @@ def walk(page: Path, folder: Path) -> None:
                 (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
                 (folder / block.title).write_text(block.text, encoding="utf-8")
             elif block.language in ("bash", "python"):
-                said += {"bash": shell, "python": notebook}[block.language](block.text)
+                output += {"bash": shell, "python": notebook}[block.language](block.text)
             elif not block.language:
-                missing = not_said(block.text, said)
-                assert not missing, "\n".join(["not said:", *missing, "--- said", said])
+                missing = not_said(block.text, output)
+                assert not missing, "\n".join(["not said:", *missing, "--- said", output])
 
 
 def _shell(folder: Path) -> Callable[[str], str]:
@@ -106,7 +106,7 @@ def _shell(folder: Path) -> Callable[[str], str]:
             [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
         ),
         "PYTHONPATH": os.pathsep.join([str(packages), str(REPOSITORY)]),
-        # What the reader installs goes into a folder of its own, and from no network.
+        # What the reader installs goes into its own folder, and from no network.
         "PIP_TARGET": str(packages),
         "PIP_NO_DEPS": "true",
         "PIP_NO_INDEX": "true",
@@ -138,10 +138,10 @@ def _notebook(folder: Path) -> Iterator[Callable[[str], str]]:
         if not started:
             variables = environment(PYTHONPATH=str(REPOSITORY))
             started.extend(start_new_kernel(cwd=str(folder), env=variables))
-        said: list[str] = []
-        hook = partial(_take, said)
+        outputs: list[str] = []
+        hook = partial(_take, outputs)
         answer = started[1].execute_interactive(cell, timeout=_BLOCK_SECONDS, output_hook=hook)
-        shown = "".join(said)
+        shown = "".join(outputs)
         assert answer["content"]["status"] == "ok", f"{cell}\n{shown}"
         return shown
 
@@ -155,8 +155,8 @@ def _notebook(folder: Path) -> Iterator[Callable[[str], str]]:
             manager.cleanup_resources()
 
 
-def _take(said: list[str], message: dict[str, Any]) -> None:
+def _take(outputs: list[str], message: dict[str, Any]) -> None:
     """Adds what a cell shows as text."""
     content = message["content"]
     data = content.get("data", {}).get("text/plain", "")
-    said.append(content.get("text") or "\n".join([data, *content.get("traceback", [])]))
+    outputs.append(content.get("text") or "\n".join([data, *content.get("traceback", [])]))

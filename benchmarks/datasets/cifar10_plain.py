@@ -1,4 +1,7 @@
-"""CIFAR-10's shapes on noise, with its models but for BatchNorm, which DDP cannot train twice."""
+"""CIFAR-10's shapes on noise, with its models without BatchNorm.
+
+DDP cannot train BatchNorm on two batches before a step.
+"""
 
 from collections.abc import Callable
 
@@ -13,7 +16,7 @@ _CIFAR10 = load("cifar10", None)
 
 
 def _plain(make: Callable[[], nn.Module]) -> nn.Module:
-    """The model with each BatchNorm replaced by nothing."""
+    """The model with each BatchNorm replaced by the identity."""
     model = make()
     for name, layer in list(model.named_modules()):
         if isinstance(layer, nn.BatchNorm2d):

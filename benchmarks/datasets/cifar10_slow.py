@@ -1,6 +1,6 @@
-"""The noise of `cifar10_plain.py`, each picture read from storage that is slow.
+"""The noise of `cifar10_plain.py`, as if each picture came from slow storage.
 
-A picture takes as long as is drawn for it: log-normally distributed, 4 ms in the median.
+Each picture has its own reading time, drawn once: log-normally distributed, 4 ms in the median.
 """
 
 import time
@@ -23,10 +23,10 @@ class Partitioner(Noise):
     read_one_by_one = True
 
     def images(self, indices: Tensor) -> Tensor:
-        """Waits for each picture in turn."""
+        """Waits as long as the pictures take one after another."""
         time.sleep(sum(_SECONDS[index] for index in indices.tolist()))
         return super().images(indices)
 
     def try_reading(self, _index: int) -> Seen:
-        """Tries nothing before training, so says nothing of a sample."""
+        """Reads no sample before training, so that the start is not slow."""
         return {}

@@ -1,1 +1,1 @@
-"""What the examples show of the five papers' figures and tables."""
+"""Compares the examples with the five papers' figures and tables."""

@@ -1,14 +1,14 @@
-"""Runs the examples, and writes what showed of the papers' figures and tables.
+"""Runs the examples, and writes which of the papers' figures and tables they reproduce.
 
     python -m benchmarks.examples_results --list
     python -m benchmarks.examples_results [--only NAME]… [--seeds 0,1,2] [--runs runs/examples]
 
-Trains every group of examples whose settings, or seeds, have not run yet, one training after
-another, as `mdgan compare` does, and runs the other commands of `examples/papers.toml`. After each
-it writes `examples/results.json` and `examples/results.md`, so that it may be stopped at any time;
-a training that was interrupted goes on from its checkpoint, one that finished is not run again.
-On an otherwise idle machine with two cores all of it takes about two hours a seed. Run it from the
-root of the repository.
+Trains every group of examples whose settings or seeds have not run yet, one training after another,
+as `mdgan compare` does. It also runs the other commands of `examples/papers.toml`. After each group
+and command it writes `examples/results.json` and `examples/results.md`, so that you may stop it at
+any time. The same command then resumes an interrupted training from its checkpoint, and skips the
+finished ones. On an otherwise idle machine with two cores all of it takes about two hours a seed.
+Run it from the root of the repository.
 """
 
 import json
@@ -33,7 +33,7 @@ def _read_seeds(_context: click.Context, _option: click.Parameter, text: str) ->
 @click.option("--only", multiple=True, metavar="NAME", help="A group or a command, as --list says.")
 @click.option("--seeds", default="0", callback=_read_seeds, show_default=True)
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs/examples"))
-@click.option("--list", "lists", is_flag=True, help="Say what has run and what has not.")
+@click.option("--list", "lists", is_flag=True, help="List what has run and what has not.")
 @click.option("--page", "writes_page", is_flag=True, help="Write the page alone; run nothing.")
 def main(
     only: Sequence[str], seeds: tuple[int, ...], runs: Path, lists: bool, writes_page: bool

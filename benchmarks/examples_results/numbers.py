@@ -1,4 +1,4 @@
-"""Runs what the rows need, and keeps the numbers with the commit they are of."""
+"""Runs the trainings and commands of the rows, and records their numbers with the commit."""
 
 import json
 import shlex
@@ -26,10 +26,10 @@ _CODE = ("mdgan", "datasets", "examples/*/*.json")  # what numbers depend on
 
 
 def numbers_of_group(group: Group, seeds: Sequence[int], runs: Path) -> dict[str, Any]:
-    """Trains a group, or what is missing of it, and returns its record for `results.json`.
+    """Trains the runs of a group that are missing, and returns its record for `results.json`.
 
     Raises:
-        SystemExit: a training failed, or was stopped; the same command goes on.
+        SystemExit: a training failed, or was stopped; the same command resumes it.
     """
     out = runs / f"{group.name}-{group.digest}"
     command = [sys.executable, "-m", "mdgan", "compare", *map(str, group.files), *group.flags]
@@ -50,11 +50,11 @@ def numbers_of_group(group: Group, seeds: Sequence[int], runs: Path) -> dict[str
     folders = {n: [out / run["folder"] for run in e["runs"].values()] for n, e in table.items()}
     yardsticks = {run["yardstick"] for entry in table.values() for run in entry["runs"].values()}
     _add_quotients_and_level(of_runs, folders, compare=len(yardsticks) == 1)
-    return {**record, "numbers": {name: _means(found) for name, found in of_runs.items()}}
+    return {**record, "numbers": {name: _means(numbers) for name, numbers in of_runs.items()}}
 
 
 def output_of_command(text: str) -> dict[str, Any]:
-    """What a command prints, as a record."""
+    """Runs a command, and returns a record of the lines that it prints."""
     program, *arguments = shlex.split(text)
     command = {"mdgan": ["-m", "mdgan"], "python": []}[program]
     ended = subprocess.run(
@@ -64,15 +64,15 @@ def output_of_command(text: str) -> dict[str, Any]:
 
 
 def numbers_of_run(folder: Path) -> dict[str, float]:
-    """Numbers of a run beside those of `comparison.json`; see the head of `papers.toml`."""
+    """Numbers of a run that `comparison.json` lacks; the head of `papers.toml` explains them."""
     run = RecordedRun.read(folder)
     scores = scores_of(run, "fid")
-    found = {f"fid@{score.iteration}": score.value for score in scores}
+    numbers = {f"fid@{score.iteration}": score.value for score in scores}
     divergences = kl_of_seen(run) if run.config.get("sampling") else []
     if divergences:
-        found["kl_after_10_rounds"] = divergences[min(_FIRST_ROUNDS, len(divergences)) - 1]
-        found["kl_at_end"] = divergences[-1]
-    return found
+        numbers["kl_after_10_rounds"] = divergences[min(_FIRST_ROUNDS, len(divergences)) - 1]
+        numbers["kl_at_end"] = divergences[-1]
+    return numbers
 
 
 def _add_quotients_and_level(
@@ -81,15 +81,15 @@ def _add_quotients_and_level(
     *,
     compare: bool,
 ) -> None:
-    """Adds what is a quotient, and when each run first reaches a FID that all runs reach.
+    """Adds quotients, and the iteration at which each run first has a FID that all runs reach.
 
     Args:
-        compare: whether scores of all runs compare, so that there is such a FID.
+        compare: whether the scores of all runs can be compared; else no FID is common to all.
     """
     curves = {
         folder: scores_of(RecordedRun.read(folder), "fid")
-        for own in folders.values()
-        for folder in own
+        for folders_of_name in folders.values()
+        for folder in folders_of_name
     }
     best = [min(score.value for score in curve) for curve in curves.values() if curve]
     for name, runs in of_runs.items():
@@ -113,12 +113,12 @@ def _is(value: object) -> bool:
 def _means(runs: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     """Mean and standard deviation over the seeds, of finite numbers that all runs have."""
     names = [name for name in runs[0] if all(isfinite(run.get(name, nan)) for run in runs)]
-    found = {}
+    means = {}
     for name in names:
         values = [run[name] for run in runs]
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
-        found[name] = [float(f"{x:.5g}") for x in (statistics.fmean(values), spread)]
-    return found
+        means[name] = [float(f"{x:.5g}") for x in (statistics.fmean(values), spread)]
+    return means
 
 
 def _commit() -> str:
@@ -128,7 +128,7 @@ def _commit() -> str:
 
 
 def _stamp(out: Path, labels: Sequence[str]) -> dict[str, str]:
-    """Commit and date of runs in a folder: of the first, and of what is still to be run."""
+    """Date, and commits of runs in a folder: of the first run and, if others remain, of now."""
     path, now = out.with_name(f"{out.name}.commit"), _commit()
     path.parent.mkdir(parents=True, exist_ok=True)
     first = path.read_text(encoding="utf-8") if out.exists() and path.exists() else now

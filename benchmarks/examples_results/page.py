@@ -45,8 +45,8 @@ _NOT_RUN = "not run yet with today's settings"
 Records = Mapping[str, Any]
 
 
-def said(number: str, value: Sequence[float]) -> str:
-    """A mean as the page has it, with its deviation if there is one."""
+def in_words(number: str, value: Sequence[float]) -> str:
+    """A mean in the page's form, with its deviation if there is one."""
     of_bytes, of_time = "bytes" in number, "seconds" in number and "per" not in number
     form = brief_size if of_bytes else brief_seconds if of_time else "{:,.3g}".format
     text = form(value[0]) if value[0] < 1000 or of_bytes or of_time else f"{value[0]:,.0f}"
@@ -68,12 +68,12 @@ def verdict(claim: Claim, numbers: Mapping[str, Mapping[str, Sequence[float]]]) 
         close.append(sign == "<" and abs(a - b) < spread)
     word = "yes" if all(held) else "no" if not any(held) else "in part"
     within = ", within the spread" if any(close) else ""
-    shown = "; ".join(f"{name} {said(claim.number, value)}" for name, value in values.items())
+    shown = "; ".join(f"{name} {in_words(claim.number, value)}" for name, value in values.items())
     return f"**{word}**{within} ({_name(claim.number)}: {shown})"
 
 
 def _name(number: str) -> str:
-    """What a number is called: `fid@400` → `FID after 400`."""
+    """The name of a number on the page: `fid@400` → `FID after 400`."""
     return number.replace("fid", "FID").replace("@", " after ").replace("_", " ")
 
 
@@ -96,24 +96,24 @@ def as_page(papers: Mapping[str, str], rows: Sequence[Row], records: Records) ->
 
 
 def is_done(group: Group, records: Records, seeds: Sequence[int] = ()) -> bool:
-    """Whether the numbers of a group are those of its settings, and of all the seeds."""
+    """Whether a group has numbers for its present settings and for all of these seeds."""
     record = records.get(group.name, {})
     return record.get("digest") == group.digest and set(seeds) <= set(record["seeds"])
 
 
 def _line(row: Row, records: Records) -> str:
-    return f"| {row.place} | {row.says} | {_here(row, records)} |"
+    return f"| {row.place} | {row.says} | {_result_cell(row, records)} |"
 
 
-def _here(row: Row, records: Records) -> str:
-    """The last cell of a row."""
-    group, given = row.group, row.given
+def _result_cell(row: Row, records: Records) -> str:
+    """The last cell of a row: whether the figure or table showed, or why it was not tried."""
+    group, keys = row.group, row.keys
     if row.way == "not":
-        return f"not shown: {given['not']}"
+        return f"not shown: {keys['not']}"
     if row.way == "drawn":
-        return f"drawn: {given['drawn']}"
+        return f"drawn: {keys['drawn']}"
     if row.way == "kept":
-        return f"{given['kept']} (`{given['command']}`, kept from commit {given['commit']})"
+        return f"{keys['kept']} (`{keys['command']}`, kept from commit {keys['commit']})"
     if group is None:
         missing = [each for each in row.commands if each not in records]
         return f"not run yet: `{missing[0]}`" if missing else "shown below the table"
@@ -128,21 +128,21 @@ def _here(row: Row, records: Records) -> str:
 
 def _of(record: Records) -> str:
     seeds = record.get("seeds", ())
-    told = f"; seeds {', '.join(map(str, seeds))}" if seeds else ""
-    return f"commit {record['commit']}, {record['date']}{told}"
+    of_seeds = f"; seeds {', '.join(map(str, seeds))}" if seeds else ""
+    return f"commit {record['commit']}, {record['date']}{of_seeds}"
 
 
 def _output(row: Row, records: Records) -> Iterator[str]:
-    """What commands of a row printed."""
+    """The lines that a row's commands printed."""
     for command in row.commands:
         if command in records:
             yield from (f"`{command}` ({_of(records[command])}):", "", "```")
-            yield from kept_lines(records[command]["output"], row.given["keep"])
+            yield from kept_lines(records[command]["output"], row.keys["keep"])
             yield from ("```", "")
 
 
 def kept_lines(output: Sequence[str], headings: Sequence[str]) -> Iterator[str]:
-    """Of some output the sections whose headings begin so; everything if none is named."""
+    """The sections of an output whose headings begin with one of these; all without headings."""
     keeps = not headings
     for line in output:
         if headings and line[:1] != " ":
@@ -158,19 +158,23 @@ def _table(group: Group, record: Records | None) -> Iterator[str]:
         yield from (f"{_NOT_RUN[0].upper()}{_NOT_RUN[1:]}.", "")
         return
     numbers = record["numbers"]
-    present = [name for name in _COLUMNS if any(name in own for own in numbers.values())]
+    present = [
+        name
+        for name in _COLUMNS
+        if any(name in numbers_of_file for numbers_of_file in numbers.values())
+    ]
     yield from (f"{_of(record).capitalize()}.", "")
     yield f"| | {' | '.join(_COLUMNS[name][0] for name in present)} |"
     yield f"|---|{'---|' * len(present)}"
-    for name, own in numbers.items():
-        cells = [_cell(number, own) for number in present]
+    for name, numbers_of_file in numbers.items():
+        cells = [_cell(number, numbers_of_file) for number in present]
         yield f"| {name} | {' | '.join(cells)} |"
     yield ""
 
 
-def _cell(number: str, own: Mapping[str, Sequence[float]]) -> str:
-    if number not in own:
+def _cell(number: str, numbers_of_file: Mapping[str, Sequence[float]]) -> str:
+    if number not in numbers_of_file:
         return "–"
     form = _COLUMNS[number][1]
-    mean, spread = own[number]
+    mean, spread = numbers_of_file[number]
     return form(mean) + (f" ± {form(spread)}" if spread else "")

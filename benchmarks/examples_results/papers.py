@@ -1,4 +1,4 @@
-"""Reads `examples/papers.toml`: a row for each figure and table, and what shows it."""
+"""Reads `examples/papers.toml`: a row for each figure and table, and the runs that show it."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ _WAYS = {
     "kept": {"command", "commit"},
     "not": set(),
 }
-"""What may show a row, and what else stands in the row then."""
+"""The ways to show a row, and the other keys of a row that is shown so."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class Group:
     @property
     def files(self) -> list[Path]:
         """Its files of settings."""
-        found: list[Path] = []
+        files: list[Path] = []
         for pattern in self.patterns:
             path = EXAMPLES / pattern
-            found += sorted(path.glob("*.json") if path.is_dir() else EXAMPLES.glob(pattern))
-        return found
+            files += sorted(path.glob("*.json") if path.is_dir() else EXAMPLES.glob(pattern))
+        return files
 
     @property
     def command(self) -> str:
-        """What a user types."""
+        """The command that trains the group, as a user types it."""
         paths = [
             str(EXAMPLES / each) + ("" if "." in each else "/*.json") for each in self.patterns
         ]
@@ -54,23 +54,23 @@ class Group:
 
     @property
     def digest(self) -> str:
-        """Eight digits that are others if any setting is; those of the paper's scale do not count.
+        """Eight hexadecimal digits that change with any setting but those of the paper's scale.
 
-        The settings are those of the files. What a file leaves out is the code's, whose commit is
+        Only settings that stand in the files count. The code decides the others, and its commit is
         recorded with the numbers.
         """
         settings = {}
         for path in self.files:
-            own = json.loads(path.read_text(encoding="utf-8"))
-            own.pop("paper_scale", None)
-            settings[path.stem] = own
+            of_file = json.loads(path.read_text(encoding="utf-8"))
+            of_file.pop("paper_scale", None)
+            settings[path.stem] = of_file
         text = json.dumps([settings, self.flags], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence, and what must hold of a number of the configurations if it is true."""
+    """A sentence of a paper, and how configurations must compare in one number if it is true."""
 
     says: str
     number: str
@@ -98,46 +98,46 @@ class Claim:
 
 @dataclass(frozen=True)
 class Row:
-    """A figure or a table, or several that one thing shows."""
+    """A figure or a table, or several that the same runs show."""
 
     paper: str
     place: str
     says: str
     way: str  # one of `_WAYS`
-    given: Mapping[str, Any]
+    keys: Mapping[str, Any]
 
     @property
     def group(self) -> Group | None:
-        """What is trained for the row, if anything is."""
+        """The configurations that are trained for the row, if any."""
         if self.way != "examples":
             return None
-        return Group(tuple(self.given["examples"]), tuple(self.given.get("flags", ())))
+        return Group(tuple(self.keys["examples"]), tuple(self.keys.get("flags", ())))
 
     @property
     def claims(self) -> list[Claim]:
-        """What the paper says of the numbers."""
-        return [Claim.read(*each) for each in self.given.get("claims", ())]
+        """The paper's sentences about the numbers."""
+        return [Claim.read(*each) for each in self.keys.get("claims", ())]
 
     @property
     def commands(self) -> Sequence[str]:
-        """What prints numbers for the row."""
-        return list(self.given["run"]) if self.way == "run" else []
+        """The commands that print numbers for the row."""
+        return list(self.keys["run"]) if self.way == "run" else []
 
 
 def read_rows(path: Path = PAPERS) -> tuple[dict[str, str], list[Row]]:
     """The papers' titles by their short names, and all rows.
 
     Raises:
-        ValueError: a row has a key that it cannot have, or nothing that shows it.
+        ValueError: a row has an unknown key, or no key that says how it is shown.
     """
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     papers: dict[str, str] = content.pop("papers")
     rows = []
-    for paper, found in content.items():
-        for given in found:
-            (way,) = given.keys() & _WAYS.keys() or ("",)
+    for paper, entries in content.items():
+        for entry in entries:
+            (way,) = entry.keys() & _WAYS.keys() or ("",)
             allowed = {"place", "says", way} | _WAYS.get(way, set())
-            if paper not in papers or not way or given.keys() - allowed:
-                raise ValueError(f"{path}: {paper}, {given.get('place')}: {sorted(given)}")
-            rows.append(Row(paper, given["place"], given["says"], way, given))
+            if paper not in papers or not way or entry.keys() - allowed:
+                raise ValueError(f"{path}: {paper}, {entry.get('place')}: {sorted(entry)}")
+            rows.append(Row(paper, entry["place"], entry["says"], way, entry))
     return papers, rows

@@ -1,1 +1,1 @@
-"""Twenty hostile hosts of forty; see `__main__`."""
+"""Trains with forty hosts of which twenty are hostile; see `__main__`."""

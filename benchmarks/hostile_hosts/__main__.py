@@ -2,13 +2,13 @@
 
     python -m benchmarks.hostile_hosts [--iterations I] [--rules krum:18] [--seeds S] [--check]
 
-Every host is a process with a certificate of its own, and the server listens on a port. Two runs
-for each rule and seed: in one the twenty leave after 20 iterations, so that the honest twenty go
-on alone with the same shards; in the other they do what `acts.py` and `raids.py` list, from then
-on to the end. Hostile processes have the lowest priority (`nice`), since the server
-would be on another machine than they. Prints for each run how many honest hosts were there in its
-last iteration, FID as `mdgan evaluate` computes it, seconds, and the memory that the server's
-process had at most (RSS). With `--check` every act is tried alone, against three honest hosts.
+Every host is a process with its own certificate, and the server listens on a port. Each rule and
+seed has two runs. In one the twenty hostile hosts leave after 20 iterations, so that the honest
+twenty train alone with the same shards. In the other they do the acts of `acts.py` and `raids.py`
+from then on. Hostile processes have the lowest priority (`nice`), since really they would not share
+the server's machine. Prints for each run how many honest hosts took part in its last iteration, FID
+as `mdgan evaluate` computes it, seconds, and the largest memory of the server's process (RSS). With
+`--check` every act is tried alone, against three honest hosts.
 """
 
 import contextlib
@@ -51,22 +51,22 @@ _FLAGS = ["--dataset", "digits", "--threads", "1", "--sample-interval", "0", "--
 
 
 class Leaves(Act):
-    """Goes when the others would begin, as a host does that is asked to."""
+    """Leaves when the others would begin, as a host does whose user stops it."""
 
     def begins(self, _place: Place) -> None:
-        """Asks itself to go."""
+        """Sends itself the signal to stop."""
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Figures(NamedTuple):
-    """Of one run.
+    """The figures of one run.
 
     Attributes:
         honest: hosts that ended well and answered in the last iteration.
-        answered: the least that an honest host has answered.
+        answered: the fewest answers of an honest host.
         fid: of the averaged generator.
         seconds: from the first to the last iteration.
-        memory: of the server, at most, in bytes.
+        memory: the most that the server had, in bytes.
         out: ranks that were lost or shut out, each with the last reason.
     """
 
@@ -86,7 +86,7 @@ def hostile_connector(
     *rest: Any,
     **how: Any,
 ) -> Any:
-    """`links.connector` of a host whose links an act meddles with."""
+    """Stands in for `links.connector`: the act changes what passes over the host's links."""
     connect, begun, places = true(prepared, *rest, **how), threading.Event(), list[Place]()
 
     def meddled(hello: Mapping[str, Any], timeout_seconds: float) -> HostTransport:
@@ -94,7 +94,7 @@ def hostile_connector(
             try:
                 link: HostTransport = connect(hello, timeout_seconds)
                 break
-            except BadInput:  # it is out, but what it does beside goes on, and it tries again
+            except BadInput:  # shut out: its raid goes on, and it tries to join again
                 if not begun.is_set():
                     raise
                 time.sleep(1.0)
@@ -103,8 +103,8 @@ def hostile_connector(
         else:
             server = links.server_places(prepared.links)[0]
             assert prepared.credentials is not None
-            known = link.host, honest, server, prepared.credentials, dict(hello), link
-            places.append(Place(*known, hosts={}))
+            knowledge = link.host, honest, server, prepared.credentials, dict(hello), link
+            places.append(Place(*knowledge, hosts={}))
         meddle(link, act, places[0], begun)
         return link
 
@@ -128,7 +128,7 @@ def be_host(act: Act | None, honest: Sequence[int], command: list[str], *, relay
 
 
 def fork(work: Callable[[], None], log: Path) -> int:
-    """Does some work in a fork, which leads a session; its process."""
+    """Forks a process that leads its own session and does some work; returns its number."""
     parent, child = os.getpid(), os.fork()
     if not child:
         ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
@@ -157,7 +157,7 @@ def _work(work: Callable[[], None], log: Path) -> NoReturn:
 
 @contextlib.contextmanager
 def sampled(run: Path) -> Iterator[list[int]]:
-    """Looks how much memory the server's process has, until the end."""
+    """Measures the memory of the server's process during the block; yields the most so far."""
     most, over = [0], threading.Event()
 
     def look() -> None:
@@ -181,23 +181,23 @@ def train(
     num_hosts: int,
     flags: Sequence[str],
 ) -> tuple[dict[int, int], int]:
-    """Runs a server and hosts; the exit statuses of honest ones, and the server's memory."""
+    """Runs a server and hosts; returns the exit statuses of honest ones and the server's memory."""
     honest = [rank for rank in range(1, num_hosts + 1) if rank not in acts]
     command = ["train", "--world-size", str(num_hosts + 1), *_FLAGS, *flags]
     listen = [*command, "--ranks", "0", "--listen", "127.0.0.1:0", "--out", "run"]
     started: dict[int, int] = {}
     certificate = "--credentials"
     try:
-        own = [*listen, certificate, "authority/server.cred"]
-        started[0] = fork(partial(mdgan, own), folder / "server.log")
+        arguments = [*listen, certificate, "authority/server.cred"]
+        started[0] = fork(partial(mdgan, arguments), folder / "server.log")
         wait_until((folder / "run/run.json").exists, "the server is there", START_SECONDS)
         port = str(read_status(folder / "run")["listens"]).rpartition(":")[2]
         for rank in range(1, num_hosts + 1):
             name, act = acts.get(rank, ("", None))
-            own = [*command, "--ranks", str(rank), "--master-port", port]
-            own += [certificate, f"authority/host-{rank}.cred"]
+            arguments = [*command, "--ranks", str(rank), "--master-port", port]
+            arguments += [certificate, f"authority/host-{rank}.cred"]
             relayed = name.startswith("parcels for")
-            be = partial(be_host, act, honest, own, relayed=relayed)
+            be = partial(be_host, act, honest, arguments, relayed=relayed)
             started[rank] = fork(be, folder / f"host-{rank}.log")
         with sampled(folder / "run") as memory:
             ends = [0, *honest]
@@ -211,7 +211,7 @@ def train(
 
 
 def figures(folder: Path, status: Mapping[int, int], memory: int, *, scored: bool) -> Figures:
-    """What became of a run."""
+    """Reads a run's figures from its folder."""
     run = folder / "run"
     if status[0]:
         raise SystemExit(f"the server failed:\n{(folder / 'server.log').read_text()[-3000:]}")
@@ -222,9 +222,9 @@ def figures(folder: Path, status: Mapping[int, int], memory: int, *, scored: boo
             out |= dict.fromkeys(event["workers"], f"{name}: {event['reason']}")
     first, *_, last = read_metrics(run)
     answered = {rank: attendance["workers"][str(rank)]["answered"] for rank in status if rank}
-    there = [rank for rank in answered if status[rank] == 0 and rank not in out]
+    present = [rank for rank in answered if status[rank] == 0 and rank not in out]
     return Figures(
-        len(there),
+        len(present),
         min(answered.values()) if answered else 0,
         _fid(folder) if scored else float("nan"),
         last["seconds"] - first["seconds"],
@@ -235,12 +235,12 @@ def figures(folder: Path, status: Mapping[int, int], memory: int, *, scored: boo
 
 def _fid(folder: Path) -> float:
     command = [sys.executable, "-m", "mdgan", "evaluate", "run", "--json"]
-    told = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-    return float(json.loads(told.stdout)["scores"]["fid"])
+    ended = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    return float(json.loads(ended.stdout)["scores"]["fid"])
 
 
 def certify(folder: Path, num_hosts: int) -> None:
-    """A certificate for each process."""
+    """Issues a certificate for each process."""
     from datetime import timedelta
 
     from mdgan.credentials.files import issue, make_folder_of_authority
@@ -253,34 +253,34 @@ def certify(folder: Path, num_hosts: int) -> None:
 
 
 def one_run(acts: Mapping[int, tuple[str, Act]], num_hosts: int, flags: Sequence[str]) -> Figures:
-    """Trains in a folder of its own."""
+    """Trains in a new temporary folder."""
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         folder = Path(name)
         certify(folder, num_hosts)
         status, memory = train(folder, acts, num_hosts, flags)
-        kept = os.environ.get("KEEP_RUNS")
-        if kept:
-            shutil.copytree(folder, Path(kept) / f"{time.time():.0f}")
+        folder_of_copies = os.environ.get("KEEP_RUNS")
+        if folder_of_copies:
+            shutil.copytree(folder, Path(folder_of_copies) / f"{time.time():.0f}")
         return figures(folder, status, memory, scored=num_hosts > len(ACTS))
 
 
-def in_words(name: str, found: Figures, num_honest: int) -> str:
+def in_words(name: str, numbers: Figures, num_honest: int) -> str:
     """One line of the output."""
     return (
-        f"{name:28} {found.honest:2} of {num_honest} honest hosts there, each answered "
-        f"{found.answered} times; FID {found.fid:.2f}, {found.seconds:.0f} s, server at most "
-        f"{found.memory / 1e6:.0f} MB"
+        f"{name:28} {numbers.honest:2} of {num_honest} honest hosts there, each answered "
+        f"{numbers.answered} times; FID {numbers.fid:.2f}, {numbers.seconds:.0f} s, server at most "
+        f"{numbers.memory / 1e6:.0f} MB"
     )
 
 
 @click.command()
 @click.option("--iterations", default=2000, show_default=True)
-@click.option("--rules", default="krum:18", show_default=True, help="Of --aggregation.")
+@click.option("--rules", default="krum:18", show_default=True, help="Values of --aggregation.")
 @click.option("--deadline", default="3x", show_default=True)
 @click.option("--first-seed", default=0, show_default=True)
 @click.option("--seeds", default=1, show_default=True)
-@click.option("--only-alone", is_flag=True, help="Without hostile hosts alone.")
-@click.option("--only-hostile", is_flag=True, help="With hostile hosts alone.")
+@click.option("--only-alone", is_flag=True, help="Only the runs without hostile hosts.")
+@click.option("--only-hostile", is_flag=True, help="Only the runs with hostile hosts.")
 @click.option("--check", is_flag=True, help="Try each act alone.")
 @click.option("--only", default="", help="With --check: acts whose names contain this.")
 def main(
@@ -295,14 +295,14 @@ def main(
     only: str,
 ) -> None:
     """Trains without and with hostile hosts."""
-    import_all()  # so that forks need not; gRPC alone they import themselves
+    import_all()  # so that forks need not, but for gRPC, which each must import itself
     common = ["--iterations", str(iterations), "--batch-size", str(BATCH_SIZE)]
     common += ["--deadline", deadline, "--swap-interval", "20"]
     if check:
         for name, act in [("leaves", Leaves()), *ACTS.items()]:
             if only in name:
-                found = one_run({4: (name, act)}, 4, common)
-                print(in_words(name, found, 3), dict(found.out), flush=True)
+                numbers = one_run({4: (name, act)}, 4, common)
+                print(in_words(name, numbers, 3), dict(numbers.out), flush=True)
         return
     hostile = list(ACTS.items())
     num_hosts = 2 * len(hostile)
@@ -316,11 +316,11 @@ def main(
             runs = {"alone": alone} if not only_hostile else {}
             runs |= {"with the hostile": turned} if not only_alone else {}
             for name, acts in runs.items():
-                found = one_run(acts, num_hosts, flags)
-                words = in_words(f"{rule}, seed {seed}, {name}", found, len(hostile))
+                numbers = one_run(acts, num_hosts, flags)
+                words = in_words(f"{rule}, seed {seed}, {name}", numbers, len(hostile))
                 print(words, flush=True)
             for rank, (name, _) in turned.items() if not only_alone else ():
-                print(f"  {name:30} {found.out.get(rank, 'took part to the end')}", flush=True)
+                print(f"  {name:30} {numbers.out.get(rank, 'took part to the end')}", flush=True)
 
 
 if __name__ == "__main__":

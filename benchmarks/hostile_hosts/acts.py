@@ -1,4 +1,4 @@
-"""What hostile hosts change of what they send; each otherwise does all that an honest host does."""
+"""How hostile hosts change what they send; in all else each acts like an honest host."""
 
 import secrets
 import threading
@@ -19,21 +19,21 @@ from mdgan.transport.host_end import HostTransport
 
 TIMEOUTS = Timeouts(connect=20.0)
 FLOOD = 20
-"""Messages more for each answer."""
+"""Additional messages for each answer."""
 
 
 @dataclass
 class Place:
-    """What a hostile host knows.
+    """The knowledge of a hostile host.
 
     Attributes:
         rank: its own.
         honest: the ranks of honest hosts.
-        server: where that is.
+        server: the server's address.
         identity: its own certificate.
-        hello: what its host says when it joins.
-        link: to the server, the newest.
-        hosts: where other hosts hand out discriminators, as swaps have told.
+        hello: the fields of the hello with which it joins.
+        link: its newest link to the server.
+        hosts: by rank, the addresses at which others hand out discriminators, from swaps.
         iteration: of the last question.
     """
 
@@ -48,20 +48,20 @@ class Place:
 
 
 class Act:
-    """What one hostile host does; here nothing.
+    """An act of a hostile host; this base class does nothing.
 
     Attributes:
-        from_iteration: in which it begins, so that the server knows how long answers usually take.
+        from_iteration: the act's first; by then the server knows how long answers usually take.
     """
 
     from_iteration = 20
 
     def says(self, message: Message, _place: Place) -> Sequence[Message]:
-        """What leaves instead of a message."""
+        """The messages that the host sends instead of one message."""
         return [message]
 
     def gives(self, message: Message) -> Message:
-        """What is given in a swap instead of a discriminator."""
+        """The message that the host hands over in a swap instead of a discriminator."""
         return message
 
     def begins(self, place: Place) -> None:
@@ -75,7 +75,7 @@ class Answers(Act):
         self._change = change
 
     def says(self, message: Message, _place: Place) -> Sequence[Message]:
-        """The feedback changed, the rest as it is."""
+        """Changes the feedback, and no other tensor or message."""
         if message.kind != FEEDBACK:
             return [message]
         tensors = {
@@ -86,29 +86,29 @@ class Answers(Act):
 
 
 class Adds(Act):
-    """Sends more with each feedback."""
+    """Sends additional messages with each feedback."""
 
     def __init__(self, more: Callable[[Message, Place], Sequence[Message]]) -> None:
         self._more = more
 
     def says(self, message: Message, place: Place) -> Sequence[Message]:
-        """The feedback, then what is added."""
+        """The feedback, then the additional messages."""
         return [message, *self._more(message, place)] if message.kind == FEEDBACK else [message]
 
 
 class Pings(Act):
-    """Answers no question; gRPC goes on to answer pings."""
+    """Answers no question, while gRPC still answers pings."""
 
     def says(self, message: Message, _place: Place) -> Sequence[Message]:
-        """Nothing instead of feedback."""
+        """No message instead of feedback."""
         return [] if message.kind == FEEDBACK else [message]
 
 
 class Swaps(Act):
-    """Gives noise in swaps, tells wrong digests of it, and blames honest hosts."""
+    """Hands over noise in swaps, reports wrong digests, and blames honest hosts for delays."""
 
     def says(self, message: Message, place: Place) -> Sequence[Message]:
-        """Lies about swaps."""
+        """Lies in the report about a swap."""
         if message.kind != SWAPPED:
             return [message]
         lies = {str(place.rank): secrets.token_hex(32)}
@@ -116,7 +116,7 @@ class Swaps(Act):
         return [replace(message, fields={"given": lies, "taken": lies, "slow": blamed})]
 
     def gives(self, message: Message) -> Message:
-        """Weights as large as the right ones, which mean nothing."""
+        """Noise of the size of the right weights."""
         tensors = {
             name: torch.randn_like(tensor) * tensor.std() if tensor.dim() > 1 else tensor
             for name, tensor in message.tensors.items()
@@ -128,7 +128,7 @@ class Malformed(Act):
     """Sends bytes that are no message, five times as often as it answers."""
 
     def says(self, message: Message, place: Place) -> Sequence[Message]:
-        """The message, after bytes of its kind and of others."""
+        """The message, after random bytes that claim its kind and others."""
         from mdgan.transport.frames import Frame
 
         if message.kind == FEEDBACK and hasattr(place.link, "_put"):
@@ -138,7 +138,7 @@ class Malformed(Act):
 
 
 class Relays(Act):
-    """Leaves parcels with the server for takers that no swap has."""
+    """Leaves parcels with the server for takers of no swap."""
 
     def says(self, message: Message, place: Place) -> Sequence[Message]:
         """The message, after parcels for every host."""
@@ -155,7 +155,7 @@ class Reconnects(Act):
     """Cuts its connection every five questions."""
 
     def says(self, message: Message, place: Place) -> Sequence[Message]:
-        """The message, or nothing any more over this link."""
+        """The message; every fifth time it cuts the link first."""
         call = getattr(place.link, "_call", None)
         if message.kind == FEEDBACK and message.iteration % 5 == 0 and call is not None:
             call.cancel()
@@ -163,10 +163,10 @@ class Reconnects(Act):
 
 
 class Raid(Act):
-    """Answers as it should, and does something beside, again and again.
+    """Answers honestly, and attacks beside that, again and again.
 
     Args:
-        once: is called until the process ends, with the call's own state.
+        once: attacks once; called until the process ends, with a state that it may keep.
         pause_seconds: between two calls.
     """
 
@@ -174,7 +174,7 @@ class Raid(Act):
         self._once, self._pause_seconds = once, pause_seconds
 
     def begins(self, place: Place) -> None:
-        """Starts it."""
+        """Starts the attack in its own thread."""
         threading.Thread(target=self._run, args=(place,), daemon=True).start()
 
     def _run(self, place: Place) -> None:
@@ -182,19 +182,19 @@ class Raid(Act):
         while True:
             try:
                 self._once(place, state)
-            except Exception:  # whatever refuses it, it tries again
+            except Exception:  # it tries again, whatever refused it
                 state.clear()
             time.sleep(self._pause_seconds)
 
 
 def meddle(link: HostTransport, act: Act, place: Place, begun: threading.Event) -> None:
-    """Has a host's link send, give and hear as an act wants, once it begins."""
+    """Makes a host's link send and hand over what an act wants, once the act has begun."""
     send, receive, exchange = link.send, link.receive, link.exchange
 
     def says(message: Message) -> int:
         if not begun.is_set():
             return send(message)
-        return sum(send(said) for said in act.says(message, place))
+        return sum(send(each) for each in act.says(message, place))
 
     def hears(timeout_seconds: float) -> Any:
         event = receive(timeout_seconds)
@@ -202,14 +202,16 @@ def meddle(link: HostTransport, act: Act, place: Place, begun: threading.Event) 
             message = event.message
             place.iteration = message.iteration
             if message.kind == SWAP:
-                told = message.fields["addresses"]
-                place.hosts.update({int(n): at for n, at in told.items() if isinstance(at, str)})
+                addresses = message.fields["addresses"]
+                place.hosts.update(
+                    {int(n): at for n, at in addresses.items() if isinstance(at, str)}
+                )
             is_time = message.kind == BATCHES and message.iteration >= act.from_iteration
             if is_time and not begun.is_set():
                 begun.set()
                 act.begins(place)
             if message.kind == Kind.STOP and message.fields["shut_out"]:
-                threading.Event().wait()  # what it does beside goes on
+                threading.Event().wait()  # its raid goes on
         return event
 
     def gives(
@@ -220,7 +222,7 @@ def meddle(link: HostTransport, act: Act, place: Place, begun: threading.Event) 
         tickets: Tickets,
     ) -> dict[int, Message | Lost]:
         if begun.is_set():
-            outgoing = {taker: act.gives(own) for taker, own in outgoing.items()}
+            outgoing = {taker: act.gives(parcel) for taker, parcel in outgoing.items()}
         return exchange(iteration, outgoing, incoming, addresses, tickets)
 
     vars(link).update(send=says, receive=hears, exchange=gives)
@@ -238,9 +240,9 @@ def _reasons(message: Message, _place: Place) -> Sequence[Message]:
     return [checkpointed(message.iteration, {}, f"the disk is full {n}") for n in range(FLOOD)]
 
 
-def _of_others(message: Message, place: Place) -> Sequence[Message]:
-    told = {str(rank): 1e-9 for rank in place.honest}
-    return [ready(message.iteration, list(place.honest), told)]
+def _sizes_of_others(message: Message, place: Place) -> Sequence[Message]:
+    sizes = {str(rank): 1e-9 for rank in place.honest}
+    return [ready(message.iteration, list(place.honest), sizes)]
 
 
 CHANGES: Mapping[str, Act] = {
@@ -251,10 +253,10 @@ CHANGES: Mapping[str, Act] = {
     "answers pings alone": Pings(),
     "sums of real samples unasked": Adds(_real),
     "reasons why checkpoints fail": Adds(_reasons),
-    "READY that speaks of others": Adds(_of_others),
+    "READY that speaks of others": Adds(_sizes_of_others),
     "bytes that are no message": Malformed(),
     "parcels for takers of no swap": Relays(),
     "cuts its own connection": Reconnects(),
     "noise and lies in swaps": Swaps(),
 }
-"""By what they do."""
+"""By a description of the act."""

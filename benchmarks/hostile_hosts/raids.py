@@ -1,4 +1,4 @@
-"""What hostile hosts do beside: calls and connections of their own.
+"""Attacks beside honest answers: further calls and connections of a hostile host.
 
 gRPC does not survive forks, so each function imports it when it is called.
 """
@@ -15,47 +15,47 @@ from mdgan.credentials.permit import HOST_NAME, SERVER_NAME
 from mdgan.messages import Kind, Message, ready
 
 IDLE = 300
-"""Connections that a host holds and does not use."""
+"""Connections that a host opens and does not use."""
 SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def channel_to(place: str, own: Place, name: str = SERVER_NAME) -> Iterator[Any]:
+def channel_to(place: str, knowledge: Place, name: str = SERVER_NAME) -> Iterator[Any]:
     """A channel that shows the host's certificate."""
     from mdgan.transport.streams import open_channel
 
-    channel = open_channel(place, own.identity, name, TIMEOUTS)
+    channel = open_channel(place, knowledge.identity, name, TIMEOUTS)
     try:
         yield channel
     finally:
         channel.close()
 
 
-def join(own: Place, **said: Any) -> None:
-    """Says a hello, in which some fields are wrong, and waits for what becomes of it."""
+def join(knowledge: Place, **fields: Any) -> None:
+    """Sends a hello with some wrong fields, and waits for the server's first answer."""
     from mdgan.transport.frames import encode
     from mdgan.transport.streams import TAKE_PART
 
-    hello = {**own.hello, "purpose": "join", "listens": None, **said}
-    with channel_to(own.server, own) as channel:
+    hello = {**knowledge.hello, "purpose": "join", "listens": None, **fields}
+    with channel_to(knowledge.server, knowledge) as channel:
         sent = iter(encode(Message(Kind.HELLO, 0, hello)).pieces)
         for _ in channel.stream_stream(TAKE_PART)(sent, timeout=SECONDS):
             break
 
 
-def long_hellos(own: Place, _state: Mapping[str, Any]) -> None:
-    """64 MiB of hello, and a question of 1 MiB."""
+def long_hellos(knowledge: Place, _state: Mapping[str, Any]) -> None:
+    """Sends a question of 1 MiB and a hello of 64 MiB."""
     from mdgan.transport.streams import WATCH
 
-    with channel_to(own.server, own) as channel:
+    with channel_to(knowledge.server, knowledge) as channel:
         for _ in channel.unary_stream(WATCH)(bytes(1 << 20), timeout=SECONDS):
             pass
-    join(own, key="x" * (1 << 26))
+    join(knowledge, key="x" * (1 << 26))
 
 
-def idle_connections(own: Place, state: dict[str, Any]) -> None:
-    """Holds connections that say nothing; opens new ones for those that were closed."""
-    address, _, port = own.server.rpartition(":")
+def idle_connections(knowledge: Place, state: dict[str, Any]) -> None:
+    """Keeps silent connections open, and replaces those that the server closes."""
+    address, _, port = knowledge.server.rpartition(":")
     held: list[socket.socket] = state.setdefault("held", [])
     for link in list(held):
         with contextlib.suppress(BlockingIOError):
@@ -66,18 +66,18 @@ def idle_connections(own: Place, state: dict[str, Any]) -> None:
         held.append(socket.create_connection((address, int(port)), SECONDS))
 
 
-def many_classes(own: Place, _state: Mapping[str, Any]) -> None:
-    """A hello with 330,000 class counts."""
-    join(own, class_counts={str(own.rank): [0] * 330_000})
+def many_classes(knowledge: Place, _state: Mapping[str, Any]) -> None:
+    """Sends a hello with 330,000 class counts."""
+    join(knowledge, class_counts={str(knowledge.rank): [0] * 330_000})
 
 
-def questions(own: Place, _state: Mapping[str, Any]) -> None:
-    """Asks what a standby, a newcomer and a host may ask, a hundred times each."""
+def questions(knowledge: Place, _state: Mapping[str, Any]) -> None:
+    """Asks the questions of a standby, a newcomer and a host, a hundred times each."""
     from mdgan.transport.links_pb2 import Nothing
     from mdgan.transport.streams import ASK, CLOCK, WATCH
 
     nothing = Nothing().SerializeToString()
-    with channel_to(own.server, own) as channel:
+    with channel_to(knowledge.server, knowledge) as channel:
         for method in (ASK, CLOCK, WATCH):
             calls = [channel.unary_stream(method)(nothing, timeout=1.0) for _ in range(100)]
             for call in calls:
@@ -86,33 +86,42 @@ def questions(own: Place, _state: Mapping[str, Any]) -> None:
                 call.cancel()
 
 
-def others_ranks(own: Place, _state: Mapping[str, Any]) -> None:
-    """Claims the rank of an honest host, which its certificate does not name; then its own, too."""
-    rank = secrets.choice(own.honest)
-    for workers in ([rank], [own.rank, rank]):
+def others_ranks(knowledge: Place, _state: Mapping[str, Any]) -> None:
+    """Claims a rank that its certificate does not name, then that rank together with its own."""
+    rank = secrets.choice(knowledge.honest)
+    for workers in ([rank], [knowledge.rank, rank]):
         counts = {str(worker): [1] * 10 for worker in workers}
         samples = dict.fromkeys(counts, 10)
         with contextlib.suppress(Exception):
-            join(own, host=workers[0], workers=workers, num_samples=samples, class_counts=counts)
+            join(
+                knowledge,
+                host=workers[0],
+                workers=workers,
+                num_samples=samples,
+                class_counts=counts,
+            )
 
 
-def replays(own: Place, _state: Mapping[str, Any]) -> None:
-    """Says its own hello again, while its link is there."""
-    join(own)
+def replays(knowledge: Place, _state: Mapping[str, Any]) -> None:
+    """Sends its own hello again, while its link is open."""
+    join(knowledge)
 
 
-def foreign_parcels(own: Place, _state: Mapping[str, Any]) -> None:
-    """Fetches what others have laid out for others, at the server and at each host."""
+def foreign_parcels(knowledge: Place, _state: Mapping[str, Any]) -> None:
+    """Fetches parcels that hosts laid out for others, from the server and from each host."""
     from mdgan.transport.links_pb2 import Order
     from mdgan.transport.streams import FETCH
 
-    for giver, place in [*own.hosts.items(), (secrets.choice(own.honest), own.server)]:
-        at, name = (own.server, SERVER_NAME) if ":" not in place else (place, HOST_NAME)
-        with channel_to(at, own, name if at != own.server else SERVER_NAME) as channel:
-            for taker in (own.rank, *own.honest):
+    for giver, place in [
+        *knowledge.hosts.items(),
+        (secrets.choice(knowledge.honest), knowledge.server),
+    ]:
+        at, name = (knowledge.server, SERVER_NAME) if ":" not in place else (place, HOST_NAME)
+        with channel_to(at, knowledge, name if at != knowledge.server else SERVER_NAME) as channel:
+            for taker in (knowledge.rank, *knowledge.honest):
                 order = Order(
                     giver=giver,
-                    iteration=own.iteration,
+                    iteration=knowledge.iteration,
                     taker=taker,
                     ticket=secrets.token_hex(16),
                 )
@@ -122,21 +131,21 @@ def foreign_parcels(own: Place, _state: Mapping[str, Any]) -> None:
                 fetch.cancel()
 
 
-def reads_nothing(own: Place, _state: Mapping[str, Any]) -> None:
-    """Comes in once more, and takes nothing in of what it is sent."""
+def reads_nothing(knowledge: Place, _state: Mapping[str, Any]) -> None:
+    """Joins once more, and reads no byte that the server sends."""
     from mdgan.transport.frames import encode
     from mdgan.transport.streams import TAKE_PART
 
     over = threading.Event()
 
     def sent() -> Iterator[bytes]:
-        hello = {**own.hello, "purpose": "join", "listens": None}
+        hello = {**knowledge.hello, "purpose": "join", "listens": None}
         yield from encode(Message(Kind.HELLO, 0, hello)).pieces
         over.wait(1.0)
-        yield from encode(ready(own.iteration, [own.rank])).pieces
+        yield from encode(ready(knowledge.iteration, [knowledge.rank])).pieces
         over.wait(600.0)
 
-    with channel_to(own.server, own) as channel:
+    with channel_to(knowledge.server, knowledge) as channel:
         call = channel.stream_stream(TAKE_PART)(sent())
         call.add_done_callback(lambda _: over.set())
         over.wait(600.0)
@@ -152,6 +161,6 @@ RAIDS: Mapping[str, Act] = {
     "fetches parcels of others": Raid(foreign_parcels, 0.1),
     "takes nothing in": Raid(reads_nothing, 1.0),
 }
-"""By what they do."""
+"""By a description of the attack."""
 ACTS: Mapping[str, Act] = {**CHANGES, **RAIDS}
-"""All."""
+"""All acts of hostile hosts."""

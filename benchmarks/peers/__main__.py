@@ -3,14 +3,14 @@
     make peers                                                     # once
     python -m benchmarks.peers [--work 20:1:iid,100:0.1:iid,1000:0.1:fegan:10,100] [--repeats 2]
 
-Prints for each work and way: the median seconds of a round after warming up, over all repeats and
-of each; seconds from the command until the first round begins, as the time when that was done minus
-a median round; the memory of all processes together (PSS, which counts shared pages once); and the
-seconds that all of them computed in a round, which other programs disturb least. Run it on an
+Prints for each work and way the median seconds of a round after warming up, over all repeats and of
+each repeat; the seconds that all processes together computed in a round, which other programs
+disturb least; seconds from the command to the first round (the end of that round minus a median
+round); and the memory of all processes together (PSS, which counts shared pages once). Run it on an
 otherwise idle machine.
 
-A work is CLIENTS:FRACTION:PARTITION of the digits; works are separated by spaces. All ways train
-the same shards, but each draws its own cohorts, noise and order of samples.
+A work is CLIENTS:FRACTION:PARTITION of the digits; spaces separate works. All ways train on the
+same shards, but each draws its own cohorts, noise and order of samples.
 """
 
 import contextlib
@@ -48,8 +48,8 @@ class Way:
     """One program with its settings.
 
     Attributes:
-        peer: the module that does the work; empty for mdgan.
-        processes: that train.
+        peer: name of the module that does the work; empty for mdgan.
+        processes: number of those that train.
         flags: of `mdgan train`.
     """
 
@@ -72,15 +72,15 @@ WAYS = {
 
 @dataclass
 class Figures:
-    """What was measured of one way.
+    """The measurements of one way.
 
     Attributes:
         rounds: by repeat, the seconds of each round after warming up.
         starts: seconds from the command until the first round begins.
-        pss_bytes: of all processes; the most of any repeat.
-        processes: how many there were.
-        cores: by repeat, how many all processes together kept busy after warming up.
-        refused: why the program does not do this.
+        pss_bytes: memory of all processes; the most of any repeat.
+        processes: their number.
+        cores: by repeat, how many cores all processes together kept busy after warming up.
+        refused: the reason why mdgan refused the settings; empty if it did not.
     """
 
     rounds: list[list[float]] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Figures:
 def command(
     way: Way, work: Work, share: str, scheme: str, folder: Path, peers: Path
 ) -> tuple[list[str], Callable[[], list[float]]]:
-    """What starts a way, and what reads when its rounds were done (time of day)."""
+    """The command of a way, and a function that reads the times of day at which rounds ended."""
     times = folder / "times"
     if not way.peer:
         flags = f"--algorithm fl-gan --dataset digits --clients {work.clients} --threads 1 --seed 0"
@@ -121,14 +121,14 @@ def measure(started: list[str], done: Callable[[], list[float]], rounds: int) ->
 
     Args:
         started: the command.
-        done: when rounds were done, so far.
-        rounds: how many there will be.
+        done: reads the times at which rounds have ended so far.
+        rounds: number of rounds of the run.
     """
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT)}
     figures, begin = Figures(), time.time()
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            started, stdout=said, stderr=said, env={**os.environ, **quiet}, cwd=ROOT
+            started, stdout=output, stderr=output, env={**os.environ, **quiet}, cwd=ROOT
         )
         computed: list[tuple[float, float]] = []
         with ends_with_this(process):
@@ -140,8 +140,8 @@ def measure(started: list[str], done: Callable[[], list[float]], rounds: int) ->
                         computed.append((time.time(), _computed(process.pid)))
                     if number > rounds / 2 and not figures.pss_bytes:
                         figures.pss_bytes, figures.processes = memory(process.pid)
-        said.seek(0)
-        last = said.read().decode(errors="replace").strip().splitlines()[-15:]
+        output.seek(0)
+        last = output.read().decode(errors="replace").strip().splitlines()[-15:]
     if process.returncode == 2 and last and "mdgan" in started:
         figures.refused = last[-1]
         return figures
@@ -166,7 +166,7 @@ def _computed(launcher: int) -> float:
 
 
 def _lines(file: Path) -> list[str]:
-    """The whole lines of a file that is being written."""
+    """The complete lines of a file that a process still writes."""
     return file.read_text().split("\n")[:-1] if file.exists() else []
 
 
@@ -176,37 +176,45 @@ def _rounds_of(metrics: Path) -> list[float]:
     return [began + row["seconds"] for row in rows if row["event"] == "round"]
 
 
-def print_table(found: dict[str, Figures]) -> None:
-    """One row a way."""
+def print_table(figures_of: dict[str, Figures]) -> None:
+    """Prints a row for each way, then the least seconds of each program beside mdgan's."""
     columns = f"{'':28} {'s/round':>8}  {'each repeat':20} {'computed':>8} {'start':>7}"
     print(f"{columns} {'memory':>8}  processes")
-    for name, got in found.items():
-        if not got.rounds:
-            print(f"{name:28}        –  {got.refused}")
+    for name, figures in figures_of.items():
+        if not figures.rounds:
+            print(f"{name:28}        –  {figures.refused}")
             continue
-        each = " ".join(f"{statistics.median(rounds):.3f}" for rounds in got.rounds)
-        computed = got.median * statistics.median(got.cores) if got.cores else math.nan
+        each = " ".join(f"{statistics.median(rounds):.3f}" for rounds in figures.rounds)
+        computed = figures.median * statistics.median(figures.cores) if figures.cores else math.nan
         print(
-            f"{name:28} {got.median:8.3f}  {each:20} {computed:8.3f} "
-            f"{statistics.median(got.starts):5.1f} s {got.pss_bytes / 2**20:5.0f} MB"
-            f"  {got.processes}"
+            f"{name:28} {figures.median:8.3f}  {each:20} {computed:8.3f} "
+            f"{statistics.median(figures.starts):5.1f} s {figures.pss_bytes / 2**20:5.0f} MB"
+            f"  {figures.processes}"
         )
     least: dict[str, float] = {}
-    for name, got in found.items():
-        who = name.partition(",")[0]
-        if got.rounds:
-            least[who] = min(got.median, least.get(who, got.median))
+    for name, figures in figures_of.items():
+        program = name.partition(",")[0]
+        if figures.rounds:
+            least[program] = min(figures.median, least.get(program, figures.median))
     if "mdgan" in least:
-        ratios = [f"{who} {s / least['mdgan']:.2f}" for who, s in least.items() if who != "mdgan"]
+        ratios = [
+            f"{program} {s / least['mdgan']:.2f}"
+            for program, s in least.items()
+            if program != "mdgan"
+        ]
         print(f"least seconds a round / mdgan's: {', '.join(ratios)}\n", flush=True)
 
 
 @click.command()
 @click.option("--work", "works", default=WORKS, show_default=True)
 @click.option("--rounds", default=20, show_default=True, help=f"The first {WARM_UP} warm up.")
-@click.option("--iterations", default=30, show_default=True, help="Of a client in a round.")
+@click.option(
+    "--iterations", default=30, show_default=True, help="Iterations of a client in a round."
+)
 @click.option("--batch-size", default=10, show_default=True)
-@click.option("--repeats", default=2, show_default=True, help="All ways in turn, so many times.")
+@click.option(
+    "--repeats", default=2, show_default=True, help="How many times all ways run in turn."
+)
 @click.option("--only", default="", help="Only ways whose names contain this.")
 @click.option("--peers", default=str(ROOT / "build" / "peers"), show_default=True)
 def main(
@@ -224,21 +232,21 @@ def main(
         cohort = round(float(share) * int(clients))
         print(f"{cohort} of {clients} clients, {scheme}, b = {batch_size}, {iterations} iterations")
         parts = partition(dataset.labels, parse_partition(scheme), int(clients), 0)
-        found = {name: Figures() for name in WAYS if only in name}
+        totals = {name: Figures() for name in WAYS if only in name}
         for _ in range(repeats):
-            for name, total in found.items():
+            for name, total in totals.items():
                 with tempfile.TemporaryDirectory() as folder:
                     file = Path(folder) / "work.npz"
                     Shards.write(file, images, parts)
                     work = Work(int(clients), cohort, rounds, iterations, batch_size, str(file))
                     start = command(WAYS[name], work, share, scheme, Path(folder), Path(peers))
-                    got = measure(*start, rounds)
-                total.rounds += got.rounds
-                total.starts += got.starts
-                total.cores += got.cores
-                total.pss_bytes = max(total.pss_bytes, got.pss_bytes)
-                total.processes, total.refused = got.processes, got.refused
-        print_table(found)
+                    figures = measure(*start, rounds)
+                total.rounds += figures.rounds
+                total.starts += figures.starts
+                total.cores += figures.cores
+                total.pss_bytes = max(total.pss_bytes, figures.pss_bytes)
+                total.processes, total.refused = figures.processes, figures.refused
+        print_table(totals)
 
 
 if __name__ == "__main__":

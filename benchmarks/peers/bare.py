@@ -1,4 +1,4 @@
-"""One client after another in one process, with nothing around them: the lower bound."""
+"""Trains one client after another in one process without any framework: the lower bound."""
 
 import copy
 
@@ -9,7 +9,7 @@ from benchmarks.peers.work import GAN, Shards, Work, clock, train
 
 
 def run(work: Work, processes: int, times: str) -> None:
-    """All rounds; it knows one process only."""
+    """Runs all rounds in this process; `processes` must be 1."""
     assert processes == 1
     shards, gan, note = Shards(work.file), GAN(), clock(times)
     for _ in range(work.rounds):

@@ -1,6 +1,6 @@
-"""The work in Flower: a `ClientApp` and `FedAvg`, in its simulation on Ray.
+"""Does the work in Flower: a `ClientApp` and `FedAvg`, in its simulation on Ray.
 
-As many Ray actors train clients as fit into the cores: each takes all of them, or one.
+Ray starts as many actors as fit into the cores; each actor takes all cores, or one.
 """
 
 from collections.abc import Iterable
@@ -31,26 +31,26 @@ def _client(work: Work) -> ClientApp:
         gan.load_state_dict(message.content["arrays"].to_torch_state_dict())
         images = shards[int(context.node_config["partition-id"])]
         train(gan, images, work.iterations, work.batch_size)
-        found = {
+        content = {
             "arrays": ArrayRecord(gan.state_dict()),
             "metrics": MetricRecord({"num-examples": 1}),  # all weigh the same
         }
-        return Message(content=RecordDict(found), reply_to=message)
+        return Message(content=RecordDict(content), reply_to=message)
 
     return app
 
 
 class _Averaging(FedAvg):  # type: ignore[misc] # flwr is not there for mypy
-    """A client that fails ends the run; Flower would go on without it."""
+    """Ends the run if a client fails; Flower would continue without that client."""
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        came = list(replies)
-        failed = [reply.error.reason for reply in came if reply.has_error()]
+        received = list(replies)
+        failed = [reply.error.reason for reply in received if reply.has_error()]
         if failed:
-            raise RuntimeError(f"{len(failed)} of {len(came)} clients failed: {failed[0]}")
-        return super().aggregate_train(server_round, came)  # type: ignore[no-any-return] # as above
+            raise RuntimeError(f"{len(failed)} of {len(received)} clients failed: {failed[0]}")
+        return super().aggregate_train(server_round, received)  # type: ignore[no-any-return] # as above
 
 
 def _server(work: Work, times: str) -> ServerApp:
@@ -74,7 +74,7 @@ def _server(work: Work, times: str) -> ServerApp:
 
 
 def run(work: Work, processes: int, times: str, cores: int = 2) -> None:
-    """All rounds, with so many actors."""
+    """Runs all rounds with this many actors."""
     run_simulation(
         server_app=_server(work, times),
         client_app=_client(work),

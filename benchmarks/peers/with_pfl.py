@@ -1,8 +1,8 @@
-"""The work in pfl: `FederatedAveraging` whose clients train a GAN, on `SimulatedBackend`.
+"""Does the work in pfl: `FederatedAveraging` whose clients train a GAN, on `SimulatedBackend`.
 
-With several processes torchrun starts them; each trains its share of a cohort, and they add up by
-all-reduce. pfl averages weights. Statistics of BatchNorm are buffers, which it leaves as its last
-client made them; all others average those, too.
+torchrun starts several processes; each trains its share of a cohort, and they add up by all-reduce.
+pfl averages weights, but leaves BatchNorm's statistics as its last client made them, since those
+are buffers. The other programs average the statistics, too.
 """
 
 import numpy as np
@@ -22,10 +22,10 @@ from benchmarks.peers.work import GAN, Shards, Work, clock, train
 
 
 class _GAN(GAN):
-    """With what pfl asks of every model; it measures once, before the first round."""
+    """Adds the methods that pfl asks of every model; it measures once, before the first round."""
 
     def loss(self, images: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError("clients train it with steps of their own")
+        raise NotImplementedError("clients train it with their own steps")
 
     def metrics(self, images: torch.Tensor) -> dict[str, Weighted]:
         return {"samples": Weighted(len(images), 1)}
@@ -53,7 +53,7 @@ class _Clock(TrainingProcessCallback):  # type: ignore[misc] # pfl is not there 
 
 
 def run(work: Work, processes: int, times: str) -> None:
-    """All rounds, as one of so many processes."""
+    """Runs all rounds, as one of `processes` processes."""
     from pfl.internal.ops.pytorch_ops import distributed
 
     assert distributed.world_size == processes

@@ -1,13 +1,13 @@
-"""What Flower, pfl and the bare loop do alike: a client's local training, as users write it.
+"""The local training of a client, the same in Flower, pfl and the bare loop.
 
-A client begins with the models of the round and with fresh optimizers, and trains as `mdgan train
---algorithm fl-gan --clients` does: two batches from one forward pass of G, a pass of D over a real
-batch and one over a generated batch with a backward pass each, a step of D, G's gradient through D,
-a step of G; the same fused Adam with the same learning rates. A client with fewer than b samples
-trains on smaller batches. All that mdgan does beyond this (models that are not finite do not count,
-losses of each client, sums that do not depend on their order) only mdgan does.
+A client begins with the round's models and with fresh optimizers, and trains as `mdgan train
+--algorithm fl-gan --clients` does. G makes two batches in one forward pass. D takes a forward and a
+backward pass over a real and a generated batch, then its step. G takes its gradient through D, then
+its step. Both have the same fused Adam with the same learning rates. A client with fewer than b
+samples trains on smaller batches. Only mdgan does more: it drops models that are not finite,
+records the losses of each client, and its sums do not depend on their order.
 
-Every process has one thread: more would only be in the way of the others.
+Every process has one thread: more would only slow the others.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 
 def _digits() -> ModuleType:
-    """`datasets/digits.py`, without the rest of mdgan."""
+    """Imports `datasets/digits.py` without the rest of mdgan."""
     path = Path(__file__).parents[2] / "datasets" / "digits.py"
     spec = importlib.util.spec_from_file_location("digits", path)
     assert spec is not None
@@ -39,15 +39,15 @@ digits = _digits()
 
 
 class Work(NamedTuple):
-    """The same for all.
+    """The work that all programs do.
 
     Attributes:
-        clients: how many there are.
-        cohort: how many of them train in a round.
-        rounds: how many.
+        clients: number of clients.
+        cohort: number of clients that train in a round.
+        rounds: number of rounds.
         iterations: of a client in a round.
         batch_size: b.
-        file: with the images, and the samples of each client.
+        file: path of the images and of each client's samples.
     """
 
     clients: int
@@ -59,7 +59,7 @@ class Work(NamedTuple):
 
     @staticmethod
     def read(text: str) -> "Work":
-        """What `json.dumps` of the same wrote."""
+        """Reads the work that `json.dumps` has written."""
         return Work(*json.loads(text))
 
 
@@ -77,7 +77,7 @@ class Shards:
 
     @staticmethod
     def write(file: Path, images: Tensor, parts: list[Tensor]) -> None:
-        """Writes images, float32 [n, C, H, W], and for each client int64 [m], which it owns."""
+        """Writes images, float32 [n, C, H, W], and the indices of each client's, int64 [m]."""
         samples, sizes = torch.cat(parts).numpy(), np.array([len(part) for part in parts])
         np.savez(file, images=images.numpy(), samples=samples, sizes=sizes)
 
@@ -86,7 +86,7 @@ class Shards:
 
 
 class GAN(nn.Module):
-    """Both models of the digits."""
+    """The generator and the discriminator of the digits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,21 +95,18 @@ class GAN(nn.Module):
 
 
 def train(gan: GAN, images: Tensor, iterations: int, batch_size: int) -> None:
-    """Local training of one client.
+    """Trains one client.
 
     Args:
-        gan: what it begins with; changed in place.
+        gan: the round's models; changed in place.
         images: of the client, float32 [m, C, H, W].
-        iterations: how many.
+        iterations: number of iterations.
         batch_size: b.
     """
     generator, discriminator = gan.generator.train(), gan.discriminator.train()
     step_g, step_d = (
         torch.optim.Adam(model.parameters(), lr=lr, betas=(0.5, 0.999), fused=True)
-        for model, lr in (
-            (generator, 5e-4),
-            (discriminator, 1e-3),
-        )
+        for model, lr in ((generator, 5e-4), (discriminator, 1e-3))
     )
     weights = list(generator.parameters())
     batch_size = min(batch_size, len(images))
@@ -131,7 +128,7 @@ def train(gan: GAN, images: Tensor, iterations: int, batch_size: int) -> None:
 
 
 def clock(file: str) -> Callable[[], None]:
-    """What to call after each round: it writes the time of day."""
+    """Opens a file; returns a function that writes the time of day into it after each round."""
     times = Path(file).open("w", buffering=1)  # noqa: SIM115 # open until the process ends
 
     def note() -> None:

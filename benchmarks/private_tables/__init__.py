@@ -1,1 +1,1 @@
-"""Private synthetic tables: of mdgan at several sites, and of central mechanisms with all rows."""
+"""Compares private synthetic tables of mdgan at several sites with those of central mechanisms."""

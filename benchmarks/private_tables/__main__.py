@@ -1,10 +1,11 @@
-"""How good private synthetic tables are: of mdgan at four sites, and of MST and AIM with all rows.
+"""Judges private synthetic tables: of mdgan at four sites, and of MST and AIM with all rows.
 
     make private-tables                                            # once
     python -m benchmarks.private_tables [--tables rand,…] [--ways pairs,mst,…] [--epsilons 1]
 
-Makes and judges what has no result yet, and prints a table: scores of `judge`, and seconds of one
-processor. Each result says what made it: other code of mdgan or other flags make a new one.
+Makes and judges the tables that have no result yet, then prints all results: scores of `judge`, and
+seconds of one processor. Each result names the commit of mdgan and the flags that made its table; a
+table is made again when either has changed.
 """
 
 import json
@@ -36,9 +37,9 @@ MDGAN: dict[str, tuple[int, tuple[str, ...]]] = {
     "random": (SITES, (*SHARED, "--set", "features=random")),
     "moments": (SITES, SHARED),
 }
-"""Ways of mdgan: among how many sites rows are divided, and flags; `moments` takes defaults."""
+"""Ways of mdgan: the number of sites that share the rows, and flags; `moments` has defaults."""
 REAL = "held-out"
-"""Real rows: no synthetic ones can be closer to the training rows, but by chance."""
+"""The way of real rows: synthetic rows come closer to training rows only by chance."""
 
 
 @click.command()
@@ -46,13 +47,17 @@ REAL = "held-out"
 @click.option("--ways", default=f"{REAL},pairs,pairs-one,random,mst,aim")
 @click.option("--epsilons", default="0.5,1,3")
 @click.option("--seeds", default="0,1,2")
-@click.option("--most-seconds", default=3600, help="Of one processor, for a run of MST or AIM.")
+@click.option(
+    "--most-seconds",
+    default=3600,
+    help="Seconds of one processor that a run of MST or AIM may take.",
+)
 @click.option("--out", default="runs/private-tables", type=Path)
 def main(tables: str, ways: str, epsilons: str, seeds: str, most_seconds: int, out: Path) -> None:
-    """Makes what is missing, judges and prints."""
+    """Makes and judges the missing tables, and prints all results."""
     sys.path.append(str(BESIDE / "beside"))
-    asked = product(ways.split(","), epsilons.split(","), seeds.split(","), tables.split(","))
-    for way, epsilon, seed, table in asked:
+    cases = product(ways.split(","), epsilons.split(","), seeds.split(","), tables.split(","))
+    for way, epsilon, seed, table in cases:
         kind = {"table": table, "way": way, "epsilon": epsilon, "seed": seed}
         if way == REAL:
             kind |= {"epsilon": "", "seed": "0"}
@@ -66,7 +71,7 @@ def main(tables: str, ways: str, epsilons: str, seeds: str, most_seconds: int, o
 
 
 def _maker(way: str) -> str:
-    """What makes rows: the last change of mdgan and flags, or a package and its bins."""
+    """The maker of rows: the last commit of mdgan and flags, or a package and its bins."""
     if way not in MDGAN:
         return f"smartnoise-synth 1.0.8, {binning.MOST_BINS} bins" if way != REAL else ""
     git = ["git", "-C", str(tell.ROOT)]
@@ -77,7 +82,7 @@ def _maker(way: str) -> str:
 
 
 def _judged(way: str, epsilon: str, seed: str, folder: Path, most: int) -> dict[str, float]:
-    """Scores of the rows that a way makes, and seconds; or the seconds within which it did not."""
+    """Makes rows in one way; returns scores and seconds, or the time limit if it was exceeded."""
     target = folder / "target.txt"
     if not target.exists():
         outcome = data.write(folder.name, folder, SITES)
@@ -93,11 +98,11 @@ def _judged(way: str, epsilon: str, seed: str, folder: Path, most: int) -> dict[
     elif not _central(folder, made, f"{way} {epsilon} {DELTA} {seed} {most}"):
         return {"most_seconds": most}
     end = resource.getrusage(resource.RUSAGE_CHILDREN)
-    found = scores(folder / "train.csv", folder / "held-out.csv", made, outcome)
+    judged = scores(folder / "train.csv", folder / "held-out.csv", made, outcome)
     if way == REAL:
-        found |= {"lr": 1.0, "gb": 1.0}  # classifiers would be tested on what they learnt
+        judged |= {"lr": 1.0, "gb": 1.0}  # classifiers would be tested on what they learnt
     seconds = end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime
-    return {name: round(value, 4) for name, value in {**found, "seconds": seconds}.items()}
+    return {name: round(value, 4) for name, value in {**judged, "seconds": seconds}.items()}
 
 
 def _mdgan(folder: Path, made: Path, way: str, epsilon: str, seed: str, outcome: str) -> None:
@@ -120,7 +125,7 @@ def _mdgan(folder: Path, made: Path, way: str, epsilon: str, seed: str, outcome:
 
 
 def _central(folder: Path, made: Path, settings: str) -> bool:
-    """Whether the mechanism ended in time."""
+    """Makes rows by a central mechanism; returns whether it ended in time."""
     rows, bins = pd.read_csv(folder / "train.csv"), binning.bins_of(folder / "schema.json")
     read, sizes, written = (made.with_suffix(f".{name}") for name in ("codes", "json", "made"))
     pd.DataFrame({name: bins[name].codes(rows[name]) for name in bins}).to_csv(read, index=False)

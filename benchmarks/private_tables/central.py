@@ -1,4 +1,4 @@
-"""MST or AIM of SmartNoise on a table of codes, in its own virtual environment: see `__main__`."""
+"""Runs MST or AIM of SmartNoise on a table of codes, in its own virtual environment."""
 
 import json
 import resource
@@ -14,7 +14,7 @@ from snsynth.utils import cdp_rho
 
 
 def main(codes: str, sizes: str, made: str, settings: str) -> None:
-    """Fits all rows within some seconds of one processor, and writes as many made ones."""
+    """Fits all rows within some seconds of one processor, and writes as many synthetic rows."""
     way, epsilon, delta, seed, seconds = settings.split()
     resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))
     np.random.seed(int(seed))  # both draw from it
@@ -22,18 +22,20 @@ def main(codes: str, sizes: str, made: str, settings: str) -> None:
     domain = Domain(list(table), [size[name] for name in table])
     rows = Dataset({name: table[name].to_numpy() for name in table}, domain)
     spent = float(epsilon), float(delta)
-    # `fit` would take the codes that occur for all that may occur. The default method of samples
-    # rounds in the order of rows, which ties columns that have nothing to do with each other.
+    # `fit` would assume that no other codes may occur than those that do. The default method of
+    # samples rounds in the order of rows, which makes independent columns depend on each other.
     if way == "mst":
         mst = MSTSynthesizer(*spent)
         mst.MST(rows, *spent)
-        found = mst.undo_compress_fn(mst.synthesizer.synthetic_data(len(table), method="sample"))
+        synthetic = mst.undo_compress_fn(
+            mst.synthesizer.synthetic_data(len(table), method="sample")
+        )
     else:
         aim = AIMSynthesizer(*spent)
         aim.rho = cdp_rho(*spent)
         aim.AIM(rows, aim.get_workload(rows, aim.degree, aim.max_cells))
-        found = aim.synthesizer.synthetic_data(len(table), method="sample")
-    found.df[list(table)].to_csv(made, index=False)
+        synthetic = aim.synthesizer.synthetic_data(len(table), method="sample")
+    synthetic.df[list(table)].to_csv(made, index=False)
 
 
 if __name__ == "__main__":

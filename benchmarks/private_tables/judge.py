@@ -1,4 +1,4 @@
-"""Judges a synthetic table by real rows: from CSV files, with numpy and scikit-learn alone."""
+"""Judges a synthetic table by real rows, from CSV files, with numpy and scikit-learn only."""
 
 from pathlib import Path
 
@@ -20,30 +20,31 @@ NUM_BINS, RARE = 10, 0.01
 def scores(train: Path, held_out: Path, synthetic: Path, target: str) -> dict[str, float]:
     """Judges synthetic rows by the real rows that they stand for, and by rows held out.
 
-    `lr` and `gb` are areas under the ROC curve on held-out rows, of a logistic regression and of
-    gradient boosting that learnt `target`, a column of two texts, from synthetic rows; as parts of
-    the areas of those that learnt from `train`. `shapes`, `pairs` and `triples` are 1 − the total
-    variation distance between synthetic and training rows over bins: means over columns, over pairs
-    of columns, and over pairs with the target as the third. Training rows themselves have 1 in all.
+    For `lr` and `gb` a logistic regression and gradient boosting learn `target`, a column of two
+    texts, from synthetic rows. The scores are their areas under the ROC curve on held-out rows, as
+    parts of the areas of classifiers that learnt from `train`. `shapes`, `pairs` and `triples` are
+    1 − the total variation distance between synthetic and training rows over bins: means over
+    columns, over pairs of columns, and over pairs with the target as the third. Training rows
+    themselves have 1 in all five.
     """
-    real, kept, made = map(pd.read_csv, (train, held_out, synthetic))
+    real, unseen, made = map(pd.read_csv, (train, held_out, synthetic))
     names = [target, *(str(name) for name in real if name != target)]
     numbers = [name for name in names if pd.api.types.is_numeric_dtype(real[name])]
-    for table in (real, kept, made):
+    for table in (real, unseen, made):
         for name in names:
             if name in numbers:
                 table[name] = pd.to_numeric(table[name], errors="coerce").astype(float)
             else:
                 table[name] = table[name].astype(object).fillna("missing").astype(str)
-    best, found = (_areas(table[names], kept[names], target) for table in (real, made))
+    best, areas = (_areas(table[names], unseen[names], target) for table in (real, made))
     bins = [_bins(real[name], made[name], name in numbers) for name in names]
-    return {**{name: found[name] / best[name] for name in best}, **_likeness(bins)}
+    return {**{name: areas[name] / best[name] for name in best}, **_likeness(bins)}
 
 
-def _areas(learnt: pd.DataFrame, kept: pd.DataFrame, target: str) -> dict[str, float]:
+def _areas(learnt: pd.DataFrame, unseen: pd.DataFrame, target: str) -> dict[str, float]:
     if learnt[target].nunique() < 2:
         return {"lr": 0.5, "gb": 0.5}  # no classifier learns from rows of one class
-    inputs = kept.drop(columns=target)
+    inputs = unseen.drop(columns=target)
     numbers = list(inputs.select_dtypes("number"))
     texts = list(inputs.columns.difference(numbers))
     filled = SimpleImputer(add_indicator=True, keep_empty_features=True)
@@ -59,19 +60,19 @@ def _areas(learnt: pd.DataFrame, kept: pd.DataFrame, target: str) -> dict[str, f
     boosting = HistGradientBoostingClassifier(random_state=0, categorical_features=is_text)
     logistic = LogisticRegression(max_iter=2000)
     models = {"lr": make_pipeline(scaled, logistic), "gb": make_pipeline(ranked, boosting)}
-    positive, areas = kept[target].max(), {}
+    positive, areas = unseen[target].max(), {}
     for name, model in models.items():
         model.fit(learnt[inputs.columns], learnt[target] == positive)
         verdicts = model.predict_proba(inputs)[:, 1]
-        areas[name] = float(roc_auc_score(kept[target] == positive, verdicts))
+        areas[name] = float(roc_auc_score(unseen[target] == positive, verdicts))
     return areas
 
 
 def _bins(real: pd.Series, made: pd.Series, is_number: bool) -> list[Codes]:
-    """The cell of each real and of each synthetic row: tenths of real numbers, or categories.
+    """The bin of each real and of each synthetic row: tenths of real numbers, or categories.
 
     Numbers of up to ten values are categories. Rare categories, and those that no real row has,
-    share cell 0.
+    share bin 0.
     """
     if is_number and real.nunique() > NUM_BINS:
         edges = np.unique(np.nanquantile(real, np.arange(1, NUM_BINS) / NUM_BINS))
@@ -84,7 +85,7 @@ def _bins(real: pd.Series, made: pd.Series, is_number: bool) -> list[Codes]:
 
 
 def _likeness(bins: list[list[Codes]]) -> dict[str, float]:
-    """`shapes`, `pairs` and `triples`, from cells of both kinds of rows; the target's first."""
+    """`shapes`, `pairs` and `triples`, from bins of real and synthetic rows, the target's first."""
     sizes = [1 + int(max(map(np.max, cells))) for cells in bins]
     starts = np.cumsum([0, *sizes[:-1]])
     shares = []  # of rows, by value of the target and cells of each two columns

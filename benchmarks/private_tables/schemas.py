@@ -1,4 +1,4 @@
-"""The schema of each table: what `mdgan schema draft` proposes, with its questions answered."""
+"""Writes the schema of each table: the draft of `mdgan schema draft`, with answered questions."""
 
 import json
 import subprocess
@@ -13,17 +13,17 @@ COLUMNS: dict[str, dict[str, object]] = {
     **{name: {"high": 60} for name in ("num_historical_failed_to_pay", "tax_liens")},
     **{"total_collection_amount_ever": {"high": 300_000}, "total_debit_limit": {"high": 500_000}},
 }
-"""Numbers that stand for words, and bounds that are known instead of those that few rows tell."""
+"""Columns whose numbers stand for words, and known bounds where the draft asks for them."""
 BY_CHANCE = (
     *("air_time <= distance", "tenure <= total_charges", "disbursement_method"),
     *("debt_to_income <= annual_income", "current_installment_accounts"),
     *("num_active_debit_accounts <= total_", "num_cc_carrying_balance <= total_credit_utilized"),
 )
-"""Beginnings of proposed rules, or columns that they decide, that these rows keep by chance."""
+"""Beginnings of proposed rules that the rows obey by chance; or the columns that these decide."""
 
 
 def write(folder: Path) -> None:
-    """Writes `schema.json` of `all.csv` in a table's folder."""
+    """Writes `schema.json` for `all.csv` in a table's folder."""
     path = folder / "schema.json"
     draft = [sys.executable, "-m", "mdgan", "schema", "draft", str(folder / "all.csv")]
     subprocess.run([*draft, "-o", str(path)], check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""The results of private tables in Markdown: means over seeds, of each table and of all."""
+"""Writes the results of private tables in Markdown: means over seeds, by table and of all."""
 
 import json
 import statistics
@@ -23,12 +23,12 @@ Results = list[dict[str, Any]]
 
 def results() -> Results:
     """All results so far."""
-    found: Results = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-    return found
+    read: Results = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    return read
 
 
 def markdown(all_results: Results) -> str:
-    """Means over all tables of the ways that tried each, and a part for each table."""
+    """A part with means over all tables, of ways that tried each table; then a part for each."""
     tables = list(dict.fromkeys(result["table"] for result in all_results))
     kinds = sorted({(r["epsilon"], [*NAMES].index(r["way"])) for r in all_results})
     text = ""

@@ -1,1 +1,1 @@
-"""Synthetic tables of mdgan and of CTGAN, judged by classifiers and by SDMetrics."""
+"""Compares synthetic tables of mdgan and of CTGAN, by classifiers and by SDMetrics."""

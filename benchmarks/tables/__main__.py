@@ -1,12 +1,12 @@
-"""How good synthetic tables are: of mdgan at several sites, and of CTGAN with all rows.
+"""Judges synthetic tables: of mdgan at several sites, and of CTGAN with all rows.
 
     make tables                                                    # once
     python -m benchmarks.tables [--tables rand,fair,flights] [--ways iid,outcome,ctgan,moments]
 
-Prints for each table and way, over seeds: the area under the ROC curve of a logistic regression and
-of gradient boosting that learnt from synthetic rows, on held-out real ones, and as a share of that
-of the same classifier that learnt from the real rows of all sites; SDMetrics' column shapes and
-pair trends against these; and seconds from the command to the end of training. CTGAN has the
+A logistic regression and gradient boosting learn from synthetic rows. Prints for each table and
+way, over seeds: their areas under the ROC curve on held-out real rows, also as shares of the areas
+of classifiers that learnt from the real rows of all sites; SDMetrics' column shapes and pair trends
+against these rows; and seconds from the command to the end of training. CTGAN may train for the
 seconds that mdgan took with the rows divided at random. Run it on an otherwise idle machine.
 """
 
@@ -36,8 +36,8 @@ WAYS |= {
     "moments": ("iid", PRIVATE),
     "moments-shared": ("iid", (*PRIVATE, "--secure-aggregation", "--workers-per-host", "1")),
 }
-"""How rows are divided, and flags; `one` has a single site with all rows. With noise for ε = 1
-every site adds its own, or all share that of one."""
+"""The division of rows, and flags; `one` has a single site with all rows. For ε = 1 every site of
+`moments` adds its own noise; those of `moments-shared` add one site's noise together."""
 SCORES = ("lr", "gb", "shapes", "trends", "seconds")
 
 
@@ -49,7 +49,7 @@ SCORES = ("lr", "gb", "shapes", "trends", "seconds")
 @click.option("--out", default="runs/tables", type=Path)
 @click.option("--flags", default="", help="More flags of `mdgan train`.")
 def main(tables: str, ways: str, seeds: str, sites: int, out: Path, flags: str) -> None:
-    """Trains, samples, judges and prints."""
+    """Trains, samples, judges, and prints a line for each table and way."""
     sys.path.append(str(BESIDE))
     from benchmarks.tables.judge import judge
 
@@ -72,13 +72,13 @@ def main(tables: str, ways: str, seeds: str, sites: int, out: Path, flags: str) 
                 rows.append({**judge(made, *files), "seconds": took})
             if way == "iid":
                 seconds = statistics.fmean(row["seconds"] for row in rows)
-            print(f"{table} {way}: {_said(rows, real)}", flush=True)
+            print(f"{table} {way}: {_in_words(rows, real)}", flush=True)
             with (out / "results.jsonl").open("a") as file:
                 record = {"table": table, "way": way, "real": real, "runs": rows}
                 file.write(json.dumps(record) + "\n")
 
 
-def _said(rows: list[dict[str, float]], real: dict[str, float]) -> str:
+def _in_words(rows: list[dict[str, float]], real: dict[str, float]) -> str:
     parts = []
     for name in SCORES:
         values = [row[name] for row in rows]
@@ -98,17 +98,17 @@ def _draft(folder: Path) -> None:
 def _mdgan(
     folder: Path, made: Path, way: str, outcome: str, sites: int, seed: int, flags: list[str]
 ) -> float:
-    division, own = WAYS[way]
+    division, flags_of_way = WAYS[way]
     where = str(folder / (f"site-{{rank}}-{division}.csv" if division else "train.csv"))
     size = sites + 1 if division else 2
     run = folder / f"{way}-{seed}"
-    if "--dp-epsilon" in own:
-        own = (*own, "--dp-ledger", str(folder / f"{way}-{seed}-ledger"))
+    if "--dp-epsilon" in flags_of_way:
+        flags_of_way = (*flags_of_way, "--dp-ledger", str(folder / f"{way}-{seed}-ledger"))
     begin = time.monotonic()
     _run(
         *("train", "--dataset", "table", "--schema", str(folder / "study.json")),
         *("--target", outcome, "--data-dir", where, "--world-size", str(size)),
-        *("--seed", str(seed), "--eval-interval", "0", "--out", str(run), *own, *flags),
+        *("--seed", str(seed), "--eval-interval", "0", "--out", str(run), *flags_of_way, *flags),
     )
     took = time.monotonic() - begin
     number = sum(1 for _ in (folder / "train.csv").open()) - 1

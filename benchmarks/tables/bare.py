@@ -1,11 +1,11 @@
-"""Rows a second through a worker's discriminator, beside a bare loop that does the same.
+"""Compares rows a second through a worker's discriminator with those of a bare loop.
 
     python -m benchmarks.tables.bare [--iterations 400] [--rounds 3] [--batch-size 256]
 
-Both train the models of `--architecture table` on `breast-cancer` with one thread: two batches from
-one pass of G, a step of D on real and generated rows with R1 = 1, and a step of G through D. The
-bare loop is what a user writes by hand. Ours is `mdgan train` with a server and a worker in one
-process. They take turns; the fastest round counts.
+Both train the models of `--architecture table` on `breast-cancer` with one thread. G makes two
+batches in one pass; D takes a step on real and generated rows with R1 = 1; G takes a step through
+D. A user would write the bare loop by hand. Ours is `mdgan train` with a server and a worker in one
+process. They take turns, and the fastest round of each counts.
 """
 
 import re
@@ -27,7 +27,7 @@ from mdgan.models.registry import architecture
 
 
 def bare(iterations: int, batch_size: int) -> float:
-    """Iterations a second."""
+    """Iterations a second of the bare loop."""
     dataset = load("breast-cancer", None).prepared(DataSettings.read({}))
     source = dataset.open(Path())
     shard = Shard(source, torch.arange(len(source)), generator_for(0))
@@ -64,7 +64,7 @@ def bare(iterations: int, batch_size: int) -> float:
 
 
 def ours(iterations: int, batch_size: int) -> float:
-    """Iterations a second of a whole run, without its start."""
+    """Iterations a second of `mdgan train`, without its start."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             *(sys.executable, "-m", "mdgan", "train", "--dataset", "breast-cancer"),
@@ -73,9 +73,9 @@ def ours(iterations: int, batch_size: int) -> float:
             *("--eval-interval", "0", "--out", f"{folder}/run"),
         ]
         ended = subprocess.run(command, check=True, capture_output=True, text=True)
-    found = re.search(r"\(([0-9.]+) it/s\)", ended.stdout + ended.stderr)
-    assert found is not None, ended.stderr
-    return float(found[1])
+    rate = re.search(r"\(([0-9.]+) it/s\)", ended.stdout + ended.stderr)
+    assert rate is not None, ended.stderr
+    return float(rate[1])
 
 
 @click.command()
@@ -85,8 +85,8 @@ def ours(iterations: int, batch_size: int) -> float:
 def main(iterations: int, rounds: int, batch_size: int) -> None:
     """Measures both in turn, and prints rows a second."""
     torch.set_num_threads(1)
-    found = [(bare(iterations, batch_size), ours(iterations, batch_size)) for _ in range(rounds)]
-    by_hand, run = (max(column) * batch_size for column in zip(*found, strict=True))
+    speeds = [(bare(iterations, batch_size), ours(iterations, batch_size)) for _ in range(rounds)]
+    by_hand, run = (max(column) * batch_size for column in zip(*speeds, strict=True))
     print(f"bare loop {by_hand:,.0f} rows/s, mdgan {run:,.0f} rows/s: {run / by_hand:.2f}")
 
 

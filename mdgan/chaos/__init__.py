@@ -1,1 +1,1 @@
-"""Faults played on purpose on a run's processes, and what became of the run."""
+"""Faults played on purpose on a run's processes, and how the run survived."""

@@ -22,8 +22,7 @@ from mdgan.launch.settled import load, settle
 from mdgan.observe.text_table import text_table
 from mdgan.records.happenings import BACK, JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT
 from mdgan.records.run_directory import RunDirectory
-from mdgan.records.values import count
-from mdgan.spelling import flag
+from mdgan.spelling import count, flag
 from mdgan.storage.checkpoints import Checkpoints
 
 _say = partial(logging.getLogger(__name__).info, extra={"shown": "result"})

@@ -1,11 +1,8 @@
 """The command line. Each command parses its flags and calls one function of a room below."""
 
-import contextlib
 import logging
-import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -15,7 +12,7 @@ from mdgan.cli.chaos import chaos
 from mdgan.cli.compare import compare
 from mdgan.cli.credentials import credentials
 from mdgan.cli.help import Commands
-from mdgan.cli.inspect import audit, datasets, evaluate, log, report, sample, trace, watch
+from mdgan.cli.inspect import audit, datasets, evaluate, ledger, log, report, sample, trace, watch
 from mdgan.cli.logs import prepare_streams, show_logs
 from mdgan.cli.plan import plan
 from mdgan.cli.release import release, verify
@@ -24,6 +21,7 @@ from mdgan.cli.study import approve, job
 from mdgan.cli.train import join, standalone, standby, train
 from mdgan.errors import BadInput, cannot_write, is_of_disk
 from mdgan.families import registry
+from mdgan.launch.forks import end_process
 from mdgan.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -49,7 +47,7 @@ def cli(context: click.Context) -> None:
 
 for _command in (
     *(datasets, schema, plan, train, watch, report, sample, evaluate, trace, standalone, compare),
-    *(audit, release, verify, credentials, join, standby, job, approve, log, chaos),
+    *(audit, ledger, release, verify, credentials, join, standby, job, approve, log, chaos),
 ):
     cli.add_command(_command)
 
@@ -96,24 +94,3 @@ def run() -> NoReturn:
     """Runs the command line as a program, and then ends this process at once."""
     prepare_streams()
     end_process(main)
-
-
-def end_process(command: Callable[[], object]) -> NoReturn:
-    """Runs a command, and ends this process without Python's clean-up.
-
-    The clean-up would destroy torch object by object, which takes over a second. After a defect it
-    would even print pages of objects that triton's binding (nanobind) calls leaked, since the
-    traceback still refers to them.
-    """
-    status = 1
-    try:
-        result = command()
-        status = result if isinstance(result, int) else 0
-    except SystemExit as ended:
-        status = ended.code if isinstance(ended.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):  # the reader of a pipe may have closed it
-            stream.flush()
-    os._exit(status)

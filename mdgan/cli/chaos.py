@@ -66,7 +66,7 @@ def chaos(train_flags: tuple[str, ...], **options: Any) -> int:
     from mdgan.launch.settled import load
 
     loaded = load(Given([settings]).named())
-    settings |= loaded.found  # a command for some ranks may not find these by itself
+    settings |= loaded.from_folders  # a command for some ranks may not find these by itself
     for note in loaded.notes:
         _log.info("%s", note)
     commands = ChaosCommands(_command_line(train, settings), _command_line(join, settings))

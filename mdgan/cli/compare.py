@@ -63,14 +63,7 @@ def _read_jobs(_context: click.Context, _option: click.Parameter, jobs: int | st
 )
 @settings_options(leave_out=(*_OF_EACH_CONFIGURATION, *_OF_SEVERAL_MACHINES), config=False)
 def compare(
-    configs: tuple[Path, ...],
-    seeds: tuple[int, ...],
-    out: Path | None,
-    jobs: int | None,
-    resume: bool,
-    dry_run: bool,
-    paper_scale: bool,
-    **flags: Any,
+    configs: tuple[Path, ...], seeds: tuple[int, ...], out: Path | None, **flags: Any
 ) -> int:
     """Train every CONFIG with every seed, and put them side by side in one report.
 
@@ -87,14 +80,6 @@ def compare(
     from mdgan.comparison.run import run_comparison
 
     out = out or Path(f"runs/compare-{datetime.now():%Y%m%d-%H%M%S}")
-    files = read_files(configs, paper_scale=paper_scale)
-    return run_comparison(
-        files,
-        flags,
-        seeds,
-        out=out,
-        jobs=jobs,
-        resume=resume,
-        paper_scale=paper_scale,
-        dry_run=dry_run,
-    )
+    how = {name: flags.pop(name) for name in ("jobs", "resume", "dry_run", "paper_scale")}
+    files = read_files(configs, paper_scale=how["paper_scale"])
+    return run_comparison(files, flags, seeds, out=out, **how)

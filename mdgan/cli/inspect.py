@@ -8,6 +8,7 @@ import click
 
 from mdgan.cli import options
 from mdgan.cli.help import Command, Commands
+from mdgan.spelling import count
 
 _raw_option = click.option(
     "--raw", is_flag=True, help="Use the generator itself, though the run has averaged it (--ema)."
@@ -30,8 +31,7 @@ _raw_option = click.option(
 @click.option(
     "--class",
     "label",
-    type=int,
-    metavar="N",
+    metavar="N|NAME",
     help="Draw this class alone, from a conditional generator.  [default: all, a row each]",
 )
 @click.option(
@@ -53,7 +53,7 @@ def sample(
     from mdgan.inspect.sampling import sample_run
 
     written, iteration, num = sample_run(run, num_samples, seed=seed, output=output, **which)
-    print(f"{written}: {num} samples of the generator after iteration {iteration}")
+    print(f"{written}: {count(num, 'sample')} of the generator after iteration {iteration}")
 
 
 @click.command(cls=Command, examples=("mdgan evaluate runs/first",))
@@ -148,7 +148,7 @@ def show(name: str, partition: str, workers: int, output: Path | None, **source:
 
     output = output or Path(f"{name}-partition.png")
     draw_partition(name, scheme=partition, num_workers=workers, output=output, **source)
-    print(f"{output}: {name} divided {partition} over {workers} workers")
+    print(f"{output}: {name} divided {partition} over {count(workers, 'worker')}")
 
 
 _log = logging.getLogger(__name__)
@@ -272,6 +272,7 @@ def watch(run: Path, interval: float, once: bool) -> None:
 )
 @options.number("--seed", least=0, help="Seed of all draws.  [default: the run's]")
 @click.option("--data-dir", metavar="DIR", help="The workers' data.  [default: the run's]")
+@click.option("--map", metavar="FILE", help="Map from the tables there to the schema.")
 @click.option("--held-out", metavar="DIR", help="Real samples that no worker trained on.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record instead of tables.")
 def audit(
@@ -297,6 +298,18 @@ def audit(
     print(record if as_json else audit_in_words(findings))
 
 
+@click.command(cls=Command, examples=("mdgan ledger",))
+@click.option("--dp-ledger", metavar="DIR", help="Its folder.  [default: that of this user]")
+def ledger(dp_ledger: str | None) -> None:
+    """Show the privacy account of this machine: what samples have spent, and what is left."""
+    from mdgan.inspect.accounts import account_in_words
+    from mdgan.privacy.planning import ledger_folder
+    from mdgan.privacy.settings import PrivacySettings
+
+    settings = PrivacySettings(dp_noise=1.0, dp_delta=1e-5, dp_ledger=dp_ledger)  # for its folder
+    print(account_in_words(ledger_folder(settings)))
+
+
 @click.group(cls=Commands, examples=("mdgan log verify runs/first",))
 def log() -> None:
     """Check the audit log of a run, which lists hosts that joined, left or were refused."""
@@ -311,7 +324,6 @@ def verify(run: Path) -> int:
     RUN can forge the whole log, so compare the last hash with one that you noted elsewhere.
     """
     from mdgan.records import audit_log
-    from mdgan.records.values import count
 
     check = audit_log.verify(run)
     path = run / audit_log.AUDIT_LOG_FILE

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from mdgan.errors import BadInput
 from mdgan.observe.progress import LOG_SECONDS, fitting
@@ -40,6 +41,9 @@ class TerminalHandler(logging.Handler):
         super().__init__()
         self.setFormatter(_Formatter())
         self.stamps = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TerminalHandler, (), {"stamps": self.stamps}
 
     @property
     def redraws(self) -> bool:
@@ -75,6 +79,9 @@ class _LogFile(logging.FileHandler):
         super().__init__(path, encoding="utf-8")
         self.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(message)s"))
         self._last_live = -float("inf")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _LogFile, (Path(self.baseFilename),)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Adds a record, but a live one only if the last is some seconds old."""

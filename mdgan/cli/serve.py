@@ -11,8 +11,9 @@ import os
 import sys
 import time
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from msgspec import msgpack
 
@@ -23,6 +24,7 @@ from mdgan.errors import BadInput
 from mdgan.interface import messages
 from mdgan.interface.messages import ChildRequest, LineLogged
 from mdgan.launch.faults import FAULTS
+from mdgan.launch.forks import end_process
 from mdgan.launch.minder import ENDS_WITH_INPUT
 from mdgan.spelling import mark_arguments, spelled, without_controls
 
@@ -31,21 +33,24 @@ class EventSender(logging.Handler):
     """Sends what mdgan logs in this process and its forks to the program.
 
     Args:
-        descriptor: of the pipe.
+        pipe: gets the events.
         open_arguments: what `mdgan.Run.open` needs in another program; see `spelled`.
     """
 
-    def __init__(self, descriptor: int, open_arguments: str) -> None:
+    def __init__(self, pipe: Connection, open_arguments: str) -> None:
         super().__init__()
-        self._descriptor = descriptor
+        self._pipe = pipe
         self._open_arguments = open_arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EventSender, (self._pipe, self._open_arguments)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Sends one record, unless it is for terminals alone or the program has ended."""
         event = self._event_of(record)
         if event is not None:
             with contextlib.suppress(OSError):
-                messages.send_event(self._descriptor, event)
+                messages.send_event(self._pipe.fileno(), event)
 
     def _event_of(self, record: logging.LogRecord) -> messages.ChildEvent | None:
         shown = getattr(record, "shown", "note")
@@ -68,8 +73,9 @@ def main(pipe: int, request_bytes: int, model_bytes: int) -> NoReturn:
     os.environ.update({ENDS_WITH_INPUT: "1", HANDED: str(model_bytes or "")})
     logger = logging.getLogger("mdgan")
     logger.setLevel(logging.DEBUG)
-    logger.handlers = [EventSender(pipe, getattr(request, "open_arguments", ""))]
-    cli.end_process(partial(cli.status_of, partial(_serve, request, started)))
+    sender = EventSender(Connection(pipe, readable=False), getattr(request, "open_arguments", ""))
+    logger.handlers = [sender]
+    end_process(partial(cli.status_of, partial(_serve, request, started)))
 
 
 def _serve(request: ChildRequest, started: float) -> int:

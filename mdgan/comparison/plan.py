@@ -14,7 +14,7 @@ from mdgan.records.run_directory import RunDirectory
 from mdgan.report.numbers.subject import NO_MATTER
 from mdgan.settings.config_file import ConfigFile, read_config_file
 from mdgan.settings.machine import num_cores
-from mdgan.spelling import flag
+from mdgan.spelling import count, flag
 from mdgan.storage.checkpoints import Checkpoints
 
 NEW, GOES_ON, AGAIN, DONE = "starts", "goes on", "starts again", "finished before"
@@ -133,7 +133,7 @@ def in_words(trainings: Sequence[Training], out: Path, at_once: int) -> Iterator
     for one in trainings:
         settings = one.configuration.resolved
         what = f"{settings['algorithm']} on {settings['dataset']}, b = {settings['batch_size']}"
-        yield f"{one.label}: {what}, {settings['iterations']:,} iterations, {one.standing}"
+        yield f"{one.label}: {what}, {count(settings['iterations'], 'iteration')}, {one.standing}"
     yield f"{len(trainings)} training(s), {at_once} at once, into {out}; mdgan plan says how long"
 
 

@@ -246,7 +246,7 @@ class TrainingQueue:
 
 
 class _Process(NamedTuple):
-    """One training with all its processes, in a session of its own."""
+    """One training with all its processes, in its own session."""
 
     training: Training
     popen: subprocess.Popen[bytes]

@@ -4,7 +4,7 @@ Scores compare only with scores of the same yardstick: the same network, real an
 and number of generated ones. Where there are several, a letter stands for each.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from statistics import fmean, stdev
 from string import ascii_lowercase
@@ -16,7 +16,7 @@ from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_figures import default_verdicts
 from mdgan.records.rows import RoundRow
-from mdgan.records.values import number_in, said, said_bytes, said_seconds
+from mdgan.records.values import number_in, said, size_unit, time_unit
 from mdgan.report.numbers.attendance import SEEN_OFTEN, rounds_until_seen
 from mdgan.report.numbers.scores import last_score, reference, score_events, yardstick
 from mdgan.report.numbers.subject import Subject, subjects
@@ -24,51 +24,35 @@ from mdgan.report.numbers.traffic import samples_processed, server_bytes, worker
 
 ROUNDS_UNTIL = f"rounds_until_every_class_seen_{SEEN_OFTEN}"
 
-Said = Callable[[float], str]
-
-_SCORES: tuple[tuple[str, str, Said], ...] = (
-    ("fid", "FID", said),
-    ("inception_score", "score", said),
-    ("coverage", "coverage", said),
-    ("classes_covered", "classes", said),
-    ("column_shapes", "shapes", said),
-    ("pair_trends", "trends", said),
-    ("tstr_lr", "AUC of LR", said),
-    ("tstr_gb", "AUC of GB", said),
+_SCORES: tuple[tuple[str, str, str], ...] = (
+    ("fid", "FID", "how far features of generated samples are from real ones; less is better"),
+    ("inception_score", "score", "Inception score, by the network's classes; more is better"),
+    ("coverage", "coverage", "share of held-out samples with a generated one near; more is better"),
+    ("classes_covered", "classes", "how many classes the generated samples cover"),
+    ("column_shapes", "shapes", "how alike the columns of real and generated rows are; 1 is best"),
+    ("pair_trends", "trends", "the same of pairs of columns"),
+    ("tstr_lr", "AUC of LR", "of a logistic regression, learnt from generated rows, on real ones"),
+    ("tstr_gb", "AUC of GB", "the same of gradient boosting"),
 )
-_OTHERS: tuple[tuple[str, str, Said], ...] = (
-    ("samples_processed", "samples", said),
-    ("client_bytes", "a worker moved", said_bytes),
-    ("server_bytes", "the server moved", said_bytes),
-    ("seconds", "time", said_seconds),
-    ("epsilon", "ε spent", said),
-    ("rules_not_met", "rules not met", said),
-    ("rounds", "rounds", said),
-    (ROUNDS_UNTIL, f"rounds to {SEEN_OFTEN}", said),
-    ("generator_loss_deviation", "J_gen varies by", said),
-    ("discriminator_loss_deviation", "J_disc varies by", said),
+_OTHERS: tuple[tuple[str, str, str], ...] = (
+    ("samples_processed", "samples", "real ones in discriminators' batches, each as often as used"),
+    ("client_bytes", "a worker moved", "bytes that it sent and received, mean over workers"),
+    ("server_bytes", "the server moved", "bytes that it sent and received"),
+    ("seconds", "time", "of training"),
+    ("epsilon", "ε spent", "the most that any worker's samples have spent"),
+    ("rules_not_met", "rules not met", ""),
+    ("rounds", "rounds", ""),
+    (ROUNDS_UNTIL, f"rounds to {SEEN_OFTEN}", f"until each class was seen {SEEN_OFTEN} times"),
+    ("generator_loss_deviation", "J_gen varies by", "standard deviation in the last quarter"),
+    ("discriminator_loss_deviation", "J_disc varies by", "the same of the discriminators' losses"),
 )
-"""The number's name in `comparison.json`, its heading, and the function that formats it."""
-_MEANINGS = {
-    "runs": "finished, of all; the numbers are means over their seeds, ± standard deviation",
-    "FID": "how far features of generated samples are from real ones; less is better",
-    "score": "the Inception score, by the classes of the network; more is better",
-    "coverage": "the share of held-out samples that have a generated one near; more is better",
-    "classes": "how many classes the generated samples cover",
-    "shapes": "how alike the columns of real and generated rows are; 1 is best",
-    "trends": "the same of pairs of columns",
-    "AUC of LR": "of a logistic regression that has learnt from generated rows, on real ones",
-    "AUC of GB": "the same of gradient boosting",
-    "samples": "real samples that discriminators were trained on, each as often as it was used",
-    "a worker moved": "bytes that it sent and received, mean over workers",
-    "the server moved": "bytes that it sent and received",
-    "time": "of training",
-    "ε spent": "the most that any worker's samples have spent",
-    f"rounds to {SEEN_OFTEN}": f"until each class was seen {SEEN_OFTEN} times",
-    "J_gen varies by": "standard deviation of the generator's loss in the last quarter",
-    "J_disc varies by": "the same of the discriminators' losses",
-}
-"""Explanations of headings that do not explain themselves."""
+"""Each number's name in `comparison.json`, its heading, and what that does not say itself."""
+_UNITS = {"client_bytes": size_unit, "server_bytes": size_unit, "seconds": time_unit}
+"""Functions that choose the unit of a column by its numbers."""
+_RUNS = (
+    "finished, of all; the numbers are means over their seeds, ± standard deviation, and of a run "
+    "that ended early its last ones"
+)
 
 _NOTHING = "–"
 _LAST = 0.25
@@ -91,9 +75,9 @@ def measure(trainings: Sequence[Training]) -> dict[str, Any]:
         entry["runs"][str(training.seed)] = {"folder": training.folder.name, **_run(training)}
     for entry in entries.values():
         finished = [run for run in entry["runs"].values() if run["state"] == "finished"]
-        entry["summary"] = {name: _summary(name, finished) for name, _, _ in _OTHERS}
+        entry["summary"] = {name: _summary(name, finished) for name, *_ in _OTHERS}
         mixed = len({run["yardstick"] for run in finished if run["yardstick"]}) > 1
-        for name, _, _ in _SCORES:
+        for name, *_ in _SCORES:
             entry["summary"][name] = None if mixed else _summary(name, finished)
     return entries
 
@@ -105,7 +89,7 @@ def numbers_of(subject: Subject) -> dict[str, float | None]:
     until, verdicts = rounds_until_seen(run) if rounds else None, default_verdicts(run)
     scores = {
         metric: score.value if (score := last_score(run, metric)) else None
-        for metric, _, _ in _SCORES
+        for metric, *_ in _SCORES
     }
     return {
         **scores,
@@ -139,7 +123,9 @@ def _deviation(losses: list[float | None]) -> float | None:
 def as_table(entries: Mapping[str, Any]) -> str:
     """The means as a table, without empty columns; below it yardsticks and meanings of headings."""
     headings, rows, notes = _cells(entries)
-    meanings = [(heading, _MEANINGS[heading]) for heading in headings if heading in _MEANINGS]
+    all_meanings = {"runs": _RUNS, **{heading: what for _, heading, what in (*_SCORES, *_OTHERS)}}
+    known = [(each, all_meanings.get(each.partition(" (")[0], "")) for each in headings]  # no units
+    meanings = [(heading, meaning) for heading, meaning in known if meaning]
     numbers = text_table(rows, headings, right=range(1, len(headings)))
     return "\n".join([numbers, *notes, text_table(meanings, indent=2)])
 
@@ -167,29 +153,42 @@ def as_latex(entries: Mapping[str, Any]) -> str:
     )
 
 
+def _rows(entries: Mapping[str, Any]) -> Iterator[tuple[str, str, Any, list[dict[str, Any]]]]:
+    """Label, finished runs, numbers, and the runs that they are of; unfinished ones have a row."""
+    for name, entry in entries.items():
+        runs = entry["runs"]
+        finished = [run for run in runs.values() if run["state"] == "finished"]
+        yield name, f"{len(finished)}/{len(runs)}", entry["summary"], finished
+        for seed, run in runs.items():
+            if run["state"] != "finished" and run["iteration"]:
+                end = "failed" if run["state"] == "failed" else "stopped"
+                label = f"{name}, seed {seed}: {end} at {run['unit']} {run['iteration']:,}"
+                numbers = {one: _summary(one, [run]) for one, *_ in (*_SCORES, *_OTHERS)}
+                yield label, _NOTHING, numbers, [run]
+
+
 def _cells(entries: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
-    finished = {
-        name: [run for run in entry["runs"].values() if run["state"] == "finished"]
-        for name, entry in entries.items()
-    }
+    labels, counts, summaries, of_rows = zip(*_rows(entries), strict=True)
     of_real: dict[str, list[float]] = {}
-    for run in chain.from_iterable(finished.values()):
+    for run in chain.from_iterable(of_rows):
         if run["yardstick"]:
             of_real.setdefault(run["yardstick"], []).extend([run["real"]] if run["real"] else [])
     letters = dict(zip(of_real, ascii_lowercase, strict=False)) if len(of_real) > 1 else {}
     columns = {}
-    for name, heading, say in (*_SCORES, *_OTHERS):
-        cells = [_said(entry["summary"][name], say) for entry in entries.values()]
-        if letters and (name, heading, say) in _SCORES:
-            of = [{letters.get(run["yardstick"], "") for run in runs} for runs in finished.values()]
+    for name, heading, meaning in (*_SCORES, *_OTHERS):
+        numbers = [summary[name] for summary in summaries]
+        if not (means := [each["mean"] for each in numbers if each is not None]):
+            continue
+        length, unit = _UNITS[name](means) if name in _UNITS else (1.0, "")
+        cells = [_said(each, length) for each in numbers]
+        if letters and (name, heading, meaning) in _SCORES:
+            of = [{letters.get(run["yardstick"], "") for run in runs} for runs in of_rows]
             cells = [
                 cell if cell == _NOTHING else f"{cell} {''.join(sorted(used))}"
                 for cell, used in zip(cells, of, strict=True)
             ]
-        if set(cells) != {_NOTHING}:
-            columns[heading] = cells
-    counts = [f"{len(finished[name])}/{len(entry['runs'])}" for name, entry in entries.items()]
-    rows = list(zip(entries, counts, *columns.values(), strict=True))
+        columns[f"{heading} ({unit})" if unit else heading] = cells
+    rows = list(zip(labels, counts, *columns.values(), strict=True))
     return ["", "runs", *columns], rows, _notes(of_real, letters)
 
 
@@ -197,7 +196,7 @@ def _notes(of_real: Mapping[str, Sequence[float]], letters: Mapping[str, str]) -
     """Notes on the yardsticks of scores, one for each."""
     notes = []
     for one, scores in of_real.items():
-        real = f"; real data: FID {_said(_described(scores), said)}" if scores else ""
+        real = f"; real data: FID {_said(_described(scores))}" if scores else ""
         notes.append(f"{letters.get(one, 'scores')}: {one}{real}")
     return [*notes, *(["scores of different letters do not compare"] if letters else [])]
 
@@ -206,12 +205,14 @@ def _run(training: Training) -> dict[str, Any]:
     try:
         run = RecordedRun.read(training.folder)
     except BadInput as error:
-        nothing: dict[str, Any] = {name: None for name, _, _ in (*_SCORES, *_OTHERS)}
-        missing = {"state": "missing", "reason": str(error), "yardstick": None, "real": None}
-        return {**missing, **nothing}
+        nothing: dict[str, Any] = {name: None for name, *_ in (*_SCORES, *_OTHERS)}
+        missing = {"state": "missing", "reason": str(error), "iteration": 0, "yardstick": None}
+        return {**missing, "real": None, **nothing}
     (subject,) = subjects([run])
     return {
         "state": str(run.status.get("state")),
+        "iteration": run.status.get("iteration", 0),
+        "unit": run.unit,
         "yardstick": _yardstick(run),
         "real": reference(run, "fid"),
         **numbers_of(subject),
@@ -247,9 +248,10 @@ def _described(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def _said(summary: Mapping[str, float] | None, say: Said) -> str:
+def _said(summary: Mapping[str, float] | None, length: float = 1.0) -> str:
+    """Mean and deviation in a unit of some length."""
     if summary is None:
         return _NOTHING
-    mean, deviation = summary["mean"], summary["deviation"]
-    seen = say(mean - deviation) != say(mean + deviation)  # else the digits shown do not differ
-    return f"{say(mean)} ± {say(deviation)}" if seen else say(mean)
+    mean, deviation = summary["mean"] / length, summary["deviation"] / length
+    seen = said(mean - deviation) != said(mean + deviation)  # else the digits shown do not differ
+    return f"{said(mean)} ± {said(deviation)}" if seen else said(mean)

@@ -287,7 +287,8 @@ def load_path(path: Path) -> DatasetFile:
         if type(z_dim) is not int or not 0 < z_dim < _MOST_NUMBERS:
             raise BadInput(path, f"Z_DIM = {z_dim!r:.80} must be a positive integer")
         parts = module.Generator, module.Discriminator
-        models = Models(str(path), shape, z_dim, *parts, kind.value_weights)
+        source = str(getattr(module, "MODELS_FROM", path))  # the program's file, not its copy
+        models = Models(source, shape, z_dim, *parts, kind.value_weights)
     defaults = getattr(module, "DEFAULTS", {})
     if not isinstance(defaults, Mapping):
         raise BadInput(path, "DEFAULTS must be a dict of settings")

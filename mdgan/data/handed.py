@@ -1,7 +1,8 @@
 """Objects that a Python program hands to its own processes, over the pipe between them.
 
 This is the only place that unpickles anything: only from a pipe that is this process's standard
-input, and only as many bytes as the program that started the process has announced. mdgan unpickles
+input, and only as many bytes as the program that started the process has announced. Where processes
+are no forks, Python unpickles what their parent gives them, from a pipe as well. mdgan unpickles
 nothing from a file or a socket, and stores nothing pickled.
 """
 
@@ -54,7 +55,13 @@ def _receive() -> None:
         raise BadInput(
             f"{HANDED}={size}", "the input is no pipe of a program", "unset the variable"
         )
-    content = read_input(int(size))
+    take_over(read_input(int(size)))
+
+
+def take_over(content: bytes) -> None:
+    """Makes the objects of another process of this program known here."""
+    if not content:
+        return
     _received.append(content)
     try:
         _KNOWN.update(pickle.loads(content))

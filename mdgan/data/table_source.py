@@ -22,7 +22,7 @@ from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import read_schema, schema_text
 from mdgan.samples.table.site_map import SiteMap, SiteView, read_map
-from mdgan.samples.table.texts import are_numbered
+from mdgan.samples.table.texts import are_default_names
 from mdgan.settings.machine import path_of
 from mdgan.spelling import flag
 
@@ -68,14 +68,14 @@ class TablePartitioner(InMemoryPartitioner):
         return self._encoded[1][indices]
 
     def counts(self, indices: Tensor) -> Tensor:
-        return self.kind.counts(self.rows.of(indices.numpy()))
+        return self.kind.counts(self.rows.select(indices.numpy()))
 
     def contents(self, indices: Tensor) -> list[bytes]:
         return [known.content for known in self.known(indices)]
 
     @override
     def quick_contents(self, indices: Tensor) -> list[bytes]:
-        rows = self.rows.of(indices.numpy())
+        rows = self.rows.select(indices.numpy())
         values = [row.tobytes() for row in rows.values + 0.0]  # + 0.0 turns −0 into 0
         if rows.persons is None:
             return values
@@ -120,7 +120,7 @@ class TablePartitioner(InMemoryPartitioner):
         texts = contents_of_files(
             self._file,
             self.kind.schema.person or "",
-            no_header=are_numbered(self.kind.schema.names),
+            no_header=are_default_names(self.kind.schema.names),
             view=view,
         )
         places = range(len(self.rows)) if self._kept is None else self._kept.tolist()
@@ -190,7 +190,7 @@ def _tables(kind: TableKind, settings: DataSettings) -> Callable[[Path], TablePa
                     f"{path}: {left_out:,} of {len(rows):,} rows are left out, since each person "
                     f"adds {most} at most ({flag('rows_per_person')})"
                 )
-            rows = rows.of(kept)
+            rows = rows.select(kept)
         for other, source in opened.items():
             if np.array_equal(source.rows.values, rows.values, equal_nan=True):
                 warn_once(f"{path} and {other} hold the same rows; give each site its own")

@@ -186,7 +186,7 @@ def draft_column(facts: ColumnFacts, dates: Dates) -> tuple[AnyColumn, list[str]
     column = schema.DateColumn(name=facts.name, low=first_day, high=last_day, form=form)
     values = values / 86_400
     if moments.UNITS[dates.form] != "day":
-        values = np.array([column.passed(EPOCH + timedelta(seconds=s)) for s in seconds])
+        values = np.array([column.units_since_low(EPOCH + timedelta(seconds=s)) for s in seconds])
     scale = scale_of(facts, values, counts, bounds=column.bounds, is_exact=True)
     return replace(column, **scale), remarks
 

@@ -12,6 +12,7 @@ from mdgan.launch.checked import Checked
 from mdgan.launch.ranks import ends_of
 from mdgan.launch.requirements import least_parties
 from mdgan.plan.expectations import expectations
+from mdgan.spelling import count
 
 _MOST_SHOWN = 12
 
@@ -74,8 +75,9 @@ def _summary(checked: Checked) -> str:
         trained_by = f" with {settings.num_placed:,} clients"
     hint = "; mdgan plan with these flags says how long" if checked.algorithm.has_hosts else ""
     return (
-        f"can run: {settings.algorithm} trains {settings.training.iterations:,} iterations on "
-        f"{checked.dataset.name}{trained_by} and batches of {settings.training.batch_size}{hint}"
+        f"can run: {settings.algorithm} trains {count(settings.training.iterations, 'iteration')} "
+        f"on {checked.dataset.name}{trained_by} and batches of "
+        f"{settings.training.batch_size}{hint}"
     )
 
 

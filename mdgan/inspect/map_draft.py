@@ -11,7 +11,7 @@ from msgspec import UNSET
 from mdgan.errors import printable
 from mdgan.inspect.table_facts import ColumnFacts, facts_of_table
 from mdgan.samples.table.columns import NumericColumn, ScaledColumn
-from mdgan.samples.table.numbers import numbers_of
+from mdgan.samples.table.numbers import parse_numbers
 from mdgan.samples.table.schema import AnyColumn, read_schema
 from mdgan.samples.table.site_map import MappedColumn, SiteMap
 
@@ -155,7 +155,7 @@ def _guess_unit(
     numbers = facts.as_numbers or facts
     units = {writing.unit for writing in numbers.writings.values()} - {column.unit}
     mapped.unit = units.pop() if len(units) == 1 else ""
-    values = numbers_of(numbers.texts.keys() - {*mapped.missing})
+    values = parse_numbers(numbers.texts.keys() - {*mapped.missing})
     low, high = column.bounds
     fitting = {
         name: factor
@@ -163,7 +163,7 @@ def _guess_unit(
         if name.startswith(f"{mapped.unit} ".lstrip())
         and all(low <= factor * value <= high for value in values)
     }
-    is_most = 2 * len(numbers_of(strange)) >= len(facts.texts) > 0
+    is_most = 2 * len(parse_numbers(strange)) >= len(facts.texts) > 0
     if mapped.unit or (is_most and fitting):
         mapped.factor = fitting.popitem()[1] if len(fitting) == 1 else UNSET
         unit = f" in {printable(mapped.unit, 20)}" if mapped.unit else ""

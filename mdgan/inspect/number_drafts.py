@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mdgan.inspect.table_facts import FEW, ColumnFacts, LeftOut, rows_in_words
 from mdgan.samples.table import schema
-from mdgan.samples.table.numbers import end_of
+from mdgan.samples.table.numbers import parse_end
 from mdgan.samples.table.schema import AnyColumn
 
 _FEW_VALUES = 10
@@ -111,7 +111,7 @@ def _scale_ends(
     keys: dict[str, Any] = {}
     bounds: dict[str, float] = {}
     for text in sorted(rows_by_end):
-        sign, bound = end_of(text, is_whole=is_whole)
+        sign, bound = parse_end(text, is_whole=is_whole)
         key = "above" if sign[0] == ">" else "below"
         end = bound if len(sign) == 1 else text
         if keys.get(key, end) != end:

@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from mdgan.samples.table.intervals import Intervals
 from mdgan.samples.table.reading import values_of_file
-from mdgan.samples.table.rooms import Rooms
 from mdgan.samples.table.rules import BadRule, Computed, Floats, Rules, text_of
 from mdgan.samples.table.schema import (
     Follows,
@@ -145,7 +145,7 @@ class RuleFinder:
             extended = replace(schema, rules=(*(schema.rules or ()), rule))
             try:
                 rules = Rules(extended)
-                Rooms(rules)
+                Intervals(rules)
             except BadRule:  # such as a name that no rule can have, or another rule
                 continue
             name = rules.name_of(rules.all[-1])

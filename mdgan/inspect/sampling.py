@@ -12,7 +12,7 @@ from mdgan import spelling
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import derive_seed
 from mdgan.gan.sampling import draw_samples
-from mdgan.inspect.trained import TrainedRun, load_trained
+from mdgan.inspect.trained import Label, TrainedRun, load_trained
 from mdgan.observe.progress import LOG_SECONDS, duration
 from mdgan.samples.kinds import usual_picture
 from mdgan.storage.whole_file import write_output
@@ -31,7 +31,7 @@ def sample_run(
     output: Path | None,
     *,
     raw: bool = False,
-    label: int | None = None,
+    label: Label = None,
     where: Sequence[str] = (),
 ) -> tuple[Path, int, int]:
     """Writes samples of a finished or running run, the same for the same seed.
@@ -72,7 +72,7 @@ def sample_run(
 
 
 def _draw_where(
-    trained: TrainedRun, num_samples: int, seed: int, label: int | None, conditions: Sequence[str]
+    trained: TrainedRun, num_samples: int, seed: int, label: Label, conditions: Sequence[str]
 ) -> tuple[Tensor, Tensor | None]:
     """Draws until n samples fulfil all conditions.
 
@@ -104,7 +104,8 @@ def _draw_where(
             classes[rows] = labels[indices]
         drawn, kept, now = drawn + _PIECE, rows.stop, time.monotonic()
         if not kept and drawn == _TRIAL:
-            why = f"holds for none of {drawn:,} samples{where.told and '; ' + where.told}"
+            shares = where.real_shares and f"; {where.real_shares}"
+            why = f"holds for none of {drawn:,} samples{shares}"
             way_out = "ask for less, such as a wider range or one condition fewer"
             raise BadInput(mention, why, way_out)
         is_first = drawn == _TRIAL

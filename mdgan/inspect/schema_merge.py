@@ -165,12 +165,12 @@ def _merge_scales(one: Scaled, other: Scaled) -> dict[str, Any]:
     common = [{*one.common}, {*other.common}]
     if isinstance(one, MomentColumn) and isinstance(other, MomentColumn):
         # Without a form a file may have any, unless day and month could be taken for each other.
-        two_ways = {one.written_as, other.written_as} & TWO_WAYS
-        units = {UNITS[one.written_as], UNITS[other.written_as]}
+        two_ways = {one.day_form, other.day_form} & TWO_WAYS
+        units = {UNITS[one.day_form], UNITS[other.day_form]}
         if one.form != other.form and len(two_ways) < 2 and len(units) == 1:
             changes["form"] = two_ways.pop() if two_ways else UNSET
         widest = replace(one, **changes)  # values count from its `low`
-        shifts = (widest.passed(datetime.fromisoformat(each.low)) for each in (one, other))
+        shifts = (widest.units_since_low(datetime.fromisoformat(each.low)) for each in (one, other))
         common = [{v + shift for v in each} for each, shift in zip(common, shifts, strict=True)]
     if isinstance(one, NumberColumn) and isinstance(other, NumberColumn):
         changes["decimals"] = max(one.decimals, other.decimals)

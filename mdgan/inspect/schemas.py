@@ -97,7 +97,8 @@ def misfits_in_words(path: Path, misfits: Misfits) -> str:
     """Lists the problems, columns with the most first; or says that all rows fit."""
     mapped = [f"  {line}" for line in misfits.mapped]
     if not misfits.by_column:
-        return "\n".join([f"{path}: all {misfits.num_rows:,} rows fit", *mapped])
+        fit = "its row fits" if misfits.num_rows == 1 else f"all {misfits.num_rows:,} rows fit"
+        return "\n".join([f"{path}: {fit}", *mapped])
     count_in_words = f"{misfits.num_misfits:,} of {misfits.num_rows:,} rows do not fit"
     lines = [f"{path}: {count_in_words if misfits.num_misfits else 'does not fit'}", *mapped]
     for name, count in misfits.by_column.most_common():

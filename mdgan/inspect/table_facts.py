@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from mdgan.errors import BadInput
 from mdgan.samples.table.moments import readings_of
 from mdgan.samples.table.numbers import (
-    Survey,
+    NumberFormat,
+    NumberSurvey,
     Undecided,
-    Writing,
-    looks_like_code,
-    number_of,
+    looks_like_identifier,
     number_text,
-    unwrapped,
+    parse_number,
+    without_formula,
 )
 from mdgan.samples.table.schema import MOST_CATEGORIES, AnyColumn, ScaledColumn
 from mdgan.samples.table.signs import strange_sign
@@ -93,7 +93,7 @@ class ColumnFacts:
         self.has_zones = self._has_zeros = self._has_powers = self._has_points = False
         self.numbers = NumbersByRows()
         self.moments: dict[str, NumbersByRows] = {}
-        self.writings: dict[str, Writing] = {}
+        self.writings: dict[str, NumberFormat] = {}
         self.as_numbers: ColumnFacts | None = None
         self.why_undecided = ""
 
@@ -108,7 +108,7 @@ class ColumnFacts:
         return self._has_zeros or (self._has_powers and not self._has_points)
 
     def add_texts(
-        self, counted: Counter[str], *, commas: bool = False, writing: Writing | None = None
+        self, counted: Counter[str], *, commas: bool = False, writing: NumberFormat | None = None
     ) -> None:
         """Adds how many rows of a file have each text.
 
@@ -163,11 +163,11 @@ class ColumnFacts:
 
     def _number(self, text: str) -> float | None:
         try:
-            number = number_of(text)
+            number = parse_number(text)
         except ValueError:
             return None
         self._has_points |= "." in text
-        if (text[0] in "0+-" or "e" in text or "E" in text) and looks_like_code(text):
+        if (text[0] in "0+-" or "e" in text or "E" in text) and looks_like_identifier(text):
             self._has_zeros |= "e" not in text.lower()
             self._has_powers |= "e" in text.lower()
         self.decimals = max(self.decimals, _decimals(text))
@@ -179,7 +179,7 @@ def _bare_text(written: str) -> str:
     text = written.strip()
     if not text.isascii():
         text = normalize("NFC", text)
-    return unwrapped(text) if text[:1] in ("=", "'") else text
+    return without_formula(text) if text[:1] in ("=", "'") else text
 
 
 def _decimals(text: str) -> int:
@@ -211,7 +211,7 @@ def facts_of_table(path: Path, *, no_header: bool = False) -> tuple[list[ColumnF
         BadInput: the file cannot be read, has no rows, or names a column twice.
     """
     columns: dict[str, ColumnFacts] = {}
-    surveys: dict[tuple[Path, str], tuple[Survey, bool]] = {}
+    surveys: dict[tuple[Path, str], tuple[NumberSurvey, bool]] = {}
     skipped: dict[Path, str] = {}
     rows = Counter[Path]()
     for file, texts in _read_pieces(path, no_header=no_header):
@@ -221,7 +221,7 @@ def facts_of_table(path: Path, *, no_header: bool = False) -> tuple[list[ColumnF
                 columns[name] = ColumnFacts(name, path, no_header=no_header)
             rows_by_text = Counter(texts.column(name))
             columns[name].add_texts(rows_by_text, commas=texts.commas)
-            survey, _ = surveys.setdefault((file, name), (Survey(), texts.commas))
+            survey, _ = surveys.setdefault((file, name), (NumberSurvey(), texts.commas))
             if name not in texts.typed:
                 present = [text for text in rows_by_text if text.strip() not in MISSING]
                 survey.add(present, texts.line_in(name))
@@ -281,27 +281,27 @@ def _read_pieces(path: Path, *, no_header: bool) -> Iterator[tuple[Path, Texts]]
 
 
 def _find_writings(
-    surveys: dict[tuple[Path, str], tuple[Survey, bool]], columns: dict[str, ColumnFacts]
-) -> dict[tuple[Path, str], Writing]:
+    surveys: dict[tuple[Path, str], tuple[NumberSurvey, bool]], columns: dict[str, ColumnFacts]
+) -> dict[tuple[Path, str], NumberFormat]:
     """Finds how files write numbers, for columns in which some file does not write them plainly."""
-    writings: dict[tuple[Path, str], Writing] = {}
+    writings: dict[tuple[Path, str], NumberFormat] = {}
     for (file, name), (survey, commas) in surveys.items():
         is_usual = survey.is_plain and not survey.may_be_thousands(commas=commas)
-        if is_usual or survey.is_code or not survey.has_numbers:
+        if is_usual or survey.is_phone_like or not survey.has_numbers:
             continue
         try:
-            writings[file, name] = survey.writing(commas=commas)
+            writings[file, name] = survey.number_format(commas=commas)
         except Undecided as why:
             if not survey.others:
                 columns[name].why_undecided = f"{file.name}, row {why.line}: {why}"
     unusual = {name for _, name in writings}
-    return {key: writings.get(key, Writing()) for key in surveys if key[1] in unusual}
+    return {key: writings.get(key, NumberFormat()) for key in surveys if key[1] in unusual}
 
 
 def _read_again(
     path: Path,
     columns: dict[str, ColumnFacts],
-    writings: dict[tuple[Path, str], Writing],
+    writings: dict[tuple[Path, str], NumberFormat],
     numerals: Container[str],
     *,
     no_header: bool,

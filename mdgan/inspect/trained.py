@@ -23,7 +23,10 @@ from mdgan.launch.settings import LaunchSettings
 from mdgan.metrics.chosen import judging, open_held_out
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import RunDirectory
+from mdgan.records.values import said_list
 from mdgan.storage.foreign_file import read_whole
+
+Label = int | str | None  # a class by number or name, or all
 
 _log = logging.getLogger(__name__)
 
@@ -38,9 +41,7 @@ class TrainedRun:
     generator: nn.Module
     iteration: int
 
-    def labels(
-        self, num_samples: int, label: int | None = None, what: str = "--class"
-    ) -> Tensor | None:
+    def labels(self, num_samples: int, label: Label = None, what: str = "--class") -> Tensor | None:
         """Chooses the classes of n samples to generate.
 
         Args:
@@ -61,9 +62,14 @@ class TrainedRun:
             return even_labels(
                 label_counts(num_classes, self.held_counts() if as_data else ()), num_samples
             )
-        if not 0 <= label < num_classes:
-            raise BadInput(f"{what} {label}", f"must be one of 0-{num_classes - 1}")
-        return torch.full((num_samples,), label)
+        # No file of a run has the names of a picture folder's classes, so those are numbers.
+        sources = self.dataset.kind, self.dataset.partitioner
+        known = next(filter(None, (getattr(s, "class_names", ()) for s in sources)), ())
+        number = known.index(label) if label in known else label
+        if f"{number}" not in map(str, range(num_classes)):
+            names = f"{said_list(known)}, or " if known else ""
+            raise BadInput(f"{what} {label}", f"must be {names}one of 0-{num_classes - 1}")
+        return torch.full((num_samples,), int(number))
 
     def held_counts(self) -> list[list[int]]:
         """Counts the samples of each class, a list for each worker, from the run's record.
@@ -91,8 +97,10 @@ class TrainedRun:
         return judging(settings, self.dataset, open_held_out(settings, self.dataset, folder))
 
 
-def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
-    """Loads the generator of a finished or running run; `raw`: itself, not its average."""
+def load_trained(
+    path: Path, *, raw: bool = False, places: Mapping[str, str] | None = None
+) -> TrainedRun:
+    """Loads the generator of a run; `raw`: itself, not its average; `places`: `data_dir`, `map`."""
     run = RunDirectory.open(path)
     status = run.read_status()
     state, iteration = run.read_generator(raw=raw)
@@ -101,7 +109,7 @@ def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
         raise BadInput(path, f"its dataset file {source} is gone", "put it back")
     if hashlib.sha256(read_whole(source)).hexdigest() != status.get("dataset_sha256"):
         _log.warning("warning: %s has changed since the run began", source)
-    settings = registry.read_settings([run.read_config()])
+    settings = registry.read_settings([run.read_config()]).but(**places or {})
     if (schema := run.kept(KEPT_SCHEMA)).exists():
         settings = settings.but(schema=str(schema))
     dataset = load_path(source).prepared(settings.data)

@@ -20,6 +20,7 @@ from torch.utils.data import StackDataset
 from mdgan.data.arrays import file_names
 from mdgan.errors import BadInput, one_line, reason_of, where_raised
 from mdgan.samples.contract import Shape
+from mdgan.spelling import count
 
 if TYPE_CHECKING:
     from mdgan.interface.frames import Frames
@@ -121,13 +122,12 @@ class Data:
         sizes = "×".join(map(str, self.shape[-3 if len(self.shape) == 4 else -2 :]))
         kind = {1: "vectors of {} numbers", 2: "series of {} values", 4: "volumes of {} voxels"}
         wording = kind.get(len(self.shape), "pictures of {} pixels").format(sizes)
-        count = " and ".join(f"{size:,}" for size in self._sizes.values())
-        classes = f", {self.num_classes} classes" if self.num_classes else ", no classes"
+        numbers = " and ".join(f"{size:,}" for size in self._sizes.values())
+        classes = count(self.num_classes, "class", "classes") if self.num_classes else "no classes"
         classes += f" ({one_line(', '.join(self.class_names)):.200})" * bool(self.class_names)
-        plural = "s" * (self.shape[0] > 1)
-        channels = f", {self.shape[0]} channel{plural}" if len(self.shape) > 2 else ""
+        channels = f", {count(self.shape[0], 'channel')}" if len(self.shape) > 2 else ""
         moved = ", which came last" if self._channels == "last" else ""
-        return f"{count} {wording}{channels}{moved}{classes}"
+        return f"{numbers} {wording}{channels}{moved}, {classes}"
 
     @cached_property
     def _channels(self) -> str:

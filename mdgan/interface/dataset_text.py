@@ -67,7 +67,12 @@ def dataset_text(
         code, pickled_models = _hand_over(models, registered)
     folders = [p for p in sys.path if p and not p.startswith((sys.prefix, sys.base_prefix))]
     paths = json.dumps([str(Path(path).resolve()) for path in [*folders, "."]])
-    lines = [f"SHAPE = {tuple(shape)}", *([f"Z_DIM = {z_dim}"] if models else [])]
+    lines = [f"SHAPE = {tuple(shape)}"]
+    if models:
+        files = {"the program's models"}
+        with suppress(TypeError, OSError):  # of a notebook, or no class or function
+            files = {file_in_words(inspect.getfile(build)) for build in models.values()}
+        lines += [f"Z_DIM = {z_dim}", f"MODELS_FROM = {' and '.join(sorted(files))!r}"]
     text = _TEMPLATE.format(paths=paths, samples=samples, sizes="\n".join(lines), models=code)
     return text, pickled_models
 

@@ -132,12 +132,13 @@ class Run:
 
     @refuses_in_python()
     def sample(
-        self, n: int = 64, seed: int = 0, *, label: int | None = None, raw: bool = False
+        self, n: int = 64, seed: int = 0, *, label: int | str | None = None, raw: bool = False
     ) -> Any:
         """Draws samples of the newest generator, the same for the same seed.
 
         Args:
-            label: the class of all samples of a conditional generator; None for each class in turn.
+            label: the class of all samples of a conditional generator, by number or name; None for
+                each class in turn.
             raw: whether to use the generator itself, though the run has averaged it, and to return
                 rows of a table as tensors.
 
@@ -170,8 +171,8 @@ class Run:
             n: how many samples to draw from the generator.
             seed: of all draws; None for the run's.
             steps: of the search for images that explain a single answer; 0 skips that attack.
-            changes: `data_dir`, `held_out`. If the run trains on your own samples, open it with
-                them: `mdgan.Run.open(folder, data)`.
+            changes: `data_dir`, `map`, `held_out`. If the run trains on your own samples, open it
+                with them: `mdgan.Run.open(folder, data)`.
 
         Raises:
             BadInput: the run is not over, or this machine lacks the samples to judge attacks by.

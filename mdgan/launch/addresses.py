@@ -1,4 +1,4 @@
-"""Where processes are reached: sockets on this machine, and addresses towards others."""
+"""Finds and checks the sockets and network addresses at which the processes of a run listen."""
 
 import socket
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ _LOCAL_NAMES = ("localhost", "ip6-")
 
 @dataclass(frozen=True)
 class Sockets:
-    """A folder of mode 0700 with a socket a rank here; `alone` if no rank is elsewhere."""
+    """A folder of mode 0700 with a socket for each rank of this machine."""
 
     folder: Path
-    alone: bool
+    alone: bool  # whether no rank runs on another machine
 
     @property
     def server(self) -> str:
@@ -27,16 +27,16 @@ class Sockets:
         return f"unix:{self.folder / 'server'}"
 
     def host(self, number: int) -> str:
-        """Where a host hands out parcels."""
+        """Where the host with that first worker hands out parcels."""
         return f"unix:{self.folder / str(number)}"
 
 
 def check_free(place: str, listen: str | None = None) -> str:
-    """Checks that rank 0 can listen at an address and port, before anything else is done.
+    """Checks that rank 0 can listen at an address and port, and returns these.
 
     Args:
-        place: address and port; 0 for a free one.
-        listen: the value of `--listen`, if that says where.
+        place: address and port; port 0 for any free one.
+        listen: the value of `--listen`, if the place comes from it.
     """
     host, port = split(place)
     by_address, by_port = flag("master_addr", host), flag("master_port", port)
@@ -60,35 +60,35 @@ def check_free(place: str, listen: str | None = None) -> str:
 
 
 def joined(address: str, port: int) -> str:
-    """An address and a port as one text."""
+    """Joins an address and a port to one text; `split` is the inverse."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def split(place: str) -> tuple[str, int]:
-    """An address and a port from one text."""
+    """Splits a text into an address and a port."""
     address, _, port = place.rpartition(":")
     return address.strip("[]"), int(port)
 
 
 def listen_place(listen: str, port: int) -> str:
-    """Reads `--listen`: an address, with a port behind a colon if it is not that of rank 0."""
-    address, colon, given = listen.rpartition(":")
+    """Reads `--listen`: an address, with a colon and a port unless it is `port`."""
+    address, colon, own_port = listen.rpartition(":")
     if not colon or listen.endswith("]") or (listen.count(":") > 1 and not listen.startswith("[")):
-        address, given = listen, str(port)
-    if not address.strip("[]") or not given.isdecimal() or int(given) > 65535:
+        address, own_port = listen, str(port)
+    if not address.strip("[]") or not own_port.isdecimal() or int(own_port) > 65535:
         why = "must be ADDRESS or ADDRESS:PORT, a port in [0, 65535]"
         raise BadInput(flag("listen", listen), why)
-    return joined(address.strip("[]"), int(given))
+    return joined(address.strip("[]"), int(own_port))
 
 
 def check_reachable(host: str, listen: str | None) -> None:
-    """Checks that a name of rank 0, which ranks of other machines look for, leads here.
+    """Refuses a name for rank 0 that other machines cannot use, since it means a loopback address.
 
-    Debian writes 127.0.1.1 for a machine's own name. A user who writes localhost, or an address,
-    knows what it means.
+    Debian maps a machine's own name to 127.0.1.1. If the user writes localhost or an address, it is
+    not checked.
 
     Args:
-        listen: the value of `--listen`, if that says where rank 0 is.
+        listen: the value of `--listen`, if the user gave it; it replaces `host`.
     """
     named = flag("master_addr", host) if listen is None else flag("listen", listen)
     host = host if listen is None else split(listen_place(listen, 0))[0]
@@ -97,11 +97,11 @@ def check_reachable(host: str, listen: str | None) -> None:
     address = ip_address(_resolve(host, 0, named)[4][0].partition("%")[0])
     if not address.is_loopback:
         return
-    own = [ip_address(each.partition("%")[0]) for each in local_addresses()]
-    reached = [str(each) for each in own if not (each.is_loopback or each.is_link_local)]
+    local = [ip_address(each.partition("%")[0]) for each in local_addresses()]
+    reachable = [str(each) for each in local if not (each.is_loopback or each.is_link_local)]
     why = f"means {address} here, which is this machine alone, and other machines have ranks"
-    there = f"give one of its addresses ({', '.join(reached) or 'it has none'}) on all machines"
-    raise BadInput(named, why, f"{there}, or {flag('listen', 'ADDRESS')} here")
+    way_out = f"give one of its addresses ({', '.join(reachable) or 'it has none'}) on all machines"
+    raise BadInput(named, why, f"{way_out}, or {flag('listen', 'ADDRESS')} here")
 
 
 def local_addresses() -> list[str]:
@@ -118,12 +118,12 @@ def check_interface(name: str) -> None:
     """Checks that a network interface exists."""
     known = [interface for _, interface in socket.if_nameindex()]
     if name not in known:
-        own = key("network_interface", name)
-        raise BadInput(own, "not an interface here", f"there are {', '.join(known)}")
+        setting = key("network_interface", name)
+        raise BadInput(setting, "not an interface here", f"there are {', '.join(known)}")
 
 
 def address_of_interface(name: str, like: str) -> str:
-    """The address of a network interface, of the family of another address."""
+    """The address of a network interface; IPv6 if `like` is an IPv6 address, else IPv4."""
     family = socket.AF_INET6 if ":" in like else socket.AF_INET
     for entry in psutil.net_if_addrs().get(name, []):
         if entry.family == family:
@@ -133,7 +133,7 @@ def address_of_interface(name: str, like: str) -> str:
 
 
 def address_towards(host: str, port: int) -> str:
-    """The local address from which a remote one is reached; nothing is sent."""
+    """The local address from which this machine would send to a remote one; it sends nothing."""
     family, _, _, _, address = _resolve(host, port, flag("master_addr", host))
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

@@ -1,4 +1,4 @@
-"""What training begins with instead of weights from the seed: a checkpoint, a run, or a file."""
+"""Finds what training begins with instead of the seed's weights: a checkpoint, a run, or a file."""
 
 import logging
 import socket
@@ -22,8 +22,8 @@ from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.manifest import SERVER, Manifest
 from mdgan.storage.state_file import Damaged, load_tensors, read_state
 
-_SAME_SECONDS = 2.0  # the system tells when it was started by whole seconds
-_NO_MATTER = (
+_SAME_SECONDS = 2.0  # the system gives its start in whole seconds
+_NOT_REPORTED = (
     *("ranks", "master_addr", "master_port", "network_interface", "listen", "log_file", "insecure"),
     *("credentials", "ca", "certificate", "key", "revoked"),
 )
@@ -31,15 +31,15 @@ _NO_MATTER = (
 
 @dataclass(frozen=True)
 class Continuation:
-    """Where a run goes on, with the present settings, and what the user should know of it."""
+    """The checkpoint at which a resumed run goes on."""
 
     run: RunDirectory
     manifest: Manifest
-    notes: tuple[str, ...]
-    settings: Mapping[str, Any]
+    notes: tuple[str, ...]  # lines for the user: damaged checkpoints, and settings that changed
+    settings: Mapping[str, Any]  # those of today
 
     def restore(self, load: Callable[[dict[str, Tensor]], object]) -> None:
-        """Brings the owner of the generator to where it was when the checkpoint was made."""
+        """Loads the server's state with `load`; BadInput if it does not fit the models."""
         folder = self.run.checkpoints / f"{self.manifest.iteration:07d}"
         try:
             load(read_state(folder, self.manifest.files[SERVER]))
@@ -58,7 +58,7 @@ class Continuation:
 def continuation(
     run: RunDirectory, settings: Mapping[str, Any], *, taking_over: bool = False
 ) -> Continuation:
-    """Finds the newest whole checkpoint of a run, on which nothing works unless it takes over."""
+    """Finds a run's newest whole checkpoint; refuses a running run unless a standby takes over."""
     resume = flag("resume", run.path)
     if not taking_over:
         check_not_running(run)
@@ -80,14 +80,14 @@ def continuation(
     changed = [
         f"{name} was {before[name]}, is {value}"
         for name, value in settings.items()
-        if name in before and before[name] != value and name not in _NO_MATTER
+        if name in before and before[name] != value and name not in _NOT_REPORTED
     ]
     notes = [*(f"passed over {line}" for line in passed_over), *changed]
     return Continuation(run, manifest, tuple(notes), settings)
 
 
 def _settings_before(manifest: Manifest, run: RunDirectory) -> dict[str, Any]:
-    """Those of a checkpoint, as this version would write them."""
+    """The settings of a checkpoint, as this version would write them."""
     declared = registry.declared_settings()
     before = modern(manifest.settings, f"{flag('resume', run.path)}")
     keyed = {name for name in before.keys() & declared.keys() if declared[name].kind.is_keyed}
@@ -113,7 +113,7 @@ def is_running(run: RunDirectory) -> bool:
         process = psutil.Process(status.get("process", 0))
         if process.status() == psutil.STATUS_ZOMBIE:  # dead; its parent has not noticed yet
             return False
-        # One that began at another time has been given the number of a process that ended.
+        # A process that began at another time has only inherited the number of one that ended.
         if "process_began" in status:
             return abs(seconds_since_boot(process) - status["process_began"]) < _SAME_SECONDS
         return bool(process.create_time() < (run.path / "run.json").stat().st_mtime)
@@ -122,7 +122,7 @@ def is_running(run: RunDirectory) -> bool:
 
 
 def seconds_since_boot(process: psutil.Process) -> float:
-    """When a process began, in seconds from the start of the system, as clocks may be set."""
+    """When a process began, in seconds after the system; users may set the clock meanwhile."""
     return float(process.create_time() - psutil.boot_time())
 
 
@@ -135,29 +135,29 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Beginning:
-    """Weights and buffers that fit the models of the run, by the models' own names.
+    """Weights and buffers that fit the models of the run.
 
-    Those of D are by the worker that they were trained by; one with the number 0 is for all.
+    `discriminators` is by the number of the worker that trained each; 0 stands for all workers.
     """
 
     generator: State
     discriminators: Mapping[int, State]
 
 
-def read_beginning(given: str, models: Models) -> Beginning:
+def read_beginning(init_from: str, models: Models) -> Beginning:
     """Reads what `--init-from` names: the folder of a run, or a generator's safetensors file."""
-    path, model = path_of(given), models.generator()
+    path, model = path_of(init_from), models.generator()
     is_run = path.is_dir()
     try:
         file = RunDirectory.open(path).path / GENERATOR_FILE if is_run else path
         generator = _read(file, 2 * sum(tensor.nbytes for tensor in model.state_dict().values()))
     except BadInput as error:
         way_out = "name a run or a generator's file"
-        raise BadInput(flag("init_from", given), error.marked, way_out) from error
+        raise BadInput(flag("init_from", init_from), error.marked, way_out) from error
     misfit = _misfit(generator, model)
     if misfit is not None:
         why = f"does not fit the generator of {models.source}: {misfit}"
-        raise BadInput(flag("init_from", given), why)
+        raise BadInput(flag("init_from", init_from), why)
     discriminators = _discriminators(path, models.discriminator()) if is_run else {}
     beside = "its discriminators" if discriminators else "new discriminators"
     _log.info("beginning with the generator of %s and %s", path, beside)
@@ -165,7 +165,7 @@ def read_beginning(given: str, models: Models) -> Beginning:
 
 
 def _read(path: Path, most_bytes: int) -> State:
-    """All tensors of a safetensors file, which may be anything else."""
+    """Reads all tensors of a safetensors file; BadInput if it is too large or is none."""
     try:
         is_small = path.stat().st_size <= most_bytes + _HEADER_BYTES
         state = load_tensors(path) if is_small else None
@@ -178,7 +178,7 @@ def _read(path: Path, most_bytes: int) -> State:
 
 
 def _discriminators(run: Path, model: nn.Module) -> dict[int, State]:
-    """Those of a run's newest checkpoint that are on this machine and fit, by their workers."""
+    """The discriminators of a run's newest checkpoint that lie on this machine and fit."""
     store, fitting = Checkpoints(run / "checkpoints", keep=1), dict[int, State]()
     manifest, _ = store.newest()
     for worker, state in () if manifest is None else store.states_of(manifest):
@@ -188,7 +188,7 @@ def _discriminators(run: Path, model: nn.Module) -> dict[int, State]:
 
 
 def discriminator_in(state: State, model: nn.Module) -> State | None:
-    """The weights and buffers of D in the state of any server or worker; None if none fit."""
+    """Finds the weights and buffers of D in a server's or worker's state; None if none fit."""
     for marker in ("discriminator.model.", "discriminator."):
         parts = {name: name.partition(marker)[2] for name in state if marker in name}
         weights = {part: state[name] for name, part in parts.items()}
@@ -197,18 +197,18 @@ def discriminator_in(state: State, model: nn.Module) -> State | None:
     return None
 
 
-def _misfit(given: State, model: nn.Module) -> str | None:
-    """Why tensors cannot be a model's weights and buffers, by the first that does not fit."""
+def _misfit(state: State, model: nn.Module) -> str | None:
+    """Names the first tensor that keeps a state from being a model's; None if all fit."""
     wanted = model.state_dict()
     for name, tensor in wanted.items():
-        if name not in given:
+        if name not in state:
             return f"{name} is missing"
-        theirs = given[name]
+        theirs = state[name]
         if theirs.shape != tensor.shape or theirs.dtype != tensor.dtype:
             return f"{name} is {_kind(theirs)}, not {_kind(tensor)}"
         if theirs.is_floating_point() and not bool(theirs.isfinite().all()):
             return f"{name} holds NaN or Inf"
-    foreign = sorted(given.keys() - wanted.keys())
+    foreign = sorted(state.keys() - wanted.keys())
     return f"{foreign[0]} is not a tensor of that model" if foreign else None
 
 

@@ -1,4 +1,4 @@
-"""What a machine checks before its workers spend, and what their owner hears; spends nothing."""
+"""Checks before training what this machine's samples have spent and may spend; charges nothing."""
 
 from collections.abc import Mapping
 from math import log
@@ -15,28 +15,29 @@ from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import Releases, look_up
 from mdgan.privacy.ledger_view import LedgerView, Plan
 from mdgan.privacy.one_run import least_canaries
-from mdgan.spelling import flag, key
+from mdgan.spelling import count, flag, key
 
 _FEW_SAMPLES = 5_000
 """With fewer samples a worker, noise in every step ruins what is learnt; see docs/quality.md."""
-_LEAST_CLASSES = 2  # counts of one tell nothing, and would spend
-_BLIND_SCHEMES = ("iid", "none")  # divisions that do not depend on what samples are
+_LEAST_CLASSES = 2  # the count of a single class would say nothing, and would spend all the same
+_BLIND_SCHEMES = ("iid", "none")  # divisions that do not depend on the samples
 
 
 def check_budgets(samples: HeldSamples, *, serves: bool, goes_on: bool = False) -> list[str]:
-    """Checks that those who spend on this machine may take a step; writes nothing.
+    """Checks that the workers of this machine, or the server for all clients, may take a step.
 
     Args:
-        goes_on: whether an earlier run goes on; workers may have told all that they tell.
+        serves: whether the server runs on this machine.
+        goes_on: whether a run is resumed; its workers may have spent all that they will.
 
     Returns:
         Warnings, one line each.
     """
     settings, privacy = samples.settings, samples.settings.privacy
     warnings = _check_distinct(samples)
-    if serves and (given := settings.training.init_from) is not None:
+    if serves and (init_from := settings.training.init_from) is not None:
         warnings.append(
-            f"{flag('init_from', given)}: {privacy.dp_flag} does not cover what it has learnt; "
+            f"{flag('init_from', init_from)}: {privacy.dp_flag} does not cover what it has learnt; "
             "begin with it only if that was from public data"
         )
     if not (samples.shards or (serves and privacy.hides_clients)):
@@ -53,27 +54,27 @@ def check_budgets(samples: HeldSamples, *, serves: bool, goes_on: bool = False) 
             "simulations"
         )
     warnings += _better_told_once(samples) + _check_samples(samples, goes_on=goes_on)
-    if (found := None if goes_on else samples.planned_noise()) is not None:
+    if (planned := None if goes_on else samples.planned_noise()) is not None:
         sizes = [*map(len, samples.units.values())]
-        _, noise = samples.schedule(found[0]).noises(found[1].noise)
+        _, noise = samples.schedule(planned[0]).noises(planned[1].noise)
         builder = registry.algorithm(settings.algorithm).build()
         warnings += builder.weigh_noise(settings, samples.dataset.kind, noise, sizes)
     return warnings
 
 
 def _better_told_once(samples: HeldSamples) -> list[str]:
-    """A hint at algorithms whose workers tell one noisy sum, for tables and for few samples."""
+    """Recommends an algorithm that adds noise only once, for tables and for few samples."""
     settings, sizes = samples.settings, [*map(len, samples.units.values())]
     others = [n for n in registry.names() if registry.algorithm(n).settings.tells_once]
     if settings.tells_once or not others:
         return []
     if num_columns := len(samples.dataset.kind.columns()):
-        rows, asked = sum(sizes) / len(sizes), settings.privacy.dp_epsilon or 1.0
-        table, said = measured_tables.nearest(rows * settings.num_workers, num_columns)
-        epsilon = min(said, key=lambda each: abs(log(each / asked)))
+        rows, wanted = sum(sizes) / len(sizes), settings.privacy.dp_epsilon or 1.0
+        table, scores = measured_tables.nearest(rows * settings.num_workers, num_columns)
+        epsilon = min(scores, key=lambda each: abs(log(each / wanted)))
         return [
             f"{settings.privacy.dp_flag}: noise in every step hides much of a table; "
-            f"{flag('algorithm', others[0])} adds it once: {said[epsilon]} with ε = "
+            f"{flag('algorithm', others[0])} adds it once: {scores[epsilon]} with ε = "
             f"{epsilon:g} and {table} ({measured_tables.MEANING})"
         ]
     if (fewest := min(sizes)) >= _FEW_SAMPLES:
@@ -85,43 +86,38 @@ def _better_told_once(samples: HeldSamples) -> list[str]:
 
 
 def _check_distinct(samples: HeldSamples) -> list[str]:
-    """Checks that no two workers here hold the same samples; says which count as one."""
+    """Checks that no two workers here hold the same sample; warns of samples that count as one."""
     settings, contents = samples.settings, samples.contents
-    asked = settings.privacy.dp_flag
+    dp_flag = settings.privacy.dp_flag
     if not settings.privacy.keeps_ledger or settings.num_placed is not None:
         return []
     if lets_workers_share(settings.data.partition):
-        raise BadInput(
-            flag("partition", settings.data.partition),
-            f"with {asked} no two workers may hold the same sample, which would lose what both "
-            "spend",
-            "use another scheme",
-        )
-    way = ""
+        why = f"with {dp_flag} no two workers may hold the same sample, which would lose "
+        why += "what both spend"
+        raise BadInput(flag("partition", settings.data.partition), why, "use another scheme")
+    or_else = ""
     if samples.dataset.kind.num_counts:
-        way = '; where rows are equal by chance, say "rows_are_independent": true in the schema'
+        or_else = '; where rows are equal by chance, say "rows_are_independent": true in the schema'
     if any(held.rows for held in contents.values()):
-        way = "; name persons differently at each site, such as A-17"
+        or_else = "; name persons differently at each site, such as A-17"
     holders: dict[bytes, int] = {}
     for rank, held in contents.items():
         shared = [holders.setdefault(digest, rank) for digest in held.digests]
         if others := [other for other in shared if other != rank]:
-            raise BadInput(
-                asked,
-                f"ranks {others[0]} and {rank} hold the same samples "
-                f"({others.count(others[0]):,} of them), or samples of the same persons, which "
-                "would spend in both accounts",
-                f"give each worker samples of its own{way}",
-            )
+            many = f"the same samples ({others.count(others[0]):,} of them)"
+            why = f"ranks {others[0]} and {rank} hold {many}, or samples of the same persons, which"
+            why += " would spend in both accounts"
+            raise BadInput(dp_flag, why, f"give each worker samples of its own{or_else}")
     return [
-        f"{asked}: all samples of a person, and equal ones, count as one: those of rank {rank} as "
-        f"{len(held.digests):,}, since {held.num_repeats:,} are further ones"
+        f"{dp_flag}: all samples of a person, and equal ones, count as one: those of rank {rank} "
+        f"as {len(held.digests):,}, since {held.num_repeats:,} are further ones"
         for rank, held in contents.items()
         if held.num_repeats
     ]
 
 
 def _check_samples(samples: HeldSamples, *, goes_on: bool) -> list[str]:
+    """Checks that the samples of each worker here may spend what training asks of them."""
     settings, contents, dataset = samples.settings, samples.contents, samples.dataset
     privacy, asks_before = settings.privacy, settings.hides_classes or dataset.kind.num_counts
     if asks_before and privacy.dp_accountant == "prv":
@@ -129,37 +125,34 @@ def _check_samples(samples: HeldSamples, *, goes_on: bool) -> list[str]:
         raise BadInput(key("dp_accountant", "prv"), why, "use rdp")
     if settings.hides_classes and (dataset.num_classes or 0) < _LEAST_CLASSES:
         blind = f"{flag('sampling', 'random')} {flag('weighting', 'uniform')}"
-        raise BadInput(
-            privacy.dp_flag,
-            "clients are drawn or weighed by noisy counts of classes, and "
-            f"{dataset.path} does not say how many classes there are, two or more",
-            f"add NUM_CLASSES to it, or give {blind}",
-        )
+        why = "clients are drawn or weighed by noisy counts of classes, and "
+        why += f"{dataset.path} does not say how many classes there are, two or more"
+        raise BadInput(privacy.dp_flag, why, f"add NUM_CLASSES to it, or give {blind}")
     warnings = _large_delta(privacy.dp_delta or 0.0, samples.units)
     folder = planning.ledger_folder(privacy)
-    if (said := privacy.dp_public_samples) is not None:
+    if (public := privacy.dp_public_samples) is not None:
         warnings.append(
-            f"{key('dp_public_samples', said)}: the server is not told the exact number of samples,"
-            " and what it is told with noise still says about how many there are"
+            f"{key('dp_public_samples', public)}: the server is not told the exact number of "
+            "samples, and what it is told with noise still says about how many there are"
         )
     for rank, shard in samples.units.items():
-        if len(shard) > (said := privacy.public_samples(len(shard))):
+        if len(shard) > (public := privacy.public_samples(len(shard))):
             way_out = "say a number that is at least as large for every worker here"
             why = f"rank {rank} holds more, {len(shard):,}"
-            raise BadInput(key("dp_public_samples", said), why, way_out)
+            raise BadInput(key("dp_public_samples", public), why, way_out)
         schedule = samples.schedule(rank)
         known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
-        asked = samples.asked_before(rank, goes_on=goes_on)
+        counts = samples.asked_before(rank, goes_on=goes_on)
         repeats = known.last is not None and (
             settings.tells_once
             and not (privacy.audit_canaries or settings.shares_noise)
             and Releases(folder, contents[rank]).has_told(known.last.plan.asked)
-            and all(samples.are_paid(rank, meaning) for meaning in asked.values())
+            and all(samples.are_paid(rank, meaning) for meaning in counts.values())
         )
         if not (goes_on or repeats):
-            is_begun = schedule.counts_share and samples.are_paid(rank, *asked.values())
+            is_begun = schedule.counts_share and samples.are_paid(rank, *counts.values())
             schedule = schedule._replace(rest=1 if is_begun else None)
-        after = samples.known_at_training(rank, schedule, asked.values())
+        after = samples.known_at_training(rank, schedule, counts.values())
         plan = planning.plan_of(privacy, schedule, after, folder)
         if privacy.audit_canaries:
             _check_canaries(settings, schedule, plan)
@@ -167,67 +160,66 @@ def _check_samples(samples: HeldSamples, *, goes_on: bool) -> list[str]:
         if repeats and last is not None:
             warnings.append(f"{schedule.whose} have told this before; they tell the same again")
         elif spent := _spent_before(settings, schedule, known):
-            left = plan.until - (0 if last is None else last.steps)
+            num_steps = plan.until - (0 if last is None else last.steps)
             _, noise = schedule.noises(plan.noise)
-            warnings.append(f"{spent}; {left:,} steps with noise {noise:.3g} are left")
+            steps_left = f"{count(num_steps, 'step')} with noise {noise:.3g}"
+            warnings.append(f"{spent}; left: {steps_left}")
         if rank in contents:
-            warnings += _new_questions(samples, rank, schedule, known=known, asked=asked)
+            warnings += _new_counts(samples, rank, schedule, known=known, counts=counts)
     return warnings
 
 
-def _new_questions(
+def _new_counts(
     samples: HeldSamples,
     rank: int,
     schedule: planning.StepSchedule,
     known: LedgerView,
-    asked: Mapping[str, str],
+    counts: Mapping[str, str],
 ) -> list[str]:
-    """What the user should know before known samples, or known files, are asked something new.
+    """Warns of counts that samples in the ledger have not paid yet, and of files that changed.
 
     Args:
-        asked: see `HeldSamples.asked_before`.
+        counts: see `HeldSamples.asked_before`.
     """
     settings, held = samples.settings, samples.contents[rank]
-    asked_with, folder = settings.privacy.dp_flag, planning.ledger_folder(settings.privacy)
+    dp_flag, folder = settings.privacy.dp_flag, planning.ledger_folder(settings.privacy)
     if known.histories:
         shared = " (parts of shared noise are never told again)" if settings.shares_counts else ""
         return [
-            f"{asked_with}: {schedule.whose} were not counted by {by} with this noise yet{shared}; "
+            f"{dp_flag}: {schedule.whose} were not counted by {by} with this noise yet{shared}; "
             "that spends anew, and adds to what they have spent before"
-            for by, meaning in asked.items()
+            for by, meaning in counts.items()
             if not samples.are_paid(rank, meaning)
         ]
     before = look_up(folder, held.as_files())
     if not (held.sources and before.histories):
         return []
-    spent = planning.spent_before(settings.privacy, before)
+    spent = planning.spent_before(settings.privacy.dp_delta, before)
     return [
-        f"{asked_with}: files of {schedule.whose} were trained on before, and the account knows "
+        f"{dp_flag}: files of {schedule.whose} were trained on before, and the account knows "
         "none of their rows: columns or values have changed since; rows of the same persons have "
         f"spent {spent:.3g} there, which this run does not count"
     ]
 
 
 def _check_canaries(settings: RunSettings, schedule: planning.StepSchedule, plan: Plan) -> None:
-    """Checks that canaries could contradict ε, if each was guessed right."""
+    """Checks that there are enough canaries to contradict ε if an attack guesses all of them."""
     privacy, delta = settings.privacy, settings.privacy.dp_delta or 0.0
     charge = PrivacyCharge(plan.noise, plan.rate, plan.planned)
     stated = privacy.dp_epsilon or epsilon_of(charge, delta, privacy.dp_accountant)
-    if schedule.counts_share:  # canaries are in sums alone
+    if schedule.counts_share:  # the canaries are only in the sums, not in the counts
         charge = PrivacyCharge(schedule.noises(plan.noise)[1], plan.rate, 1)
     least = least_canaries((charge,), delta, stated, settings.num_workers)
     if least is None or privacy.audit_canaries < least:
         way_out = "no number of them could" if least is None else f"give at least {least:,}"
-        raise BadInput(
-            flag("audit_canaries", privacy.audit_canaries),
-            f"those of {settings.num_workers:,} worker(s) could not contradict epsilon "
-            f"{stated:.3g} with every guess right",
-            f"{way_out}, or leave them out",
-        )
+        why = f"those of {settings.num_workers:,} worker(s) could not contradict epsilon "
+        why += f"{stated:.3g} with every guess right"
+        canaries = flag("audit_canaries", privacy.audit_canaries)
+        raise BadInput(canaries, why, f"{way_out}, or leave them out")
 
 
 def _large_delta(delta: float, shards: Mapping[int, Shard]) -> list[str]:
-    """A warning if δ lets a worker give away whole samples; it names the one with most of them."""
+    """Warns if δ lets a worker give away whole samples; it names the worker with most samples."""
     many = {rank: len(shard) for rank, shard in shards.items() if delta * len(shard) >= 1}
     if not many:
         return []
@@ -242,15 +234,16 @@ def _large_delta(delta: float, shards: Mapping[int, Shard]) -> list[str]:
 def _check_clients(
     settings: RunSettings, contents: Mapping[int, Contents], *, serves: bool
 ) -> list[str]:
-    """As `_check_samples`: of the server's account of all clients, and of this host's own."""
+    """The same as `_check_samples` for the server's ledger of all clients, and for this host's."""
     privacy = settings.privacy
     schedule, folder, warnings = schedule_of_clients(settings), planning.ledger_folder(privacy), []
-    told = [(0.0, "")]
+    spendings = [(0.0, "")]
 
-    def look(whose: str, own: Contents) -> tuple[planning.StepSchedule, LedgerView]:
+    def look(whose: str, held: Contents) -> tuple[planning.StepSchedule, LedgerView]:
         one = schedule._replace(whose=whose)
-        known = look_up(folder, own)
-        told.append((planning.spent_before(privacy, known), _spent_before(settings, one, known)))
+        known = look_up(folder, held)
+        spent = planning.spent_before(privacy.dp_delta, known)
+        spendings.append((spent, _spent_before(settings, one, known)))
         return one, known
 
     if serves:
@@ -264,22 +257,22 @@ def _check_clients(
                 f"{flag('dp_delta', f'{privacy.dp_delta:g}')}: with that, the run may give away "
                 f"one of {number:,} clients and still keep to it; below {0.1 / number:.1g} is usual"
             )
-    for rank, own in contents.items():
+    for rank, held in contents.items():
         if not rank:
             continue
-        one, known = look(f"the samples of rank {rank}", own)
+        one, known = look(f"the samples of rank {rank}", held)
         planning.check_alike(privacy, one, known, folder)
-        # By PRV a run that goes on and another one differ, which the host's account finds out.
+        # With PRV it matters whether the run is resumed, so the host checks that when it charges.
         if privacy.dp_accountant == "rdp" and not planning.leaves_something(
             known.histories, privacy
         ):
             planning.plan_of(privacy, one, known, folder)
-    return warnings + [f"{spent}; ledger {folder}" for _, spent in [max(told)] if spent]
+    return warnings + [f"{spent}; ledger {folder}" for _, spent in [max(spendings)] if spent]
 
 
 def _spent_before(settings: RunSettings, schedule: planning.StepSchedule, known: LedgerView) -> str:
-    """What the user should know of earlier runs; empty if there were none."""
+    """Says what samples spent in earlier runs; empty if they were in none."""
     if not known.histories:
         return ""
-    spent = planning.spent_before(settings.privacy, known)
+    spent = planning.spent_before(settings.privacy.dp_delta, known)
     return f"{settings.privacy.dp_flag}: {schedule.whose} have spent {spent:.3g} before"

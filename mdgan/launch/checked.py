@@ -1,14 +1,15 @@
-"""A run that can begin: its machine, models, data, and what samples may spend are checked."""
+"""A run that can begin: `check` has checked its machine, models, data and budgets."""
 
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from mdgan.credentials.identity import Identity, OwnIdentity
 from mdgan.credentials.permit import permit_of
 from mdgan.data.fetching import Fetcher
+from mdgan.data.handed import content_to_pass_on, take_over
 from mdgan.data.shard import ClientShards, Shard
 from mdgan.engine.host.held_samples import HeldSamples
 from mdgan.engine.message_sizes import MessageSizes
@@ -41,44 +42,49 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Checked(Settled):
-    """A run that can begin, with what this machine has to know of it."""
+    """A run that can begin: its ranks, data and credentials on this machine."""
 
     ranks: LocalRanks
     holdings: Holdings
     extractor: str = ""  # the network that scores use; see `extractor_identity`
     warnings: tuple[str, ...] = ()
-    is_rehearsed: bool = False  # whether the data are noise, of which nothing is secret
-    # Gives what this machine shows to others, and whom it trusts, as its files say now; None
-    # without TLS.
+    is_rehearsed: bool = False  # whether `mdgan plan` runs it, with noise as data
+    # Reads this machine's certificate, and whom it trusts, from its files; None without TLS.
     own_identity: OwnIdentity | None = field(default=None, repr=False)
-    # What training begins with instead of weights from the seed.
+    # The models of `--init-from`; None for weights from the seed.
     beginning: Beginning | None = field(default=None, repr=False)
-    # Those of a running server of this machine that this worker joins.
+    # The sockets of a running server of this machine, which this worker joins.
     sockets: Sockets | None = None
     clients: ClientShards | None = None  # the shards of placed clients
     contents: Mapping[int, Contents] = field(default_factory=dict, repr=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process prepares the run again: what users write has no copies in bytes."""
+        given = {each.name: getattr(self, each.name) for each in fields(Given)}
+        here = {"ranks": self.ranks, "sockets": self.sockets}
+        return _prepared_again, (given, self.launch, here, content_to_pass_on())
+
     @property
     def credentials(self) -> Identity | None:
-        """What this machine shows to others now, and whom it trusts; None without TLS."""
+        """This machine's certificate now, and whom it trusts; None without TLS."""
         return None if self.own_identity is None else self.own_identity()
 
     @property
     def timeouts(self) -> Timeouts:
-        """The time limits; in a single process a host that is gone cannot come back."""
+        """The time limits; in a single process, a lost host cannot come back."""
         limits = self.launch.links.timeouts()
         return replace(limits, patience=0.0) if self.is_one_process else limits
 
     @property
     def message_sizes(self) -> MessageSizes:
-        """How large messages of this run can be."""
+        """The largest sizes that messages of this run can have."""
         sizes = self.builder.message_sizes(self.settings, self.models)
         kind = self.dataset.kind
         return replace(sizes, num_counts=max(kind.num_counts, kind.num_noisy_counts))
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must be equal on every rank, by name; what decides most comes first."""
+        """The values that must be equal on every rank, by name; the most important come first."""
         placed = {} if self.clients is None else {"data_sha256": self.clients.digest()}
         return {**self.asked(self.extractor), **placed}
 
@@ -90,31 +96,40 @@ class Checked(Settled):
         return {name: both[name] for name in ordered if name in both and name != "out"}
 
     def fetcher(self) -> Fetcher:
-        """What reads the samples of one process ahead."""
+        """Makes the threads that read the samples of one process ahead."""
         hosts, workers = len(self.ranks.hosts) or 1, len(self.ranks.workers()) or 1
         settings = self.settings
         return Fetcher.of(settings.data, settings.num_reals, self.dataset.shape, hosts, workers)
 
     def shard(self, worker: int, fetcher: Fetcher | None = None) -> Shard:
-        """The shard of one of the workers here, and what reads its samples ahead, if it trains."""
+        """Makes the shard of a worker here; a fetcher reads its samples ahead, if it trains."""
         source, indices = self.holdings[worker]
         generator = generator_for(self.settings.training.seed, "shard", worker)
         return Shard(source, indices, generator, fetcher)
 
 
 def prepare(given: Given, *, show_all: bool = False) -> Checked:
-    """Does all that comes before processes start; arguments are as for `check`."""
+    """Does everything that comes before processes start; `show_all` is as for `check`."""
     return check(settle(load(given.named())), show_all=show_all)
 
 
+def _prepared_again(
+    given: dict[str, Any], launch: LaunchSettings, here: dict[str, Any], content: bytes
+) -> Checked:
+    """The run of another process of this machine, whose objects have this content."""
+    take_over(content)
+    named = replace(Given(**given).named(), launch=launch)
+    return replace(check(settle(load(named))), **here)
+
+
 def check(settled: Settled, *, show_all: bool = False) -> Checked:
-    """Checks what settings ask of this machine, tries the models, and reads the data.
+    """Checks that this machine has what the settings ask for, tries the models, reads the data.
 
     Args:
-        show_all: read what every worker holds, for `--dry-run`.
+        show_all: whether to read the data of every worker, for `--dry-run`.
     """
     settings, launch, dataset = settled.settings, settled.launch, settled.dataset
-    check_required(launch.links.require, settings, told=settled.joins_as is not None)
+    check_required(launch.links.require, settings, from_server=settled.joins_as is not None)
     ranks = _ranks_here(settled)
     if settled.ray is None:
         _check_machine(launch)
@@ -150,7 +165,7 @@ def check(settled: Settled, *, show_all: bool = False) -> Checked:
 
 
 def _look_at_budgets(checked: Checked) -> tuple[Mapping[int, Contents], list[str]]:
-    """What the samples of the workers here hold, and warnings about what they may spend."""
+    """The digests of the samples of the workers here, and warnings about their budgets."""
     settings, serves = checked.settings, checked.ranks.serves
     if not settings.privacy.has_dp:
         return {}, []
@@ -175,25 +190,21 @@ def _check_machine(launch: LaunchSettings) -> None:
 def _credentials(
     settings: RunSettings, launch: LaunchSettings, ranks: LocalRanks
 ) -> OwnIdentity | None:
-    """Gives what this machine shows to others; None without TLS."""
+    """Reads and checks this machine's certificate; None without TLS."""
     own_identity = read_identity(launch.links)
     if ranks.serves and launch.links.revoked is not None:
         read_revocations(launch.links, own_identity)
     credentials = None if own_identity is None else own_identity()
     if ranks.serves and _role(credentials) == "worker":
-        raise BadInput(
-            flag("credentials", launch.links.credentials or launch.links.certificate),
-            "is that of a worker, which no other rank lets be the server",
-            "give rank 0 one that was issued with --role server",
-        )
+        file = flag("credentials", launch.links.credentials or launch.links.certificate)
+        why = "is that of a worker, which no other rank lets be the server"
+        raise BadInput(file, why, "give rank 0 one that was issued with --role server")
     is_secure = settings.secure.secure_aggregation
     if is_secure and ranks.hosts and (role := _role(credentials)) not in ("", "worker"):
-        raise BadInput(
-            flag("secure_aggregation"),
-            f"the certificate here is that of a {role}, which cannot stand for the workers here",
-            f"start ranks {','.join(map(str, ranks.workers()))} by themselves, with a certificate "
-            "of their own (mdgan credentials issue … --role worker)",
-        )
+        why = f"the certificate here is that of a {role}, which cannot stand for the workers here"
+        way_out = f"start ranks {','.join(map(str, ranks.workers()))} by themselves, with a "
+        way_out += "certificate of their own (mdgan credentials issue … --role worker)"
+        raise BadInput(flag("secure_aggregation"), why, way_out)
     if credentials is not None and credentials.by_name and not _role(credentials):
         check_certificates(launch.links.require, settings)
     return own_identity
@@ -204,6 +215,7 @@ def _role(credentials: Identity | None) -> str:
 
 
 def _ranks_here(settled: Settled) -> LocalRanks:
+    """Decides which ranks run on this machine; BadInput if other machines could not reach them."""
     settings, launch = settled.settings, settled.launch
     if settled.joins_as is not None:
         return LocalRanks(serves=False, hosts=((settled.joins_as,),), complete=False)
@@ -215,7 +227,7 @@ def _ranks_here(settled: Settled) -> LocalRanks:
     if settled.ray is not None:
         return ranks_elsewhere(launch)
     size = 1
-    # Planned faults strike a host by the number of its first worker.
+    # Planned faults name a host by its first worker, so they fix how workers share processes.
     if settled.task is None and settled.faults == Planned():
         size = default_host_size(settings, launch, settled.models)
     ranks = local_ranks(settings, launch, settled.task, size)
@@ -231,6 +243,7 @@ def _ranks_here(settled: Settled) -> LocalRanks:
 
 
 def _warnings(checked: Checked) -> list[str]:
+    """Warns of links, data and settings that work, but not as the user may expect."""
     settings, holdings, warnings = checked.settings, checked.holdings, []
     credentials, clients = checked.credentials, checked.clients
     if checked.launch.links.insecure:
@@ -271,8 +284,8 @@ def _warnings(checked: Checked) -> list[str]:
         )
     small = [n for n, (_, indices) in holdings.items() if 0 < len(indices) < batch]
     repeats = checked.algorithm.lets_batches_repeat and not settings.privacy.hides_samples
-    is_said = repeats or not (settings.data.partition.divides or settings.tells_once)
-    if small and is_said and clients is None:
+    matters = repeats or not (settings.data.partition.divides or settings.tells_once)
+    if small and matters and clients is None:
         ranks = ", ".join(map(str, small[:10])) + (", …" if len(small) > 10 else "")
         warnings.append(
             f"{len(small)} worker(s) hold fewer samples than a batch of {batch}, so their batches "
@@ -282,15 +295,15 @@ def _warnings(checked: Checked) -> list[str]:
 
 
 def _same_data(settings: RunSettings, ranks: Sequence[int]) -> list[str]:
-    """A warning if several workers here hold the same samples, since they are not divided."""
-    own = settings.data
-    if own.partition.name != "none" or own.data_dir is None:
+    """Warns if several workers here read the same folder, which no partition divides."""
+    data = settings.data
+    if data.partition.name != "none" or data.data_dir is None:
         return []
-    folders = Counter(own.data_folder(own.dataset, rank) for rank in ranks)
+    folders = Counter(data.data_folder(data.dataset, rank) for rank in ranks)
     if (number := max(folders.values(), default=1)) == 1:
         return []
     return [
-        f"{flag('data_dir', own.data_dir)}: {number} workers here read all of it, and hold the "
+        f"{flag('data_dir', data.data_dir)}: {number} workers here read all of it, and hold the "
         f"same samples; say {flag('partition', 'iid')} to divide it, or write {{rank}} for a "
         "folder each"
     ]

@@ -1,7 +1,7 @@
-"""The folder of a run: the server's, a new one or one that goes on, and that of a host elsewhere.
+"""The folder of a run: the server creates or locks it, and each host elsewhere has its own.
 
-The server names its run, and two servers may choose one name. So each run has a random id too, and
-a host writes only to a folder that bears it, or to the one that its user has named.
+The server names its run, and two servers may choose the same name. So each run has a random id,
+too. A host writes only to a folder with the run's id, or to the one that its user has named.
 """
 
 import json
@@ -44,34 +44,35 @@ from mdgan.observe.tracer import Tracer
 from mdgan.observe.trackers import Trackers
 from mdgan.privacy.canaries import CANARIES
 from mdgan.records.run_directory import RunDirectory, Status
-from mdgan.settings.machine import num_cores, processor_name
-from mdgan.spelling import flag
+from mdgan.settings.machine import num_cores
+from mdgan.spelling import count, flag
 from mdgan.storage.checkpoints import Checkpoints, worker_file
 from mdgan.storage.fence import Fence, Fenced
 from mdgan.storage.state_file import Damaged, StoredFile, check_file
 from mdgan.storage.whole_file import copy_private, make_private_folder
+from mdgan.system import processor_name
 from mdgan.version import __version__
 
 _log = logging.getLogger(__name__)
 
 STOPPED_BY = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 """Exit statuses of processes that were asked to stop, as shells give them."""
-_DIGITS = 16  # of the hash at the end of a host's folder's name
+_DIGITS = 16  # of the hash that ends the name of a host's folder
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A run's folder, which the process with the generator holds."""
+    """A run's folder, locked by the process with the generator."""
 
     run: RunDirectory
-    fence: Fence  # tells whether another server has taken over since
-    goes_on: Continuation | None  # where training goes on, unless the run is new
-    takes_over: bool  # whether this server replaces one that may seem to live but does not answer
+    fence: Fence  # shows whether another server has taken over since
+    goes_on: Continuation | None  # the checkpoint at which training goes on; None for a new run
+    takes_over: bool  # whether this server is a standby that replaces one that does not answer
     listens: str  # address and port for workers of other machines; empty if there are none
     socket: str  # where workers of this machine find the server; empty if it has none
-    run_id: str  # drawn for the run when it was new; the folders of its hosts are known by it
-    # What the files held that the claim has changed, by name, None where there was none; empty if
-    # the folder is new.
+    run_id: str  # drawn at random for a new run; `host_folder` recognises the run by it
+    # The former contents of the files that the claim has changed, by name, None for a new file;
+    # empty if the folder is new.
     before: Mapping[str, bytes | None] = field(default_factory=dict)
 
     @property
@@ -81,15 +82,15 @@ class Claim:
 
     @property
     def iteration(self) -> int:
-        """The last one that is done."""
+        """The last iteration that is done."""
         return 0 if self.goes_on is None else self.goes_on.manifest.iteration
 
     @contextmanager
     def noting_end(self) -> Iterator[Callable[[int], int]]:
-        """Says that a new run has failed or was stopped, if the server could not say so itself.
+        """Writes to `run.json` that a new run failed or was stopped, if the server could not.
 
-        A run that was to go on is left as it was, if training has not begun. The block calls what
-        it is given with its exit status, which that returns.
+        A resumed run whose training has not begun again is put back as it was. The block passes its
+        exit status to the function that it gets, which returns the status.
         """
         state, is_refused = "failed", False
 
@@ -102,25 +103,25 @@ class Claim:
         try:
             yield ended
         finally:
-            with suppress(BadInput, Fenced, OSError):  # why the server ended is told already
+            with suppress(BadInput, Fenced, OSError):  # the user knows why the server ended
                 self.fence.check()
                 status = self.run.read_status()
-                noted = status.get("state")
-                # Where a host cannot join, the launcher stops the server, which does not know why.
-                is_wrong = noted == "stopped" and is_refused and not self.before
-                if noted == "starting" and self.before:
+                written = status.get("state")
+                # If a host cannot join, the launcher stops the server, which does not know why.
+                is_wrong = written == "stopped" and is_refused and not self.before
+                if written == "starting" and self.before:
                     self.give_back()
-                elif noted == "starting" or is_wrong:
+                elif written == "starting" or is_wrong:
                     self.run.write_status({**status, "state": state})
 
     def give_back(self) -> None:
-        """Leaves the folder as it was before this server claimed it."""
+        """Puts the folder back as it was before this server claimed it."""
         self.run.put_back(self.before)
-        if not self.takes_over:  # hosts that have seen this server must not go back to the other
+        if not self.takes_over:  # hosts that met this standby must not go back to the old server
             self.fence.withdraw()
 
     def take_records(self) -> None:
-        """Cuts off what training is about to repeat, once nothing can keep it from its begin."""
+        """Cuts off the records of iterations that training is about to repeat."""
         with writing(flag("resume", self.run.path)):
             self.run.cut_after(self.iteration)
             self.run.sweep()
@@ -136,7 +137,7 @@ def claim(
         before = {} if is_new else run.contents(checked.dataset.name)
         fence = Fence.claim(run.path)
     except OSError as error:
-        if is_new:  # the folder was empty; the same command can be given again
+        if is_new:  # the folder was empty; without it the user can repeat the command
             shutil.rmtree(run.path, ignore_errors=True)
         raise cannot_write(place, error) from error
     run_id = "" if is_new else run.read_status().get("run_id", "")
@@ -182,7 +183,7 @@ def claim(
 def _find_run(
     checked: Checked, *, taking_over: bool
 ) -> tuple[RunDirectory, Continuation | None, bool]:
-    """The run's folder; where training goes on; and whether the folder was empty."""
+    """Finds the run's folder, the checkpoint to go on with, and whether the folder was empty."""
     if checked.continues is not None:
         run = RunDirectory.open(checked.continues)
         goes_on = continuation(run, checked.config, taking_over=taking_over)
@@ -199,23 +200,20 @@ def _find_run(
 
 
 def _check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) -> None:
-    """Checks that a run that goes on has learnt under the same protection from its start."""
+    """Refuses a resumed run whose earlier steps had no noise, or noise for another unit."""
     privacy = settings.privacy
     if not privacy.keeps_ledger:
         return
     has_noise = before.get("dp_noise") or before.get("dp_epsilon") is not None
     is_alike = (before.get("dp_unit") == "client") == privacy.hides_clients
     if not has_noise or before.get("dp_repeatable") or not is_alike:
-        raise BadInput(
-            flag("resume", path),
-            f"{privacy.dp_flag} covers the steps from here on alone, and the run has already "
-            "learnt from these samples without privacy",
-            "start a new run",
-        )
+        why = f"{privacy.dp_flag} covers the steps from here on alone, and the run has already "
+        why += "learnt from these samples without privacy"
+        raise BadInput(flag("resume", path), why, "start a new run")
 
 
 def resumed_or_started(checked: Checked) -> Checked | None:
-    """What `--resume-or-start` makes of a run, by its `--out`; None if it is finished."""
+    """Decides whether to start or to resume the run in `--out`; None if that is finished."""
     path = Path(checked.launch.out or "")
     if not (path / "run.json").is_file():
         return checked
@@ -231,10 +229,10 @@ def resumed_or_started(checked: Checked) -> Checked | None:
 
 
 def about(checked: Checked, claimed: Claim) -> dict[str, Any]:
-    """What `run.json` says of the run from its start."""
+    """The fields of `run.json` that are known when the run starts."""
     run, dataset = claimed.run, checked.dataset
     file = dataset.path.resolve()
-    if dataset.kept:  # from the run's folder, so that the folder can be moved
+    if dataset.kept:  # relative to the run's folder, so that the user can move the folder
         file = run.dataset_file(dataset.name).relative_to(run.path)
     return {
         "version": __version__,
@@ -242,8 +240,8 @@ def about(checked: Checked, claimed: Claim) -> dict[str, Any]:
         "dataset_sha256": checked.dataset.sha256,
         **({"paper_scale": checked.scaled_from} if checked.scaled_from else {}),
         "machine": gethostname(),
-        "system": {  # two runs must share it to be timed against each other
-            "processor": f"{processor_name()}, {num_cores()} cores for this process",
+        "system": {  # the times of two runs can be compared only if it is the same
+            "processor": f"{processor_name()}, {count(num_cores(), 'core')} for this process",
             "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
             "device": str(resolve_device(checked.launch.device, 0)),
             "system": platform.platform(),
@@ -270,7 +268,7 @@ def make_observer(
     average: nn.Module | None = None,
     profiler: Profiler | None = None,
 ) -> RunObserver:
-    """The observer of a run."""
+    """Makes the observer, which writes the run's records and shows its progress."""
     run, settings, models = claimed.run, checked.settings, checked.models
     training, records = settings.training, settings.records
 
@@ -299,7 +297,7 @@ def make_observer(
 
 
 def run_key(run_id: str, identity: Identity | None) -> str:
-    """The end of a run's folder's name on a host: another one for another authority's server."""
+    """The end of the name of a host's folder; it differs between runs and between authorities."""
     authorities = b"" if identity is None else identity.authorities
     return sha256(json.dumps([run_id, authorities.hex()]).encode()).hexdigest()[:_DIGITS]
 
@@ -307,13 +305,10 @@ def run_key(run_id: str, identity: Identity | None) -> str:
 def host_folder(
     welcome: Mapping[str, Any], workers: Iterable[int], identity: Identity | None, out: str | None
 ) -> Path:
-    """The folder of a run on the machine of a host that a server has let in.
-
-    Args:
-        out: the folder that the user has named.
+    """The folder in which a host keeps its files of a run: `out`, or one below `runs`.
 
     Raises:
-        BadInput: the user has named the folder of another run, or the server no usable name.
+        BadInput: the folder has another run in it, or the server's name of the run is no name.
     """
     run_id = str(welcome.get("run_id", ""))
     key = run_key(run_id, identity)
@@ -326,50 +321,50 @@ def host_folder(
         what = f"the server calls its run {printable(name, 40)!r}, which names no folder"
         raise BadInput(what, way_out=f"give {flag('out', 'DIR')}")
     servers = Path("runs") / name
-    # On a disk that this machine shares with it, where both run as the same user.
+    # The server's own folder, if both see one disk and run as the same user.
     if _status(servers).get("run_key") == key and servers.stat().st_uid == os.geteuid():
         return servers
-    own = Path("runs") / f"{name}-{key}"
-    _copy_states(welcome.get("checkpoint"), workers, own, servers)
-    return own
+    folder = Path("runs") / f"{name}-{key}"
+    _copy_states(welcome.get("checkpoint"), workers, folder, servers)
+    return folder
 
 
 def _status(folder: Path) -> Status:
-    """What `run.json` says in a folder; empty if it is no run's."""
+    """Reads `run.json` in a folder; empty if the folder is no run's."""
     with suppress(BadInput, OSError):
         return RunDirectory.open(folder).read_status()
     return {}
 
 
 def _copy_states(
-    newest: Mapping[str, Any] | None, workers: Iterable[int], own: Path, servers: Path
+    newest: Mapping[str, Any] | None, workers: Iterable[int], folder: Path, servers: Path
 ) -> None:
-    """Brings states of the run's newest checkpoint from where older versions have written them.
+    """Copies worker states of the run's newest checkpoint to the host's folder, if they lie nearby.
 
-    They may also lie in the folder for other credentials. What they hold tells them from others;
-    what was seen of canaries lies beside them.
+    Older versions wrote them to the server's folder, and a host with other credentials to a folder
+    with another key. Their hashes identify them. Records of canaries are copied with them.
     """
     if newest is None:
         return
-    others = [servers, *own.parent.glob(f"{escape(servers.name)}-*")]
+    others = [servers, *folder.parent.glob(f"{escape(servers.name)}-*")]
     for worker in workers:
         name = worker_file(worker)
-        if any(own.glob(f"checkpoints/*/{name}")):
+        if any(folder.glob(f"checkpoints/*/{name}")):
             continue
         with suppress(Damaged, OSError, StopIteration, LookupError, TypeError, ValueError):
             stored = StoredFile.from_record(newest["files"][str(worker)])
-            found = next(_holding(stored, others))
-            folder = Checkpoints(own / "checkpoints", keep=1).make_folder_of(int(found.name))
-            copy_private(found / stored.name, folder / name)
-            canaries = own / CANARIES / f"{worker}.json"
+            source = next(_holding(stored, others))
+            target = Checkpoints(folder / "checkpoints", keep=1).make_folder_of(int(source.name))
+            copy_private(source / stored.name, target / name)
+            canaries = folder / CANARIES / f"{worker}.json"
             make_private_folder(canaries.parent)
-            copy_private(found.parent.parent / CANARIES / canaries.name, canaries)
+            copy_private(source.parent.parent / CANARIES / canaries.name, canaries)
 
 
 def _holding(stored: StoredFile, runs: Iterable[Path]) -> Iterator[Path]:
-    """The folders of checkpoints of some runs in which a file lies as it was written."""
+    """Yields the checkpoints of some runs that hold a file exactly as it was written."""
     for run in runs:
-        for folder in run.glob("checkpoints/*"):
+        for checkpoint in run.glob("checkpoints/*"):
             with suppress(Damaged):
-                check_file(folder, stored)
-                yield folder
+                check_file(checkpoint, stored)
+                yield checkpoint

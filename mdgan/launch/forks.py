@@ -1,17 +1,75 @@
-"""Work in forks of this process, which tell it something as JSON and do not outlive it."""
+"""Starts processes of this one: forks, or where none are safe, processes that start anew."""
 
 import contextlib
 import json
-import multiprocessing
+import logging
 import os
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
+from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from multiprocessing.process import BaseProcess
+from typing import Any, NoReturn
 
 from mdgan.errors import BadInput, Interrupted, reason_of
+from mdgan.system import may_fork
 
 _LOOK_SECONDS = 0.1
+
+
+def start(work: Callable[..., object], *arguments: Any, closes: Sequence[Any] = ()) -> BaseProcess:
+    """Starts a process that does some work, on copies of the arguments if it is no fork.
+
+    Args:
+        closes: what this process alone should have, so a fork closes it first.
+    """
+    logger, act = logging.getLogger("mdgan"), partial(work, *arguments)
+    shown = [each for each in logger.handlers if not isinstance(each, logging.NullHandler)]
+    if may_fork():
+        process: BaseProcess = get_context("fork").Process(target=_act, args=(act, closes))
+    else:
+        process = get_context("spawn").Process(target=_act, args=(act, (), shown, logger.level))
+    process.start()
+    return process
+
+
+def _act(
+    act: Callable[[], object],
+    closes: Sequence[Any],
+    shown: list[logging.Handler] | None = None,
+    level: int = logging.NOTSET,
+) -> NoReturn:
+    for each in closes:
+        each.close()
+    if shown is not None:
+        logger = logging.getLogger("mdgan")
+        logger.handlers = shown
+        logger.setLevel(level)
+    end_process(act)
+
+
+def end_process(act: Callable[[], object]) -> NoReturn:
+    """Does one thing more, and ends this process without Python's clean-up.
+
+    The clean-up would destroy torch object by object, which takes over a second. After a defect it
+    would even print pages of objects that triton's binding (nanobind) calls leaked, since the
+    traceback still refers to them.
+    """
+    status = 1
+    try:
+        done = act()
+        status = done if isinstance(done, int) else 0
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # the reader of a pipe may be gone
+            stream.flush()
+    os._exit(status)
 
 
 class ForkFailed(RuntimeError):
@@ -30,7 +88,8 @@ class ForkParent:
 
     def end_with_it(self) -> None:
         """Ends this fork when its parent is gone; for one that forks no more."""
-        threading.Thread(target=self._wait, daemon=True).start()
+        if may_fork():  # else this is a thread of its parent
+            threading.Thread(target=self._wait, daemon=True).start()
 
     def _wait(self) -> None:
         with contextlib.suppress(EOFError, OSError):
@@ -43,22 +102,24 @@ def in_forks(
     hear: Callable[[int, Any], None],
     interrupted: threading.Event | None = None,
 ) -> None:
-    """Does each work in a fork of its own, all at the same time; hears what each number tells.
+    """Does each work in its own fork, all at the same time; hears what each number tells.
+
+    Where no forks are safe, each work gets a thread: no fork follows that it could harm.
 
     Raises:
         ForkFailed: one failed; the others are ended.
         BadInput: one says that the user can mend it.
         Interrupted: asked to stop.
     """
-    forking = multiprocessing.get_context("fork")
-    processes, ends = [], dict[Connection, int]()
+    processes, ends = list[BaseProcess](), dict[Connection, int]()
     try:
         for number, work in enumerate(works):
-            ours, theirs = forking.Pipe()
-            arguments = (work, theirs, [ours, *ends])
-            processes.append(forking.Process(target=_be_fork, args=arguments, daemon=True))
-            processes[-1].start()
-            theirs.close()
+            ours, theirs = Pipe()
+            if may_fork():
+                processes.append(start(_tell_all, work, theirs, closes=[ours, *ends]))
+                theirs.close()
+            else:
+                threading.Thread(target=_tell_all, args=(work, theirs), daemon=True).start()
             ends[ours] = number
         while ends:
             if interrupted is not None and interrupted.is_set():
@@ -82,16 +143,13 @@ def in_forks(
             process.join()
 
 
-def _be_fork(
-    work: Callable[[ForkParent], None], end: Connection, parents: Sequence[Connection]
-) -> None:
-    for other in parents:
-        other.close()
+def _tell_all(work: Callable[[ForkParent], None], end: Connection) -> None:
     parent = ForkParent(end)
-    try:
-        work(parent)
-        parent.tell(None, "end")
-    except BadInput as error:
-        parent.tell(error.marked, "refused")
-    except Exception as error:  # the user's models may fail in any way
-        parent.tell(f"{type(error).__name__}: {reason_of(error)}", "failed")
+    with contextlib.suppress(BrokenPipeError):  # the parent waits no more
+        try:
+            work(parent)
+            parent.tell(None, "end")
+        except BadInput as error:
+            parent.tell(error.marked, "refused")
+        except Exception as error:  # the user's models may fail in any way
+            parent.tell(f"{type(error).__name__}: {reason_of(error)}", "failed")

@@ -1,7 +1,7 @@
-"""What the user gave, and what that names; quickly, since it needs no torch.
+"""The first two values on the way to a run: what the user gave, and the names in it, checked.
 
-A run is prepared along a line of values, each of which knows more than the one before: `Given`,
-`Named`, `Loaded`, `Settled`, `Checked`.
+`Given`, `Named`, `Loaded`, `Settled` and `Checked` follow each other, and each knows more than the
+one before. This file does not import torch, so a refusal of a flag comes quickly.
 """
 
 import time
@@ -30,18 +30,18 @@ _STARTED_BY = {
 
 @dataclass(frozen=True)
 class Given:
-    """What the user gave: settings, and how the run is to be started."""
+    """The settings that the user gave, and how to start the run."""
 
-    # Flags or keywords, then the file, then the run to go on with; None: not given.
+    # Flags or keywords, then those of the file, then those of a resumed run; None: not given.
     layers: Sequence[Mapping[str, Any]] = ()
     _: KW_ONLY
     launcher: Launcher | RayCluster = "processes"
     # When the user started it, by the machine's monotonic clock.
     launched: float = field(default_factory=time.monotonic)
-    continues: Path | None = None  # the run to go on with
-    resumes_or_starts: bool = False  # whether to go on with the run in `--out` if there is one
-    joins_as: int | None = None  # the rank that a running server has given to the one worker here
-    scaled_from: str = ""  # the file whose `paper_scale` holds, if the user chose it
+    continues: Path | None = None  # the run to resume
+    resumes_or_starts: bool = False  # whether to resume the run in `--out` if there is one
+    joins_as: int | None = None  # the rank that a running server gave to the one worker here
+    scaled_from: str = ""  # the `--config` file, if the user chose its `paper_scale` settings
 
     @property
     def ray(self) -> RayCluster | None:
@@ -50,11 +50,11 @@ class Given:
 
     @property
     def known(self) -> dict[str, Any]:
-        """All that is known so far, by name, for the next value of the line."""
+        """All fields by name, to build the next of the five values."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def named(self) -> "Named":
-        """Checks every value, and finds the algorithm and what else has started this process."""
+        """Checks every setting by itself; finds the algorithm, and what started this process."""
         launch = LaunchSettings.read(*self.layers)
         if self.ray is not None:
             launch.carried("Ray")
@@ -72,7 +72,7 @@ class Given:
         )
 
     def _find_task(self) -> LaunchedTask | None:
-        """What the environment tells; torchrun counts first, for Slurm may start it."""
+        """Reads torchrun's or Slurm's variables; torchrun's first, since Slurm may start it."""
         task = None
         if self.launcher in ("auto", "torchrun"):
             task = task_of_torchrun()
@@ -86,15 +86,15 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class Named(Given):
-    """What a run is called by, found and checked; nothing is read yet that is named."""
+    """A run whose settings are checked one by one; the files that they name are not read yet."""
 
     launch: LaunchSettings
     algorithm: Algorithm[Any]
     # Set if another program has started this process beside others of the run.
     task: LaunchedTask | None = None
     faults: Planned = field(default_factory=Planned)
-    # The settings without the defaults of the dataset file and of the architecture, so that what
-    # cannot be combined is refused before these are loaded. Nothing is trained with them.
+    # The settings without the defaults of the dataset file and of the architecture. mdgan refuses
+    # wrong combinations by them before it loads these, and never trains with them.
     draft: RunSettings
 
     @property
@@ -104,7 +104,7 @@ class Named(Given):
 
     @cached_property
     def links(self) -> LinkSettings:
-        """How this machine is linked; the server is where the launcher says, if one does."""
+        """How this machine is linked. A launcher's address of the server replaces the user's."""
         if self.task is None:
             return self.launch.links
         address, port = self.task.master_addr, self.task.master_port
@@ -112,11 +112,11 @@ class Named(Given):
 
 
 def known_settings() -> dict[str, Setting]:
-    """All settings by name, of any algorithm and of a machine."""
+    """All settings by name: those of every algorithm, and those of a machine."""
     return {**registry.declared_settings(), **LaunchSettings.declared()}
 
 
 def combined(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Layers of settings as one, for `--config`; the first that names a setting wins."""
+    """Merges layers of settings to one, for `--config`; the first that names a setting wins."""
     known, declared = known_settings(), registry.declared_settings().values()
     return {name: value for name, value in merged(layers, declared).items() if name in known}

@@ -1,7 +1,7 @@
-"""Processes that come to a run under way: a worker that joins, a standby for the server.
+"""Processes that come to a run under way: a worker that joins, or a standby for the server.
 
-What they ask of the server before this process forks its ranks they ask in a fork, as gRPC needs
-it.
+Both call the server before this process forks its ranks. gRPC does not survive a fork, so they make
+these calls in a fork that ends afterwards.
 """
 
 import logging
@@ -45,21 +45,22 @@ def join(
     path: Path | None = None,
     check: Callable[[Mapping[str, Any]], None] = lambda _asked: None,
 ) -> int:
-    """Asks the server, whose folder may be here, for settings and a rank; then as `launch`.
+    """Gets settings and a rank from a run's server, and runs a worker; returns as `launch` does.
 
     Args:
-        check: refuses what a server asks of its hosts, if this machine does not approve of it.
+        path: the run's folder, if the server runs on this machine; None to call it by network.
+        check: gets the identity of the run; refuses it if this machine does not approve of it.
     """
-    own = LaunchSettings.read(settings)
+    links = LaunchSettings.read(settings).links
     sockets = None if path is None else _sockets_of(path)
-    places = server_places(own.links) if sockets is None else [sockets.server]
+    places = server_places(links) if sockets is None else [sockets.server]
     shown = " or ".join(places) if path is None else str(path)
     if path is None and not settings.get("master_addr"):
         shown += f" (this machine; or {flag('master_addr')})"
-    seconds = own.links.connect_timeout
+    seconds = links.connect_timeout
     _log.info("asking the server at %s for a rank, waiting %g s for it at most", shown, seconds)
     answers: list[Mapping[str, Any]] = []
-    credentials, timeouts = read_identity(own.links), own.links.timeouts()
+    credentials, timeouts = read_identity(links), links.timeouts()
     visit(places, credentials, timeouts, hear=answers.append)
     identity, rank = answers[0]["identity"], int(answers[0]["rank"])
     status, why = 2, ITS_MACHINE_SAYS
@@ -89,32 +90,34 @@ def join(
         why = error.told_elsewhere
         raise
     finally:
-        if status == 2:  # it could not join; the rank is the next one's at once
-            give_back([rank], why, places, own.links)
+        if status == 2:  # it could not join, so the server may give the rank to another at once
+            give_back([rank], why, places, links)
     return status
 
 
-def _check_agreed(asked: Mapping[str, Any], checked: Checked) -> None:
-    """Refuses another schema than the run's, before the counts of a table are charged."""
-    for name, here in checked.dataset.agreed.items():
-        if asked.get(name, here) != here:
+def _check_agreed(identity: Mapping[str, Any], checked: Checked) -> None:
+    """Refuses another schema than the run's, before the ledger is charged for a table's counts."""
+    for name, local in checked.dataset.agreed.items():
+        if identity.get(name, local) != local:
             what = flag("schema", checked.settings.data.schema)
-            why = f"is not the run's schema: its {name} is {here}, rank 0 has {asked[name]!s:.64}"
+            why = (
+                f"is not the run's schema: its {name} is {local}, rank 0 has {identity[name]!s:.64}"
+            )
             raise BadInput(what, why, "take the file of rank 0")
 
 
-def of_the_run(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the run among what a server tells.
+def of_the_run(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Selects the settings of the run from what a server sends.
 
-    Those of a machine are its user's alone: they say which files are read and written there, and
-    where it is remembered what samples have spent.
+    Only the user of a machine may set that machine's own settings: they name the files that mdgan
+    reads and writes there, and the ledger of what samples have spent.
     """
     declared = registry.declared_settings()
-    return {n: v for n, v in told.items() if n in declared and declared[n].shared}
+    return {n: v for n, v in identity.items() if n in declared and declared[n].shared}
 
 
 def _sockets_of(path: Path) -> Sockets:
-    """Where the ranks of a run on this machine talk to each other."""
+    """Finds the sockets of a run whose server runs on this machine; BadInput if it does not."""
     status = RunDirectory.open(path).read_status()
     place = Path(status.get("socket", "").removeprefix("unix:"))
     try:
@@ -139,7 +142,7 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
 
     Args:
         path: the run's folder, shared with the server, or a replica of it.
-        settings: flags; settings that they do not name are the run's.
+        settings: the user's flags; all other settings are the run's.
 
     Returns:
         The exit status: 0 if the server ended by itself, else as `launch`.
@@ -151,7 +154,7 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
     settings = {**{k: v for k, v in settings.items() if v is not None}, "ranks": "0"}
     theirs = without_other_guards(settings, config)
     checked = prepare(Given([settings, theirs], launched=launched, continues=path))
-    own = own_addresses(checked.launch)
+    addresses = own_addresses(checked.launch)
     interrupted = threading.Event()
     on_stop_signals(interrupted.set)
     try:
@@ -163,7 +166,7 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
             "the server has ended; nothing is left to stand by for", extra={"shown": "result"}
         )
         return 0
-    address = next((address for address in own if address != watched), own[0])
+    address = next((each for each in addresses if each != watched), addresses[0])
     _log.warning("the server is gone; taking over at %s", address)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -171,38 +174,38 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
 
 
 def own_addresses(settings: LaunchSettings) -> list[str]:
-    """The addresses of this machine among those where workers look for a server."""
-    addresses, given = settings.links.addresses(), flag("master_addr", settings.links.master_addr)
+    """This machine's addresses among those of `--master-addr`; BadInput if there are none."""
+    addresses, named = settings.links.addresses(), flag("master_addr", settings.links.master_addr)
     if len(addresses) < 2:
         way_out = "give SERVER,STANDBY here and on every rank"
-        raise BadInput(given, "names no standby", way_out)
+        raise BadInput(named, "names no standby", way_out)
     local = local_addresses()
-    own = [address for address in addresses if address in local or address.startswith("127.")]
-    if not own:
+    local_ones = [each for each in addresses if each in local or each.startswith("127.")]
+    if not local_ones:
         why = f"none is an address of this machine, which has {', '.join(local)}"
-        raise BadInput(given, why)
-    return own
+        raise BadInput(named, why)
+    return local_ones
 
 
 def _watch_until_it_dies(checked: Checked, interrupted: threading.Event) -> str | None:
-    """Watches the server; returns its address when it has died, None if it has ended."""
+    """Watches the server; returns its address when it has died, None if it ended by itself."""
     places, identity = server_places(checked.launch.links), checked.own_identity
     timeouts, watched = checked.launch.links.timeouts(), checked.launch.links.addresses()[0]
-    heard: list[str] = []
+    outcomes: list[str] = []
 
-    def hear(said: Any) -> None:
+    def hear(message: Any) -> None:
         nonlocal watched
-        if isinstance(said, str):
-            heard.append(said)
+        if isinstance(message, str):
+            outcomes.append(message)
             return
-        watched, generation = str(said["address"]), said["generation"]
+        watched, generation = str(message["address"]), message["generation"]
         _log.info("standing by for the server at %s (generation %s)", watched, generation)
 
     watch = partial(visit, places, identity, hear=hear, interrupted=interrupted, stays=True)
     watch(timeouts)
-    # Perhaps only its connection broke, or it is started anew at once.
+    # Perhaps only the connection broke, or a supervisor restarts the server at once.
     again = replace(timeouts, connect=_RETURN_SECONDS)
-    while heard[-1] != "ended":
+    while outcomes[-1] != "ended":
         try:
             watch(again)
         except BadInput:
@@ -211,7 +214,7 @@ def _watch_until_it_dies(checked: Checked, interrupted: threading.Event) -> str 
 
 
 def decline(named: Named, error: BadInput) -> None:
-    """Tells a server elsewhere why the hosts of this machine cannot take part."""
+    """Sends a server elsewhere the reason why the hosts of this machine cannot take part."""
     if named.is_one_process or named.ray or (named.task and named.task.store_is_up):
         return
     with suppress(BadInput):
@@ -222,7 +225,7 @@ def decline(named: Named, error: BadInput) -> None:
 
 
 def give_back(ranks: Sequence[int], why: str, places: Sequence[str], links: LinkSettings) -> None:
-    """Tells the server that ranks which it may have promised do not come, for this reason."""
+    """Returns ranks to the server, which may have promised them, with the reason."""
     soon = replace(links.timeouts(), connect=_GIVE_BACK_SECONDS)
     with suppress(BadInput):
         visit(places, read_identity(links), soon, hear=lambda _: None, gives_back=ranks, why=why)
@@ -239,7 +242,12 @@ def visit(
     why: str = "",
     stays: bool = False,
 ) -> None:
-    """Asks a server, which may be at any of some places, and hears what it answers."""
+    """Calls the server at one of some places from a fork, and passes its answers to `hear`.
+
+    Args:
+        gives_back: ranks to return to it instead of asking for one, with the reason `why`.
+        stays: whether to watch the server until it ends, instead of asking it once.
+    """
 
     def call(parent: ForkParent) -> None:
         from mdgan.transport.find import find_server
@@ -255,7 +263,7 @@ def visit(
         parent.tell(find_server(places, attempt, Until(limit), limit, has_identity=has_identity))
 
     try:
-        in_forks([call], lambda _, said: hear(said), interrupted)
+        in_forks([call], lambda _, answer: hear(answer), interrupted)
     except ForkFailed as error:
         what = f"the process that asks the server failed ({error})"
         raise BadInput(what, way_out="start again") from error

@@ -1,4 +1,4 @@
-"""Reads the data of workers: what each holds, or what any client owns."""
+"""Opens the data folders and decides which samples each worker or client holds."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,17 +18,17 @@ from mdgan.privacy.contents import Contents
 from mdgan.spelling import flag
 
 Holdings = Mapping[int, tuple[Partitioner, Tensor]]
-"""For each worker, the data that it draws from and which of it, int64 [m]."""
+"""For each worker, the source of its samples and the indices of those it holds, int64 [m]."""
 
 
 def read_data(
     settings: RunSettings, dataset: DatasetFile, workers: Sequence[int]
 ) -> tuple[ClientShards | None, Holdings]:
-    """Reads the data that some workers need.
+    """Opens the data of some workers; BadInput if the folders do not fit the settings.
 
     Returns:
-        The shards of placed clients, if there are such; and what the workers hold: all data, if
-        the algorithm has no hosts.
+        The shards of all clients if the run places clients, else None; and the holdings of the
+        workers. An algorithm without hosts has one worker with all data.
     """
     if settings.num_placed is None:
         return None, _holdings(settings, dataset, workers)
@@ -37,7 +37,7 @@ def read_data(
 
 
 def _clients(settings: RunSettings, dataset: DatasetFile, number: int) -> ClientShards:
-    """The shards of placed clients; every rank reads the data, the server's too."""
+    """Makes the shards of placed clients. Every rank opens the whole data, also the server's."""
     folder = settings.data.data_folder(dataset.name, 1)
     if folder != settings.data.data_folder(dataset.name, 2):
         why = f"gives each rank its own data, but {flag('clients')} may be trained by any rank"
@@ -63,25 +63,23 @@ def _holdings(settings: RunSettings, dataset: DatasetFile, wanted: Sequence[int]
 
 
 def _divide(settings: RunSettings, dataset: DatasetFile, workers: Sequence[int]) -> Holdings:
+    """Gives each worker its folder, or its part of the one folder that all divide."""
     if not workers:
         return {}
     folders = {worker: settings.data.data_folder(dataset.name, worker) for worker in workers}
     is_own, names = not settings.data.partition.divides, dict.fromkeys(folders.values())
     sources = {each: _open(settings, dataset, each, is_own=is_own) for each in names}
     if is_own:
-        own = {worker: sources[folder] for worker, folder in folders.items()}
-        return {worker: (source, torch.arange(len(source))) for worker, source in own.items()}
+        return {n: (sources[f], torch.arange(len(sources[f]))) for n, f in folders.items()}
     if len(sources) > 1:
-        raise BadInput(
-            flag("partition", settings.data.partition),
-            f"divides one folder, but {flag('data_dir', settings.data.data_dir)} gives each rank "
-            "its own",
-            f"use {flag('partition', 'none')}",
-        )
+        data_dir = flag("data_dir", settings.data.data_dir)
+        why = f"divides one folder, but {data_dir} gives each rank its own"
+        way_out = f"use {flag('partition', 'none')}"
+        raise BadInput(flag("partition", settings.data.partition), why, way_out)
     (source,) = sources.values()
     holders = [worker for worker in range(1, settings.world_size) if settings.holds_data(worker)]
     part_of = dict(zip(holders, _parts(settings, source, len(holders)), strict=True))
-    everything = torch.arange(len(source))  # for newcomers: they have no part
+    everything = torch.arange(len(source))  # for workers that join later, for which no part exists
     return {worker: (source, part_of.get(worker, everything)) for worker in workers}
 
 
@@ -91,7 +89,7 @@ def _parts(settings: RunSettings, source: Partitioner, number: int) -> list[Tens
 
 
 def _groups(settings: RunSettings, source: Partitioner) -> Tensor | None:
-    """Which samples go to one worker; where noise hides samples, those that count as one, too."""
+    """The group of each sample, int64 [n]; one worker holds a whole group. None: no groups."""
     if not settings.privacy.hides_samples:
         return source.groups
     everything = Shard(source, torch.arange(len(source)), generator_for(0))
@@ -101,7 +99,7 @@ def _groups(settings: RunSettings, source: Partitioner) -> Tensor | None:
     from scipy.sparse import coo_array  # takes half a second to import
     from scipy.sparse.csgraph import connected_components
 
-    # Patients who share a unit go together, too.
+    # Patients with equal samples stay together: components of a graph of patients and samples.
     numbers = torch.unique(source.groups, return_inverse=True)[1]
     size = max(int(numbers.max()), int(units.max())) + 1
     links = coo_array((torch.ones(len(units)), (numbers, units + size)), shape=(2 * size,) * 2)
@@ -111,9 +109,9 @@ def _groups(settings: RunSettings, source: Partitioner) -> Tensor | None:
 def _open(
     settings: RunSettings, dataset: DatasetFile, folder: Path, *, is_own: bool = False
 ) -> Partitioner:
-    """Opens a folder; one that is a site's own may hold fewer samples than a batch."""
+    """Opens a folder, which must hold a batch, unless it is a single worker's (`is_own`)."""
     source = dataset.open(folder, strict=settings.data.strict_data)
-    may_be_small = is_own or settings.tells_once  # who tells once draws no batch
+    may_be_small = is_own or settings.tells_once  # such a worker draws no batches
     if not may_be_small and settings.training.batch_size > len(source):
         whole = f"the whole data set of {len(source)} samples ({dataset.name} in {folder})"
         raise BadInput(flag("batch_size", settings.training.batch_size), f"larger than {whole}")

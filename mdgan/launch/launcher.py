@@ -1,8 +1,8 @@
 """Starts this machine's ranks: in one process, as forks, as a task of a launcher, or by Ray.
 
-Forks are of one process that has imported torch and read the data. Spawning N interpreters that
-each import torch costs seconds and hundreds of megabytes a process; a fork of one that did costs
-milliseconds and shares the memory.
+Forks are of one process that has imported torch and read the data. Where no forks are safe, each
+process imports torch and reads the data anew, which costs seconds and hundreds of megabytes; a fork
+costs milliseconds and shares the memory.
 """
 
 import contextlib
@@ -11,31 +11,35 @@ import logging
 import os
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import inf
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NoReturn
 
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted, NotSaved, cannot_write, cause_of, is_of_disk
 from mdgan.launch.addresses import Sockets
 from mdgan.launch.checked import Checked
-from mdgan.launch.claim import claim, resumed_or_started
+from mdgan.launch.claim import Claim, claim, resumed_or_started
+from mdgan.launch.forks import start
 from mdgan.launch.links import place_for_others, server_places
 from mdgan.launch.machine import check_open_files, resolve_device
 from mdgan.launch.minder import end_with_input
 from mdgan.launch.processes import NONE_LEFT, TOGETHER_SECONDS, run_everything, run_host, run_server
 from mdgan.launch.ranks import ends_of
 from mdgan.launch.task import LaunchedTask
-from mdgan.spelling import flag
+from mdgan.spelling import count, flag
 from mdgan.storage.fence import Fenced
 from mdgan.storage.private_folders import make_private_folder
 from mdgan.storage.whole_file import exit_between_files
+from mdgan.system import HOLDS_PROCESSES, may_fork
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +92,42 @@ def run_guarded(
     return 0
 
 
+@dataclass
+class _Role:
+    """The process of one role, from its own side; every start gives it these."""
+
+    name: str
+    role: Callable[[], None]
+    tells: bool  # see `run_guarded`
+    waits: bool  # whether a server of this machine comes first when the launcher is gone
+    lifeline: Connection
+    failing: Connection
+
+    def run(self) -> int:
+        """Runs the role; returns the exit status of this process."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher passes it on
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))  # until the role is ready
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+        threading.Thread(target=self._end_with_launcher, daemon=True).start()
+        return run_guarded(self.role, tells=self.tells, failed=self._tell_cause)
+
+    def _tell_cause(self, why: str) -> None:
+        """Says why the role fails; the launcher repeats that last, if the run ends of it."""
+        _log.error("%s", why)
+        self.failing.send_bytes(f"{self.name}: {why}".encode()[:_MOST_OF_A_CAUSE])
+
+    def _end_with_launcher(self) -> None:
+        self.lifeline.poll(None)  # returns when the launcher is gone
+        if self.waits:  # this is a host: the server saves the run and tells it
+            time.sleep(_SERVER_FIRST_SECONDS)
+        for _ in range(2):  # the second time a server does not finish its iteration first
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(_GRACE_SECONDS / 2)
+        exit_between_files(1, 1.0)
+
+
 class ChildProcesses:
     """The processes of this machine's ranks. None outlives the launcher, however that ends.
 
@@ -98,103 +138,65 @@ class ChildProcesses:
 
     def __init__(self, *, has_standbys: bool, are_all: bool = False) -> None:
         self._has_standbys, self._are_all = has_standbys, are_all
-        self._names: dict[int, str] = {}
+        self._names: dict[BaseProcess, str] = {}
         # Nothing happens in a handler: a signal may come between the end of a child and the note
         # of it. The interpreter writes each as a byte into this pipe.
-        self._signals, self._signalled = os.pipe()
-        os.set_blocking(self._signalled, False)
+        self._signals, self._signalled = Pipe(duplex=False)
+        os.set_blocking(self._signalled.fileno(), False)
         # Only the launcher holds this end open: when it ends, for any reason, the children notice.
-        self._lifeline, self._launcher_alive = os.pipe()
-        self._causes, self._failing = os.pipe()
-        os.set_blocking(self._causes, False)
+        self._lifeline, self._launcher_alive = Pipe(duplex=False)
+        self._causes, self._failing = Pipe(duplex=False)
+        self._own_ends = self._launcher_alive, self._signals, self._signalled
 
     def run(self, work: Sequence[tuple[str, Callable[[], None]]]) -> int:
-        """Forks a child for each role, by its name; ends the rest when the server ends.
+        """Starts a child for each role, by its name; ends the rest when the server ends.
 
         Returns:
             The exit status of the server, or the worst of the hosts' where it runs elsewhere.
         """
         for number in (*_STOP_SIGNALS, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        signal.set_wakeup_fd(self._signalled.fileno(), warn_on_full_buffer=False)
         gc.collect()
         gc.freeze()  # a collection in a child would copy every shared page it touches
         try:
             for name, role in work:
-                tells, failed = name == work[0][0], partial(self._tell_cause, name)
-                self._fork(name, partial(run_guarded, role, tells=tells, failed=failed))
+                self._start(name, role, tells=name == work[0][0])
             end_with_input()
             serves, status = bool(self._server()), self._wait()
         finally:
             self._end_all()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for end in (self._signals, self._signalled, self._lifeline, self._launcher_alive):
-                os.close(end)
+            for end in self._own_ends:
+                end.close()
         if status == 1 and serves:
             self._show_cause()
-        for end in (self._causes, self._failing):
-            os.close(end)
         return status
 
-    def _tell_cause(self, name: str, why: str) -> None:
-        """A child says why it fails; the launcher repeats that last, if the run ends of it."""
-        _log.error("%s", why)
-        os.write(self._failing, f"{name}: {why}".encode()[:_MOST_OF_A_CAUSE] + b"\n")
-
     def _show_cause(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            told = os.read(self._causes, 1 << 16).decode(errors="replace").splitlines()
-            _log.error("failed: %s", told[-1])
+        cause = b""
+        while self._causes.poll():
+            cause = self._causes.recv_bytes()
+        if cause:
+            _log.error("failed: %s", cause.decode(errors="replace"))
 
-    def _fork(self, name: str, role: Callable[[], int]) -> None:
+    def _start(self, name: str, role: Callable[[], None], *, tells: bool) -> None:
+        waits = bool(self._server())
+        child = _Role(name, role, tells, waits, self._lifeline, self._failing)
         # Until the child has handlers of its own, its signals would be noted as the launcher's.
         signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOP_SIGNALS, NONE_LEFT))
-        child = os.fork()
-        if child == 0:
-            self._be_child(name, role)
-        self._names[child] = name
+        self._names[start(child.run, closes=self._own_ends)] = name
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_STOP_SIGNALS, NONE_LEFT))
 
-    def _be_child(self, name: str, role: Callable[[], int]) -> NoReturn:
-        status = 1
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for end in (self._launcher_alive, self._signals, self._signalled):
-                os.close(end)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher passes it on
-            signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))  # until the role is ready
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
-            threading.Thread(target=self._end_with_launcher, daemon=True).start()
-            status = role()
-        except BaseException:
-            _log.exception("%s failed", name)
-        finally:
-            with contextlib.suppress(OSError):  # the reader of a pipe may be gone
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(status)  # the parent's own clean-up is not the child's to run
-
-    def _end_with_launcher(self) -> None:
-        os.read(self._lifeline, 1)  # returns when the launcher is gone
-        if self._server():  # this is a host: the server saves the run and tells it
-            time.sleep(_SERVER_FIRST_SECONDS)
-        for _ in range(2):  # the second time a server does not finish its iteration first
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(_GRACE_SECONDS / 2)
-        exit_between_files(1, 1.0)
-
-    def _server(self) -> list[int]:
+    def _server(self) -> list[BaseProcess]:
         """The server's process, if it is a living child."""
         return [child for child, name in self._names.items() if name == SERVER_NAME]
 
     def _wait(self) -> int:
         worst, serves = 0, bool(self._server())
         while self._names:
-            number = os.read(self._signals, 1)[0]  # waits for one, such as that a child has ended
+            (number,) = os.read(self._signals.fileno(), 1)  # waits, for example for a child's end
             if number in _STOP_SIGNALS:
                 self._stop_server()
                 return 128 + number
@@ -222,19 +224,15 @@ class ChildProcesses:
             return
         self._signal(self._server())
         while self._server():
-            if os.read(self._signals, 1)[0] in _STOP_SIGNALS:
+            if os.read(self._signals.fileno(), 1)[0] in _STOP_SIGNALS:
                 return
             self._reap()
         self._reap_until(time.monotonic() + _GRACE_SECONDS)
 
     def _reap(self) -> list[tuple[str, int]]:
         """Names and exit statuses of the children that have ended since, the server last."""
-        ended = []
-        for child in reversed(self._names):
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                ended.append((child, os.waitstatus_to_exitcode(status)))
-        return [(self._names.pop(child), status) for child, status in ended]
+        statuses = [(child, child.exitcode) for child in reversed(self._names)]
+        return [(self._names.pop(child), n) for child, n in statuses if n is not None]
 
     def _end_all(self) -> None:
         """The server first, so that it can save the run and tell the hosts; then the others."""
@@ -249,9 +247,10 @@ class ChildProcesses:
         self._signal(self._names, signal.SIGKILL)
         self._reap_until(inf)
 
-    def _signal(self, children: Iterable[int], number: signal.Signals = signal.SIGTERM) -> None:
+    def _signal(self, children: Iterable[BaseProcess], number: int = signal.SIGTERM) -> None:
         for child in children:
-            os.kill(child, number)  # not yet reaped, so the number is still its own
+            if child.exitcode is None and child.pid:  # not yet reaped, so the number is its own
+                os.kill(child.pid, number)
 
     def _reap_until(self, deadline: float) -> None:
         while self._names and time.monotonic() < deadline:
@@ -285,7 +284,7 @@ def launch(checked: Checked, takes_over_at: str | None = None) -> int:
         return launch_by_ray(checked, checked.ray)
     if checked.task is not None:
         return _run_task(checked, checked.task)
-    return _fork_all(checked, takes_over_at)
+    return _start_all(checked, takes_over_at)
 
 
 def _run_task(checked: Checked, task: LaunchedTask) -> int:
@@ -296,13 +295,22 @@ def _run_task(checked: Checked, task: LaunchedTask) -> int:
     place = place_for_others(checked)
     assert place is not None
     claimed = claim(checked, place)
-    started = f"{task.num_processes} processes by {task.launcher}"
+    started = f"{count(task.num_processes, 'process', 'processes')} by {task.launcher}"
     _log.info("starting %s for %s, others may join at %s", started, claimed.run.path, place)
     with claimed.noting_end() as ended:
         return ended(run_guarded(partial(run_server, checked, claimed, [place])))
 
 
-def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
+def _serve(
+    checked: Checked, claimed: Claim, places: Sequence[str], memory: object, folder: Path
+) -> None:
+    try:
+        run_server(checked, claimed, places, memory)
+    finally:  # the sockets go with it, as the launcher may have been killed by then
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start_all(checked: Checked, takes_over_at: str | None) -> int:
     # The first optimizer step would import it in every process, over a second each.
     import torch._dynamo  # noqa: F401
 
@@ -323,8 +331,7 @@ def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
             )
             ended = resources.enter_context(claimed.noting_end())
             run = claimed.run.path
-            count = checked.ranks.num_processes
-            processes = "1 process" if count == 1 else f"{count} processes"
+            processes = count(checked.ranks.num_processes, "process", "processes")
             joining = "on this machine" if other is None else f"at {other}"
             _log.info("starting %s for %s, others may join %s", processes, run, joining)
             num_workers, num_hosts = len(checked.ranks.workers()), len(checked.ranks.hosts)
@@ -338,14 +345,8 @@ def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
                 )
             places = [sockets.server, *([other] if other is not None else ())]
             memory = _common_memory(checked)
-
-            def serve() -> None:
-                try:
-                    run_server(checked, claimed, places, memory)
-                finally:  # the sockets go with it, as the launcher may have been killed by then
-                    shutil.rmtree(folder, ignore_errors=True)
-
-            work.append((SERVER_NAME, serve))
+            role = partial(_serve, checked, claimed, places, memory, folder)
+            work.append((SERVER_NAME, role))
         else:
             places = [str(sockets.folder)] if sockets else server_places(checked.launch.links)
             server = " or ".join(places)
@@ -364,9 +365,9 @@ def _fork_all(checked: Checked, takes_over_at: str | None) -> int:
 
 
 def _common_memory(checked: Checked) -> object:
-    """What all ranks share that are forked here, if their algorithm has use for it."""
+    """What all ranks share that are forks, if their algorithm has use for it."""
     on_cpus = resolve_device(checked.launch.device, 0).type == "cpu"
-    if not (checked.ranks.complete and on_cpus and hasattr(os, "pidfd_open")):
+    if not (checked.ranks.complete and on_cpus and may_fork() and HOLDS_PROCESSES):
         return None
     hosts = {workers[0]: workers for workers in checked.ranks.hosts}
     try:

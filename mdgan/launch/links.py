@@ -1,4 +1,4 @@
-"""How this machine's processes are linked with the rest, and which hosts the server lets in."""
+"""Opens the links between server and hosts, and decides which hosts the server lets in."""
 
 import contextlib
 import logging
@@ -37,7 +37,7 @@ DEFAULT_PORT = 29500  # torch's usual port for rank 0
 
 
 def place_for_others(checked: Checked, takes_over_at: str | None = None) -> str | None:
-    """Where rank 0 listens for ranks of other machines; None if there are none; see `launch`."""
+    """Where rank 0 listens for other machines; None if no rank runs there. See `launch`."""
     links, task = checked.links, checked.task
     named = links.listen, links.master_port, links.master_addr
     is_named = named != (None, None, LinkSettings().master_addr)
@@ -57,7 +57,7 @@ def place_for_others(checked: Checked, takes_over_at: str | None = None) -> str 
 
 
 def server_places(settings: LinkSettings) -> list[str]:
-    """Where the server may be: address and port of rank 0, then those of its standbys."""
+    """Addresses and ports where the server may be: those of rank 0, then those of standbys."""
     port = DEFAULT_PORT if settings.master_port is None else settings.master_port
     return [addresses.joined(address, port) for address in settings.addresses()]
 
@@ -65,7 +65,7 @@ def server_places(settings: LinkSettings) -> list[str]:
 def open_server(
     checked: Checked, places: Sequence[str], admit: Admit, timeouts: Timeouts
 ) -> ServerTransport:
-    """Opens the server's end."""
+    """Opens the server's end of all links; BadInput if it cannot listen at one of the places."""
     from mdgan.transport.grpc_server import GrpcServerTransport
     from mdgan.transport.streams import CannotListen
 
@@ -86,12 +86,12 @@ def open_server(
     is_alone = len(places) == 1 and places[0].startswith("unix:")
     server.own_address = LOOPBACK if is_alone else _towards_servers(links)[0]
     if task is not None and task.store_is_up:
-        publish_place(_store(task), _corner(task), server.places[0], Until(timeouts.connect))
+        publish_place(*_torchrun_store(task), server.places[0], Until(timeouts.connect))
     return server
 
 
 def access(checked: Checked, *, serves: bool) -> "Access":
-    """Whom a process of this machine lets call it, and how much."""
+    """Who may call a process of this machine, and how large a first message may be."""
     from mdgan.transport.guard import Access
 
     identity, classes = checked.own_identity, checked.dataset.num_classes
@@ -110,10 +110,7 @@ def connector(
     timeouts: Timeouts,
     interrupted: threading.Event,
 ) -> Connect:
-    """What links a host with the server at first, and again after the server was lost.
-
-    The sockets are this machine's, if the server was started here, too.
-    """
+    """Makes the function that links a host with the server, at first and after it was lost."""
     links, task = checked.links, checked.task
     known = server_places(links)
     if sockets is None:
@@ -147,13 +144,13 @@ def connector(
                 closing.callback(host.close)
                 host.own_address = own_address
                 check_generation(host.welcome, hello.get("generation", 0), place)
-                check_ours(place)  # another server may be there since the first look
+                check_ours(place)  # meanwhile another server may have taken the socket
                 closing.pop_all()
             return host
 
         places = known
         if task is not None and task.store_is_up:
-            places = [find_place(_store(task), _corner(task), until)]
+            places = [find_place(*_torchrun_store(task), until)]
         shows = checked.own_identity is not None
         try:
             return find_server(places, attempt, until, timeout_seconds, has_identity=shows)
@@ -164,7 +161,7 @@ def connector(
 
 
 def _place_of_parcels(checked: Checked, number: int, sockets: Sockets | None) -> str | None:
-    """Where a host hands out parcels; None if the server does."""
+    """Where a host hands out parcels to other hosts; None if the server passes them on."""
     if sockets is not None:
         return sockets.host(number) if sockets.alone else None
     towards = _towards_servers(checked.links)
@@ -174,7 +171,7 @@ def _place_of_parcels(checked: Checked, number: int, sockets: Sockets | None) ->
 
 
 def _towards_servers(settings: LinkSettings) -> list[str]:
-    """The addresses of this machine from which servers are reached."""
+    """The addresses of this machine from which it calls servers."""
     towards = [
         addresses.address_towards(*addresses.split(place)) for place in server_places(settings)
     ]
@@ -183,19 +180,14 @@ def _towards_servers(settings: LinkSettings) -> list[str]:
     return towards
 
 
-def _store(task: LaunchedTask) -> tuple[str, int]:
-    """Where torchrun's store is."""
-    return task.master_addr, task.master_port
-
-
-def _corner(task: LaunchedTask) -> str:
-    """Our part of torchrun's store, a new one for each restart."""
-    return f"mdgan/{task.attempt}"
+def _torchrun_store(task: LaunchedTask) -> tuple[tuple[str, int], str]:
+    """Address and port of torchrun's store, and the key of the server's place, new each restart."""
+    return (task.master_addr, task.master_port), f"mdgan/{task.attempt}"
 
 
 def make_admission(checked: Checked, claimed: Claim) -> Admission:
-    """Which hosts may come in, with what the server tells every newcomer."""
-    told: dict[str, Any] = {
+    """Makes the part of the server that lets hosts in, with the welcome that it sends them."""
+    welcome: dict[str, Any] = {
         "generation": claimed.fence.generation,
         "run": claimed.run.path.resolve().name,
         "run_id": claimed.run_id,
@@ -218,7 +210,7 @@ def make_admission(checked: Checked, claimed: Claim) -> Admission:
     return Admission(
         workers=expected,
         identity=checked.identity,
-        welcome=told,
+        welcome=welcome,
         return_seconds=checked.launch.links.liveness_timeout,
         iteration=0 if manifest is None else manifest.iteration,
         most_ranks=most_ranks(checked.settings, checked.launch),
@@ -232,7 +224,7 @@ def make_admission(checked: Checked, claimed: Claim) -> Admission:
 
 
 def _revoked(revocations: Revocations, owners: Mapping[int, Owner]) -> set[int]:
-    """The ranks of a run that goes on whose certificates were revoked; training needs none."""
+    """Finds ranks of a resumed run whose certificates were revoked; it goes on without them."""
     revoked = {n for n, owner in owners.items() if int(owner.serial or "0", 16) in revocations}
     if revoked:
         ranks = ",".join(map(str, sorted(revoked)))
@@ -242,7 +234,7 @@ def _revoked(revocations: Revocations, owners: Mapping[int, Owner]) -> set[int]:
 
 
 def _brings_states(checked: Checked) -> bool:
-    """Whether workers begin with what the server hands them, not with weights from the seed."""
-    if checked.continues is not None:  # they had it from the server then
+    """Whether the server sends workers the discriminators with which they begin."""
+    if checked.continues is not None:  # the server sent them when the run was new
         return checked.settings.training.init_from is not None
     return checked.beginning is not None and bool(checked.beginning.discriminators)

@@ -1,11 +1,7 @@
 """How the cores and devices of this machine are shared out among its processes."""
 
-import ctypes
 import json
-import platform
 import resource
-import struct
-import sys
 from collections.abc import Sequence
 
 import torch
@@ -15,9 +11,10 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.gan.build import Models
 from mdgan.launch.settings import ANY_CORES, LaunchSettings, LinkSettings
-from mdgan.settings.machine import num_cores, pin, processor_name
+from mdgan.settings.machine import num_cores, pin
 from mdgan.spelling import flag
 from mdgan.storage.known_number import KnownNumber
+from mdgan.system import processor_name
 
 _LEAST_FILES = 64
 
@@ -92,45 +89,6 @@ def resolve_device(name: str, process_here: int) -> torch.device:
     if name == "mps" and not has_mps:
         raise BadInput(flag("device", name), "no Apple GPU found here", f"use {on_cpu}")
     return torch.device("cuda", process_here % num_gpus) if name == "cuda" else torch.device(name)
-
-
-_KEPT_BYTES = 1 << 28  # the most: at the end of the heap, and of a single tensor
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as in malloc.h
-_SLICE_NANOSECONDS = 100_000_000  # the longest that the kernel grants
-_CALLS = {"x86_64": 314, "aarch64": 274}
-"""sched_setattr, by machine: neither Python nor the C library has a name for it."""
-_ATTRIBUTES = struct.Struct("=IIQiIQQQ")
-_NORMAL = 0
-
-
-def keep_freed_memory() -> bool:
-    """Asks glibc to keep memory that this process frees for later use; whether it does.
-
-    Models and messages take megabytes, and are made anew in every iteration. Memory that goes back
-    to the kernel has each of its pages cleared again when it is next used.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is None:
-        return False
-    return all(mallopt(what, _KEPT_BYTES) == 1 for what in (_TRIM_THRESHOLD, _MMAP_THRESHOLD))
-
-
-def ask_for_long_slices() -> bool:
-    """Asks that this thread, and those it starts, compute in turns of 0.1 s; whether it is granted.
-
-    An answer takes tens of milliseconds. With more hosts than cores the kernel would take a core
-    away every few milliseconds, and each host would find the caches full of other hosts' weights.
-    Linux 6.12 and later let a process ask for longer turns. One that wakes up meanwhile still gets
-    a core at once.
-    """
-    number = _CALLS.get(platform.machine())
-    if sys.platform != "linux" or number is None:
-        return False
-    slice_of_it = (_SLICE_NANOSECONDS, 0, 0)
-    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, _NORMAL, 0, 0, 0, *slice_of_it)
-    this_thread = 0
-    done: int = ctypes.CDLL(None).syscall(number, this_thread, attributes, 0)
-    return done == 0
 
 
 _MOST_OPERATIONS = 100e6

@@ -1,6 +1,6 @@
-"""Minds one `mdgan` process for a driver: an actor of Ray, or a job of NVFlare.
+"""Minds one `mdgan` process for a driver: in an actor of Ray, or in a job of NVFlare.
 
-It imports nothing heavy, for every actor loads it. What it runs ends when it ends, however it ends.
+It imports nothing heavy, since every actor loads it. When it ends, its mdgan process ends as well.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ from typing import IO
 from mdgan.storage.private_folders import check_temporary
 
 ENDS_WITH_INPUT = "MDGAN_ENDS_WITH_INPUT"
-"""The variable with which a program that starts mdgan says: end when your standard input does."""
+"""A program that starts mdgan sets this variable to have mdgan end when its standard input ends."""
 
 _STOP_SECONDS = 8.0  # mdgan takes 4 s at most to save a run and end its processes
 _WAIT_SECONDS = 1.0
-_UNASKED_SECONDS = 30.0
+_UNPOLLED_SECONDS = 30.0
 _MOST_LINES = 1000
 
 
 def end_with_input() -> None:
-    """Sees to it that this process ends when its input does, if what started it asks for that."""
+    """Makes this process end with its standard input, if the environment asks for that."""
     if os.environ.get(ENDS_WITH_INPUT):
         threading.Thread(target=_end_with_input, daemon=True).start()
 
@@ -43,25 +43,25 @@ def _end_with_input() -> None:
 
 
 News = tuple[list[tuple[str, str]], int | None]
-"""What a process has printed, each line with its stream, `out` or `err`; and its exit status, once
-it has ended and all is told."""
+"""Lines that a process has printed, each with its stream, `out` or `err`; and its exit status, None
+until it has ended and all its lines were delivered."""
 
 
 class Minder:
-    """One process of mdgan, beside which this one does nothing else.
+    """Starts one process of mdgan, collects what it prints, and ends it.
 
-    The driver asks for news every second or so. When it no longer does, Ray has taken this node for
-    dead, or the driver is gone: then the process ends, for another may be about to take its ranks.
+    The driver polls every second or so. If it stops polling, it has ended, or Ray takes this node
+    for dead. Then the minder ends its process, since another one may be about to take its ranks.
     """
 
     def __init__(self) -> None:
-        self._asked = time.monotonic()
+        self._polled = time.monotonic()
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._readers: list[threading.Thread] = []
 
     def where(self, wanted: int) -> tuple[str, int]:
-        """Where a server can listen: the node's address, and that port unless it is in use."""
+        """Where a server can listen: the node's address, and the wanted port or else a free one."""
         address = str(import_module("ray.util").get_node_ip_address())
         for port in (wanted, 0):
             with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
@@ -83,16 +83,16 @@ class Minder:
         """Starts a command of mdgan.
 
         Args:
-            folder: where it runs, if that is there.
+            folder: the working directory, if it exists on this node.
             settings: a file that is removed once the process has ended.
         """
         self._process = subprocess.Popen(
             [sys.executable, "-m", "mdgan", *command],
             cwd=folder if Path(folder).is_dir() else None,
-            # Without what another launcher may have told the cluster's daemons.
+            # Another launcher may have set this variable for the cluster's daemons.
             env={n: v for n, v in os.environ.items() if n != "OMP_NUM_THREADS"}
             | {ENDS_WITH_INPUT: "1"},
-            stdin=subprocess.PIPE,  # closed when this process ends, and then so does mdgan
+            stdin=subprocess.PIPE,  # it closes when this process ends, and then mdgan ends
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -106,13 +106,13 @@ class Minder:
         ]
         for reader in self._readers:
             reader.start()
-        self._asked = time.monotonic()
+        self._polled = time.monotonic()
         ending = (self._process, settings)
         threading.Thread(target=self._end_unasked, args=ending, daemon=True).start()
 
     def poll(self) -> News | None:
-        """Waits a moment for news; None if there is no process, as after a restart, or any more."""
-        self._asked = time.monotonic()
+        """Waits up to a second for news; None if no process was started, or it has ended."""
+        self._polled = time.monotonic()
         if self._process is None:
             return None
         lines: list[tuple[str, str]] = []
@@ -129,13 +129,13 @@ class Minder:
         return lines, status
 
     def leave(self, seconds: float) -> None:
-        """Gives the process time to end by itself."""
+        """Waits until the process ends by itself, for at most this many seconds."""
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds)
 
     def stop(self, *, wait: bool = True) -> None:
-        """Asks the process to end; kills it and what it started if it waits for that too long."""
+        """Asks the process to end, and kills it with its children if that takes too long."""
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -144,10 +144,10 @@ class Minder:
             _wait_or_kill(process)
 
     def _end_unasked(self, process: "subprocess.Popen[str]", settings: Path | None) -> None:
-        """Waits for the end of a process, which it brings about if no news is asked for."""
+        """Waits until a process ends, and ends it if the driver has stopped polling."""
         while process.poll() is None:
             time.sleep(_WAIT_SECONDS)
-            if time.monotonic() - self._asked > _UNASKED_SECONDS:
+            if time.monotonic() - self._polled > _UNPOLLED_SECONDS:
                 process.send_signal(signal.SIGTERM)
                 _wait_or_kill(process)
                 if self._process is process:

@@ -1,4 +1,4 @@
-"""The models of a run: those of the dataset file or of an architecture, tried and checked."""
+"""Chooses a run's models, from the dataset file or an architecture, and tries that they work."""
 
 from dataclasses import replace
 from fnmatch import filter as filter_names
@@ -29,18 +29,19 @@ from mdgan.spelling import flag, key
 
 
 def models_of(settings: RunSettings, dataset: DatasetFile) -> Models:
-    """What makes the models of a run."""
+    """Makes the functions that build G and D of a run, with its normalisation and regularisers."""
     builder = registry.algorithm(settings.algorithm).build()
-    models = builder.models(settings, _chosen(settings, dataset), dataset.kind)
+    models = builder.models(settings, _choose_models(settings, dataset), dataset.kind)
     if settings.models.norm == "group":
         models = replace(models, discriminator=partial(with_group_norm, models.discriminator))
-    if those := make_regularizers(settings.training.regularizers).all:
-        built = partial(regularized, models.discriminator, those, models.source)
+    if regularizers := make_regularizers(settings.training.regularizers).all:
+        built = partial(regularized, models.discriminator, regularizers, models.source)
         models = replace(models, discriminator=built)
     return models
 
 
-def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
+def _choose_models(settings: RunSettings, dataset: DatasetFile) -> Models:
+    """Takes the dataset file's models or those of the named architecture; BadInput if none fit."""
     if settings.models.architecture == FILE:
         if settings.models.width is not None:
             why = f"the models of {dataset.path} have their own"
@@ -50,14 +51,12 @@ def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
     entry = architecture(settings.models.architecture)
     if entry.conditional and dataset.num_classes is None:
         others = [other.name for other in architectures() if not other.conditional]
-        raise BadInput(
-            flag("architecture", entry.name),
-            f"its models are told the class of each sample, but {dataset.path} does not say how "
-            "many classes there are",
-            f"add NUM_CLASSES to it, or use {' or '.join(others)}",
-        )
-    is_told = entry.conditional or entry.fits == "kinds"
-    num_classes = (dataset.num_classes or 0) if is_told else 0
+        why = f"its models are told the class of each sample, but {dataset.path} does not say how "
+        why += "many classes there are"
+        way_out = f"add NUM_CLASSES to it, or use {' or '.join(others)}"
+        raise BadInput(flag("architecture", entry.name), why, way_out)
+    takes_classes = entry.conditional or entry.fits == "kinds"
+    num_classes = (dataset.num_classes or 0) if takes_classes else 0
     width = settings.models.width or entry.width
     try:
         return entry.make(dataset.shape, num_classes, width, dataset.kind)
@@ -68,13 +67,13 @@ def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
 
 
 def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
-    """The models of a run, after trying that they work."""
-    chosen = _chosen(settings, dataset)
+    """The same as `models_of`, but builds the models once and refuses those that do not work."""
+    chosen = _choose_models(settings, dataset)
     registry.algorithm(settings.algorithm).build().check_kind(settings, dataset.kind)
-    # Those are tested, and the large take minutes.
+    # mdgan's own architectures are tested, and trying the large ones would take minutes.
     if settings.models.architecture not in ARCHITECTURES:
         check_models(chosen, dataset.num_classes)
-    if not dataset.kind.num_counts:  # else all sites count their classes before training
+    if not dataset.kind.num_counts:  # otherwise all sites count their classes before training
         _check_labels(settings, chosen)
     for regularizer in make_regularizers(settings.training.regularizers).all:
         regularizer.check_shape(dataset.shape, dataset.name)
@@ -83,17 +82,14 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
     _check_exact_layers(settings, models)
     check_discriminator(settings, models)
     if settings.training.arithmetic.merge_halves and compares_samples(models):
-        raise BadInput(
-            flag("merge_halves"),
-            f"the discriminator of {models.source} judges a sample by the others in its batch "
-            "(BatchNorm, mini-batch discrimination), which must be real alone or generated alone",
-            "leave it out",
-        )
+        why = f"the discriminator of {models.source} judges a sample by the others in its batch "
+        why += "(BatchNorm, mini-batch discrimination), which must be real alone or generated alone"
+        raise BadInput(flag("merge_halves"), why, "leave it out")
     return models
 
 
 def _check_exact_layers(settings: RunSettings, models: Models) -> None:
-    """Checks that every pattern names a layer."""
+    """Checks that every pattern of `exact_layers` names a layer of G or D."""
     patterns = settings.training.arithmetic.exact_patterns()
     if not patterns:
         return
@@ -109,7 +105,7 @@ def _check_exact_layers(settings: RunSettings, models: Models) -> None:
 
 
 def _check_labels(settings: RunSettings, models: Models) -> None:
-    """Checks that nothing is asked of classes that the models do not know."""
+    """Refuses settings about classes that the models do not know or the workers keep secret."""
     if settings.training.class_weight is not None and not tells_classes(models):
         why = f"the discriminator of {models.source} tells no classes"
         way_out = "leave it out, or return (logits, logits of classes)"
@@ -129,38 +125,35 @@ _MIXING: dict[type[nn.Module], str] = {
     nn.modules.batchnorm._BatchNorm: f"give {flag('norm', 'group')}",
     MinibatchDiscrimination: "use an architecture without, such as acgan",
 }
-"""Layers that judge a sample by the others of its batch, and the way out."""
+"""Layers that judge a sample by the others of its batch, each with the way out."""
 _NUM_TRIED = 3
 _CLOSE = 1e-4
 
 
 def check_discriminator(settings: RunSettings, models: Models) -> None:
-    """Checks that D judges each sample by itself, and that its gradient can be taken alone."""
-    if not settings.privacy.draws_poisson or settings.tells_once:  # then no D is trained
+    """With noise in every step, checks that D judges and learns from each sample by itself."""
+    if not settings.privacy.draws_poisson or settings.tells_once:  # the latter trains no D
         return
-    asked = settings.privacy.poisson_flag
+    dp_flag = settings.privacy.poisson_flag
     model, source = build_model(models.discriminator, 0), models.source
     for name, layer in model.named_modules():
         for kind, way_out in _MIXING.items():
             if isinstance(layer, kind):
                 judges = f"layer {name} ({type(layer).__name__}) of the discriminator of {source}"
-                raise BadInput(
-                    asked, f"{judges} judges a sample by the others of its batch", way_out
-                )
+                why = f"{judges} judges a sample by the others of its batch"
+                raise BadInput(dp_flag, why, way_out)
     if compares_samples(models):
         why = f"the discriminator of {source} judges a sample by the others of its batch"
-        raise BadInput(asked, why, "replace the layer that does")
-    _check_gradients(asked, settings, model, models)
+        raise BadInput(dp_flag, why, "replace the layer that does")
+    _check_gradients(dp_flag, settings, model, models)
     most = most_canaries(num_weights := num_parameters(model))
-    if settings.privacy.audit_canaries > most:
+    if (canaries := settings.privacy.audit_canaries) > most:
         why = f"the discriminator of {source} has {num_weights:,} weights, enough for {most:,}"
-        raise BadInput(
-            flag("audit_canaries", settings.privacy.audit_canaries), why, "give at most that"
-        )
+        raise BadInput(flag("audit_canaries", canaries), why, "give at most that")
 
 
-def _check_gradients(asked: str, settings: RunSettings, model: nn.Module, models: Models) -> None:
-    """Takes gradients of single samples: their mean must be that of the batch."""
+def _check_gradients(dp_flag: str, settings: RunSettings, model: nn.Module, models: Models) -> None:
+    """Checks that torch.func can take gradients of single samples, without changing buffers."""
     rules = LearningRules(
         _NUM_TRIED,
         1,
@@ -173,7 +166,7 @@ def _check_gradients(asked: str, settings: RunSettings, model: nn.Module, models
     with RandomState(0, torch.device("cpu")).in_place():
         real = Samples(torch.rand(_NUM_TRIED, *models.shape) * 2 - 1, labels)
         what = f"the discriminator of {models.source} has no gradients of single samples"
-        with users_code(f"{asked}: {what} by torch.func"), still(model):
+        with users_code(f"{dp_flag}: {what} by torch.func"), still(model):
             before = {name: buffer.clone() for name, buffer in model.named_buffers()}
             per_sample_gradients(model, rules, real, penalties)
             model(real.images, *(() if labels is None else (labels,)))
@@ -181,16 +174,16 @@ def _check_gradients(asked: str, settings: RunSettings, model: nn.Module, models
         if not torch.equal(buffer, before[name]):
             why = f"buffer {name} of the discriminator of {models.source} changes with the samples "
             why += "that it sees, and would travel without noise"
-            raise BadInput(asked, why, "replace the layer")
-    _check_mean(asked, settings)
+            raise BadInput(dp_flag, why, "replace the layer")
+    _check_mean(dp_flag, settings)
 
 
-def _check_mean(asked: str, settings: RunSettings) -> None:
-    """The loss of real samples must be a mean over them; a comparing one has no single terms."""
+def _check_mean(dp_flag: str, settings: RunSettings) -> None:
+    """Checks that the loss of real samples is a mean over them, with one term for each."""
     term = DISCRIMINATOR_LOSSES[settings.training.discriminator_loss].real
     logits = torch.tensor([-1.0, 0.5, 2.0])
     alone = torch.stack([term(logit.view(1)) for logit in logits]).mean()
     if not torch.allclose(term(logits), alone, atol=_CLOSE):
         loss = flag("discriminator_loss", settings.training.discriminator_loss)
         why = f"{loss} compares the samples of a batch"
-        raise BadInput(asked, why, "use one that is a mean over them, such as bce")
+        raise BadInput(dp_flag, why, "use one that is a mean over them, such as bce")

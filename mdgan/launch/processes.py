@@ -1,4 +1,4 @@
-"""What each process of a run does: the server's, a host's, and one that is all of them."""
+"""Builds and runs the server, a host, or all of them in one process, from a `Checked` run."""
 
 import contextlib
 import logging
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from mdgan import system
 from mdgan.data.shard import Shard
 from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
@@ -59,11 +60,11 @@ from mdgan.transport.server_end import ServerTransport
 _log = logging.getLogger(__name__)
 
 NONE_LEFT = signal.SIGUSR1
-"""Tells a server that all hosts have failed which its machine started, and no others come."""
+"""The launcher sends it to the server when all hosts have failed and no other can come."""
 
 _WHY_UNTOLD = "it tells nothing of its samples that no noise covers (--dp-disclose features would)"
 
-TOGETHER_SECONDS = 0.2  # signals within so short a time count once
+TOGETHER_SECONDS = 0.2  # several signals within this time count as one
 
 
 def run_host(
@@ -74,11 +75,11 @@ def run_host(
     run: Path | None = None,
     memory: object = None,
 ) -> None:
-    """Runs a host over the network.
+    """Runs a host over the network, as process `process_here` of this machine.
 
     Args:
-        run, sockets: given if the server was started here.
-        memory: what it shares with the server and the other hosts.
+        sockets, run: the sockets and the folder of the run, if the server was started here.
+        memory: memory that it shares with the server and the other hosts; None for none.
     """
     task = checked.task
     processes = task.processes_here if task else checked.ranks.num_processes
@@ -87,16 +88,16 @@ def run_host(
     cores = task.cores if task else None
     machine.flush_denormals(checked.settings)
     torch.set_num_threads(machine.num_threads(checked.launch, processes, cores))
-    machine.keep_freed_memory()
+    system.keep_freed_memory()
     if processes > num_cores():
-        machine.ask_for_long_slices()
+        system.ask_for_long_slices()
     interrupted = threading.Event()
     connect = connector(
         checked, workers, sockets, timeouts=checked.timeouts, interrupted=interrupted
     )
     teller = None
-    others_tell = task is not None and (process_here > 0 or task.prints_together)
-    if not (checked.ranks.serves or others_tell):
+    others_print = task is not None and (process_here > 0 or task.prints_together)
+    if not (checked.ranks.serves or others_print):
         samples = {worker: len(checked.holdings[worker][1]) for worker in workers}
         first = process_here == 0
         teller = Teller(samples, checked.settings.training.iterations, shows_progress=first)
@@ -123,19 +124,19 @@ def make_host(
     teller: Teller | None = None,
     memory: object = None,
 ) -> Host:
-    """Builds the workers first, so that a host that joins is ready to answer.
+    """Builds a host with its workers, so that it can answer as soon as it has joined.
 
     Args:
-        run: the run's folder, if the server was started on this machine, too.
-        process_here: its number on this machine; None where one process does everything.
+        run: the run's folder, if the server was started on this machine as well.
+        process_here: the index of this process here; None if one process does everything.
     """
     settings, own_identity, fetcher = checked.settings, checked.own_identity, checked.fetcher()
     shards = {rank: checked.shard(rank, fetcher) for rank in workers}
     samples = HeldSamples(settings, shards, checked.contents, checked.dataset)
     counts = _class_counts(checked, samples)
-    # Charged before training is planned; told later.
+    # The ledger is charged for counts before training is planned. The host sends them later.
     paid = samples.paid_counts if checked.continues is None else {}
-    noises, counted = {n: own.noise for n, own in paid.items()}, paid or settings.hides_classes
+    noises, counted = {n: count.noise for n, count in paid.items()}, paid or settings.hides_classes
     budgets = samples.open_budgets()
     kind, noisy, spending = checked.dataset.kind, settings.privacy.covers_samples, Spending(budgets)
     device = machine.resolve_device(checked.launch.device, process_here or 0)
@@ -176,20 +177,20 @@ def make_host(
 
 
 def _class_counts(checked: Checked, samples: HeldSamples) -> dict[int, list[int]]:
-    """How many samples of each class a host's workers hold, or in all if nothing follows that."""
+    """Samples of each class by worker; only their total if nothing in the run needs classes."""
     settings, units = checked.settings, samples.units
     if settings.hides_classes:
         return samples.noisy_classes()
     if settings.goes_by_classes or settings.tells_classes:
-        return {n: checked.builder.class_counts(own, settings) for n, own in units.items()}
-    return {n: [settings.privacy.public_samples(len(own))] for n, own in units.items()}
+        return {n: checked.builder.class_counts(shard, settings) for n, shard in units.items()}
+    return {n: [settings.privacy.public_samples(len(shard))] for n, shard in units.items()}
 
 
 def _recorded_windows(checked: Checked) -> int:
-    """Hosts record one window in this many; 0: none, as times of real samples would tell."""
+    """Hosts record one window in this many; none (0) with privacy, since times reveal samples."""
     if checked.settings.privacy.covers_samples and not checked.is_rehearsed:
         return 0
-    # There are few rounds, and each moves whole models: their spans are nothing beside that.
+    # Rounds are few, and each sends whole models, beside which the records are small.
     if checked.algorithm.unit != "iteration":
         return 1
     return traced_every(checked.settings.training.iterations, checked.settings.num_workers)
@@ -212,26 +213,27 @@ def _describer(
 def _host_checkpoints(
     checked: Checked, workers: tuple[int, ...], run: Path | None, tracer: Tracer
 ) -> HostCheckpoints:
-    """Checkpoints of a host, in a folder of the run that has let it in."""
+    """Makes a host's checkpoints. Their folder is known once the server has let the host in."""
 
     def folder(welcome: Mapping[str, Any]) -> Path:
         if run is not None:
             return run / "checkpoints"
-        own_folder = host_folder(welcome, workers, checked.credentials, checked.launch.out)
+        local = host_folder(welcome, workers, checked.credentials, checked.launch.out)
         had_begun = welcome.get("checkpoint") is not None
-        compare_samples(checked, own_folder, workers, goes_on=had_begun)
-        # The log of a server that shares the folder is its own.
-        is_servers = (own_folder / "run.json").is_file()
-        log_folder = own_folder / f"host-{min(workers)}" if is_servers else own_folder
+        compare_samples(checked, local, workers, goes_on=had_begun)
+        # If the host shares the server's folder, only the server writes to the log there.
+        is_servers = (local / "run.json").is_file()
+        log_folder = local / f"host-{min(workers)}" if is_servers else local
         log_maps(checked.settings.data, log_folder, workers)
-        return own_folder / "checkpoints"
+        return local / "checkpoints"
 
-    own = checked.settings.checkpoints
-    return HostCheckpoints(folder, tracer, own.checkpoint_keep, to_server=own.checkpoint_to_server)
+    rules = checked.settings.checkpoints
+    keep, to_server = rules.checkpoint_keep, rules.checkpoint_to_server
+    return HostCheckpoints(folder, tracer, keep, to_server=to_server)
 
 
 def _profiler(checked: Checked, device: torch.device, *, serves: bool = False) -> Profiler | None:
-    """What profiles this process; None unless the user wants it."""
+    """Makes the profiler of this process; None unless the user wants it."""
     if checked.settings.records.profile is None:
         return None
     together = checked.is_one_process and checked.algorithm.has_hosts
@@ -239,10 +241,10 @@ def _profiler(checked: Checked, device: torch.device, *, serves: bool = False) -
 
 
 def on_stop_signals(*acts: Callable[[], None]) -> None:
-    """Calls functions when this process is asked to stop (SIGTERM, or Ctrl-C where it counts).
+    """Calls functions when this process gets SIGTERM, or SIGINT unless it ignores that.
 
-    A forked rank ignores Ctrl-C: its launcher gets it too, and tells the ranks in order. Signals
-    that come together count once: a cluster may send one to the launcher and one to each rank.
+    A forked rank ignores SIGINT, since its launcher gets it as well and stops the ranks in order.
+    Signals that come together count once: a cluster may signal the launcher and every rank.
     """
     last = -inf
 
@@ -262,12 +264,12 @@ def on_stop_signals(*acts: Callable[[], None]) -> None:
 def run_server(
     checked: Checked, claimed: Claim, places: Sequence[str], memory: object = None
 ) -> None:
-    """Runs rank 0 over the network; with memory that it shares with hosts of this machine."""
+    """Runs rank 0 over the network; hosts of this machine may share `memory` with it."""
     with scoring_process(checked, claimed.run) as scorer:
         task = checked.task
         cores = task.cores if task else None
         torch.set_num_threads(machine.num_threads(checked.launch, cores_each=cores))
-        machine.keep_freed_memory()
+        system.keep_freed_memory()
         admission = make_admission(checked, claimed)
         transport = open_server(checked, places, admission.admit, checked.timeouts)
         serve(
@@ -284,7 +286,7 @@ def serve(
     scorer: ScorerLink,
     memory: object = None,
 ) -> None:
-    """Runs the server over any transport."""
+    """Builds the server and runs it over any transport, until the run ends."""
     on_stop_signals(transport.interrupt, scorer.abandon)
     settings, goes_on, task = checked.settings, claimed.goes_on, checked.task
     device = machine.resolve_device(checked.launch.device, task.process_here if task else 0)
@@ -306,9 +308,9 @@ def serve(
         if average is not None:
             average.begin_anew()
     trainer = Trainer(part, average, fetcher)
-    own, is_noisy = () if fetcher is None else shards.values(), settings.privacy.covers_samples
+    local, is_noisy = () if fetcher is None else shards.values(), settings.privacy.covers_samples
     encoding = ServerEncoding(
-        checked.dataset.kind, claimed.run, own, goes_on=goes_on is not None, noisy=is_noisy
+        checked.dataset.kind, claimed.run, local, goes_on=goes_on is not None, noisy=is_noisy
     )
     engine = RunningEngine(
         trainer,
@@ -366,7 +368,7 @@ def run_everything(checked: Checked, claimed: Claim) -> None:
         except AllWorkersLost as error:
             raise AllWorkersLost(f"{error}: {causes[-1]}" if causes else str(error)) from error
         finally:
-            network.server.close()  # a server that has not begun has told no host that it ends
+            network.server.close()  # a server that failed before it began has not stopped the hosts
             for thread in threads:
                 thread.join()
 
@@ -376,12 +378,12 @@ def _join(network: MemoryNetwork, number: int, hello: Mapping[str, Any], _: floa
 
 
 def _run_quietly(checked: Checked, host: Host, causes: list[str]) -> None:
-    """Runs a host in a thread; adds to the causes why it failed, if it did."""
+    """Runs a host in a thread; appends the reason to `causes` if it fails."""
     machine.flush_denormals(checked.settings)
-    # Else MKL asks the system in a new thread; how many threads there are decides bits.
+    # In a new thread MKL would choose the number of threads anew, on which bits depend.
     torch.set_num_threads(torch.get_num_threads())
     try:
-        with contextlib.suppress(Interrupted, ServerLost):  # the server's thread tells
+        with contextlib.suppress(Interrupted, ServerLost):  # the server's thread logs these
             host.run()
     except (BadInput, HostFailed) as error:
         _log.error("%s", error)

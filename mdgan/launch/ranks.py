@@ -1,4 +1,4 @@
-"""Which ranks run here, and in which processes."""
+"""Decides which ranks run on this machine, and which workers share a process."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,63 +12,63 @@ from mdgan.spelling import flag, key
 
 _ROOM_FACTOR = 4
 _LEAST_ROOM = 33
-"""How many ranks may take part unless the user says so: some times as many as at the start."""
+"""Without `max_world_size`, 4 times the first ranks may take part in a run, and at least 33."""
 
 
 @dataclass(frozen=True)
 class LocalRanks:
-    """The ranks of this machine: rank 0 if it serves, and the consecutive workers of each host."""
+    """The ranks of this machine."""
 
-    serves: bool
-    hosts: tuple[tuple[int, ...], ...]
-    complete: bool
+    serves: bool  # whether rank 0 is one of them
+    hosts: tuple[tuple[int, ...], ...]  # the consecutive workers of each host
+    complete: bool  # whether these are all ranks of the run
 
     @property
     def num_processes(self) -> int:
-        """How many processes that makes."""
+        """The number of processes: one for each host, and one for the server if it serves."""
         return self.serves + len(self.hosts)
 
     def workers(self) -> list[int]:
-        """All workers here in increasing order."""
+        """All workers of this machine in increasing order."""
         return [worker for host in self.hosts for worker in host]
 
 
 def ends_of(workers: Sequence[int], between: str = "-") -> str:
-    """The first and the last of consecutive ranks; one number if they are the same."""
+    """Writes consecutive ranks as the first and the last, such as `3-7`, or as a single number."""
     return between.join(map(str, sorted({workers[0], workers[-1]})))
 
 
 def parse_ranks(text: str, world_size: int) -> list[int]:
     """Reads `--ranks`: numbers and inclusive ranges, `0,1,2` or `0..30`, in increasing order."""
     ranks: list[int] = []
-    given = flag("ranks", text)
+    named = flag("ranks", text)
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
         try:
             start, end = int(first), int(last) if dots else int(first)
         except ValueError as error:
-            raise BadInput(given, f"{part!r} is no rank", 'write "0,1,2" or "0..30"') from error
+            raise BadInput(named, f"{part!r} is no rank", 'write "0,1,2" or "0..30"') from error
         if end < start:
-            raise BadInput(given, f"{part} runs backwards", f"write {end}..{start}")
+            raise BadInput(named, f"{part} runs backwards", f"write {end}..{start}")
         outside = start if start < 0 else end
         if not 0 <= outside < world_size:
             many = flag("world_size", world_size)
-            raise BadInput(given, f"rank {outside} is outside 0..{world_size - 1} ({many})")
+            raise BadInput(named, f"rank {outside} is outside 0..{world_size - 1} ({many})")
         ranks.extend(range(start, end + 1))
     ranks.sort()
     for rank, after in pairwise(ranks):
         if rank == after:
-            raise BadInput(given, f"rank {rank} is given twice")
+            raise BadInput(named, f"rank {rank} is given twice")
     return ranks
 
 
 def local_ranks(
     run: RunSettings, launch: LaunchSettings, task: LaunchedTask | None, default_size: int = 1
 ) -> LocalRanks:
-    """Decides which ranks run on this machine, or in this one of a launcher's processes.
+    """Decides which ranks run on this machine, or in this process if a launcher started it.
 
     Args:
-        default_size: workers of a process unless the user says; see `default_host_size`.
+        default_size: workers of a process, if the user does not say; see `default_host_size`.
     """
     most_ranks(run, launch)
     if run.num_placed is not None and launch.workers_per_host not in (None, 1):
@@ -79,14 +79,14 @@ def local_ranks(
     ranks = list(range(run.world_size))
     if launch.ranks is not None:
         ranks = parse_ranks(launch.ranks, run.world_size)
-    carried = launch.workers_per_host
-    if carried is None or carried == "auto":  # a number stands there before the run begins
-        carried = run.num_workers if launch.transport == "memory" else default_size
+    size = launch.workers_per_host
+    if size is None or size == "auto":  # before the run begins, a measurement replaces auto
+        size = run.num_workers if launch.transport == "memory" else default_size
     if run.num_placed is not None:
-        carried = 1
+        size = 1
     hosts: list[list[int]] = []
     for worker in (rank for rank in ranks if rank > 0):
-        if hosts and len(hosts[-1]) < carried and hosts[-1][-1] == worker - 1:
+        if hosts and len(hosts[-1]) < size and hosts[-1][-1] == worker - 1:
             hosts[-1].append(worker)
         else:
             hosts.append([worker])
@@ -94,37 +94,37 @@ def local_ranks(
 
 
 def most_ranks(run: RunSettings, launch: LaunchSettings) -> int:
-    """The highest rank that may ever take part, as rank 0 decides."""
-    given = launch.links.max_world_size
-    if given is not None and given < run.world_size:
+    """The highest rank that rank 0 lets take part at any time."""
+    limit = launch.links.max_world_size
+    if limit is not None and limit < run.world_size:
         why = f"the run starts with {flag('world_size', run.world_size)}"
-        raise BadInput(key("max_world_size", given), why, "give as many or more")
-    return (given or max(_LEAST_ROOM, _ROOM_FACTOR * run.world_size)) - 1
+        raise BadInput(key("max_world_size", limit), why, "give as many or more")
+    return (limit or max(_LEAST_ROOM, _ROOM_FACTOR * run.world_size)) - 1
 
 
 def _ranks_of_task(run: RunSettings, launch: LaunchSettings, task: LaunchedTask) -> LocalRanks:
     by = task.launcher
     _check_no_rank_is_ours(launch, by, "which rank runs", f"start it without {by}")
-    carried = launch.carried(by) or 1
-    world_size = task.world_size(carried)
+    size = launch.carried(by) or 1
+    world_size = task.world_size(size)
     if run.world_size != world_size:
-        makes = f"makes {world_size} ranks with {flag('workers_per_host', carried)}"
+        makes = f"makes {world_size} ranks with {flag('workers_per_host', size)}"
         why = f"{by} started {task.num_processes} processes, which {makes}"
         raise BadInput(flag("world_size", run.world_size), why)
-    first = (task.process - 1) * carried + 1
-    hosts = (tuple(range(first, first + carried)),) if task.process else ()
+    first = (task.process - 1) * size + 1
+    hosts = (tuple(range(first, first + size)),) if task.process else ()
     return LocalRanks(serves=task.process == 0, hosts=hosts, complete=False)
 
 
 def ranks_elsewhere(launch: LaunchSettings) -> LocalRanks:
-    """The ranks of a process that has Ray start all of them: none."""
+    """No ranks: this process has Ray start all of them on the cluster's nodes."""
     way_out = f"leave {flag('launcher', 'ray')} out"
     _check_no_rank_is_ours(launch, "Ray", "where each rank runs", way_out)
     return LocalRanks(serves=False, hosts=(), complete=False)
 
 
 def _check_no_rank_is_ours(launch: LaunchSettings, by: str, what: str, way_out: str) -> None:
-    """Checks that the user says nothing of processes, of which something else says `what`."""
+    """Refuses settings that place processes, since a launcher (`by`) decides that."""
     if launch.ranks is not None:
         raise BadInput(flag("ranks", launch.ranks), f"{by} says {what}", "leave it out")
     if launch.transport == "memory":

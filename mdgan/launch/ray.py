@@ -1,9 +1,9 @@
-"""Ranks as actors of a Ray cluster: Ray places them, and places them anew when a node dies.
+"""Runs ranks as actors of a Ray cluster. Ray places them, and again when their node dies.
 
-Each actor minds one `mdgan train --ranks ...`, as a user would start it on several machines. Links
-stay mdgan's own. This process tells each actor what to start, and shows what the server's prints. A
-host that was placed anew comes back under its ranks as a newcomer; a server goes on from the newest
-checkpoint in the run's folder, which all nodes must share for that.
+Each actor minds one `mdgan train --ranks ...`, as a user would start it on several machines, and
+mdgan links them as usual. This process starts them through their actors, and shows what the server
+prints. A host on a new node joins the run again under its ranks. A server on a new node goes on
+from the newest checkpoint in the run's folder, which all nodes must share for that.
 """
 
 import contextlib
@@ -49,19 +49,18 @@ _ROUNDING = 1e-6
 
 @dataclass
 class _Rank:
-    """A process of the run, and what is known of it."""
+    """One process of the run and its actor."""
 
     name: str
     ranks: str
     actor: Any
-    news: Any = None  # the answer that is awaited; None until it is `due` to ask again
+    news: Any = None  # Ray's reference to the actor's next news; None until `due`
     due: float = 0.0
     placed: bool = False
-    # When Ray began to look for a place for it.
-    since: float = field(default_factory=time.monotonic)
+    since: float = field(default_factory=time.monotonic)  # when Ray began to look for a node
     restarts: int = 0
-    # The last lines of a host.
-    said: "deque[str]" = field(default_factory=lambda: deque(maxlen=_LINES_OF_FAILED))
+    # The last lines that a host has printed.
+    last_lines: "deque[str]" = field(default_factory=lambda: deque(maxlen=_LINES_OF_FAILED))
 
 
 def launch_by_ray(checked: Checked, cluster: RayCluster) -> int:
@@ -70,7 +69,7 @@ def launch_by_ray(checked: Checked, cluster: RayCluster) -> int:
     stopping: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _frame: stopping.append(number))
-    # Ray prints what its daemons say, at length, to the standard output.
+    # Ray prints long messages of its daemons to the standard output.
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         run = _RayRun(ray, checked, cluster, stopping)
         try:
@@ -87,6 +86,7 @@ def launch_by_ray(checked: Checked, cluster: RayCluster) -> int:
 
 
 def _connect(address: str | None) -> Any:
+    """Imports Ray and connects it to a cluster; BadInput if either fails."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         ray: Any = import_module("ray")
@@ -95,7 +95,7 @@ def _connect(address: str | None) -> Any:
         raise BadInput(_BY_RAY, "Ray is not installed here", install) from error
     host, _, port = (address or "").rpartition(":")
     if host and port.isdecimal() and "/" not in host:
-        try:  # Ray itself would try for two minutes
+        try:  # without this test, Ray would try for two minutes
             socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
         except (OSError, OverflowError, UnicodeError) as error:
             raise _no_cluster(address, error) from error
@@ -115,7 +115,7 @@ def _no_cluster(address: str | None, error: Exception) -> BadInput:
 
 
 class _RayRun:
-    """The actors of a run, and what they are told; `results` is what the server's printed."""
+    """The actors of a run; `results` are the lines that the server wrote to standard output."""
 
     def __init__(
         self, ray: Any, checked: Checked, cluster: RayCluster, stopping: Sequence[int]
@@ -123,11 +123,13 @@ class _RayRun:
         self._ray, self._prepared, self._resources = ray, checked, cluster.resources
         self._stopping = stopping
         launch = checked.launch
-        own: dict[str, Any] = dict.fromkeys(("log_file", "ranks", "master_addr", "master_port"))
+        replaced: dict[str, Any] = dict.fromkeys(
+            ("log_file", "ranks", "master_addr", "master_port")
+        )
         if launch.threads == "auto":
-            own["threads"] = max(1, int(cluster.resources.get("CPU", 1)))
-        kept = {**checked.config, **own}
-        self._settings = json.dumps({n: value for n, value in kept.items() if value is not None})
+            replaced["threads"] = max(1, int(cluster.resources.get("CPU", 1)))
+        config = {**checked.config, **replaced}
+        self._settings = json.dumps({n: value for n, value in config.items() if value is not None})
         hosts = local_ranks(checked.settings, launch, None).hosts
         if why := no_room(ray.nodes(), cluster.resources, 1 + len(hosts)):
             if cluster.address is None and len(ray.nodes()) == 1:
@@ -135,8 +137,7 @@ class _RayRun:
             limit = launch.links.connect_timeout
             _log.warning("warning: %s; waiting %g s for others to come", why, limit)
         name = f"{checked.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
-        given = checked.continues or launch.out or f"runs/{name}"
-        self._folder = str(Path(given).absolute())
+        self._folder = str(Path(checked.continues or launch.out or f"runs/{name}").absolute())
         self._place: tuple[str, int] | None = None
         self.results: list[str] = []
         self._server = _Rank("rank 0", "0", self._new_actor())
@@ -148,9 +149,9 @@ class _RayRun:
 
     def _new_actor(self) -> Any:
         amounts = dict(self._resources)
-        own = {option: amounts.pop(name) for name, option in _OPTIONS.items() if name in amounts}
+        options = {o: amounts.pop(name) for name, o in _OPTIONS.items() if name in amounts}
         return self._ray.remote(
-            **{"num_cpus": 0, **own},
+            **{"num_cpus": 0, **options},
             resources=amounts,
             max_restarts=-1,
             max_task_retries=0,
@@ -158,23 +159,23 @@ class _RayRun:
         )(Minder).remote()
 
     def mind(self) -> int:
-        """Starts each process once it is placed, and waits until the server's has ended."""
-        is_told = False
+        """Starts each process once it is placed; returns the server's status when it has ended."""
+        is_stopping = False
         while True:
-            if self._stopping and not is_told:
-                is_told = True
+            if self._stopping and not is_stopping:
+                is_stopping = True
                 self._server.actor.stop.remote(wait=False)
             if len(self._stopping) > 1 or (self._stopping and self._place is None):
                 return 128 + self._stopping[0]
             for rank in self._answering():
                 status = self._take(rank)
                 if status is not None:
-                    return 128 + self._stopping[0] if is_told else status
+                    return 128 + self._stopping[0] if is_stopping else status
             self._check_placed()
 
     def end(self) -> None:
-        """Ends every actor, and with it its process, once the hosts have had time to leave."""
-        with contextlib.suppress(Exception):  # nodes may go at this moment
+        """Gives the hosts time to leave, then ends every actor and with it its process."""
+        with contextlib.suppress(Exception):  # a node may die at this moment
             leaving = [host.actor.leave.remote(_GRACE_SECONDS) for host in self._hosts]
             self._ray.wait(leaving, num_returns=len(leaving), timeout=_GRACE_SECONDS)
         for rank in self._ranks:
@@ -182,7 +183,7 @@ class _RayRun:
                 self._ray.kill(rank.actor, no_restart=True)
 
     def _answering(self) -> list[_Rank]:
-        """Asks all that are due for news, and waits a moment for one of them."""
+        """Polls every actor that is due; returns the ranks whose news arrive within a moment."""
         for rank in self._ranks:
             if rank.news is None and rank.due <= time.monotonic():
                 rank.news = rank.actor.poll.remote()
@@ -194,13 +195,13 @@ class _RayRun:
         return [asked[reference] for reference in ready]
 
     def _take(self, rank: _Rank) -> int | None:
-        """Takes the news of a process; returns the run's exit status if they end it."""
+        """Handles the news of a process; returns the run's exit status if they end the run."""
         reference, rank.news = rank.news, None
         errors = self._ray.exceptions
         try:
             news: News | None = self._ray.get(reference)
             rank.placed = True
-            if news is None:  # it is placed, for the first time or anew
+            if news is None:  # Ray has placed the actor, for the first time or on a new node
                 self._start(rank)
                 return None
         except errors.ActorUnavailableError:
@@ -213,13 +214,13 @@ class _RayRun:
             rank.due = time.monotonic() + _AGAIN_SECONDS
             return None
         except errors.RayError as error:
-            said = [line.strip() for line in str(error).splitlines() if line.strip()]
-            why = f"{rank.name} cannot run on its node ({said[-1]:.200})"
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            why = f"{rank.name} cannot run on its node ({lines[-1]:.200})"
             raise BadInput(_BY_RAY, why, "every node needs the same mdgan") from error
         if rank is not self._server:
             return self._hear_host(rank, *news)
-        lines, status = news
-        for stream, line in lines:
+        printed, status = news
+        for stream, line in printed:
             if stream == "out":
                 self.results.append(line)
             else:
@@ -227,26 +228,25 @@ class _RayRun:
         return 128 - status if status is not None and status < 0 else status
 
     def _check_placed(self) -> None:
-        """Gives up if Ray finds no place for a process."""
+        """Raises BadInput if Ray has found no node for a process in time."""
         limit = self._prepared.launch.links.connect_timeout
         late = time.monotonic() - limit
         waiting = [rank for rank in self._ranks if not rank.placed and rank.since < late]
-        # Training goes on without a host that was placed before, as long as there is a server.
+        # Training goes on without a host that has run before, as long as the server runs.
         if not any(rank is self._server or not rank.restarts for rank in waiting):
             return
-        has = self._ray.cluster_resources()
-        said = ", ".join(f"{name} {has.get(name, 0):g}" for name in self._resources)
-        raise BadInput(
-            _shown(self._resources),
-            f"Ray has had no place for {len(waiting)} of {len(self._ranks)} processes for "
-            f"{limit:g} s ({key('connect_timeout', 'SECONDS')})",
-            f"the cluster has {said}: ask for less, or add nodes",
-        )
+        total = self._ray.cluster_resources()
+        amounts = ", ".join(f"{name} {total.get(name, 0):g}" for name in self._resources)
+        why = f"Ray has had no place for {len(waiting)} of {len(self._ranks)} processes for "
+        why += f"{limit:g} s ({key('connect_timeout', 'SECONDS')})"
+        way_out = f"the cluster has {amounts}: ask for less, or add nodes"
+        raise BadInput(_shown(self._resources), why, way_out)
 
     def _hear_host(
         self, host: _Rank, lines: list[tuple[str, str]], status: int | None
     ) -> int | None:
-        host.said.extend(line for _, line in lines)
+        """Handles the news of a host; returns the run's exit status if they end the run."""
+        host.last_lines.extend(line for _, line in lines)
         if status is None:
             return None
         host.due = inf
@@ -254,21 +254,21 @@ class _RayRun:
             # The server may not have noticed yet that this host was lost.
             host.due = time.monotonic() + _RETURN_SECONDS
         elif status not in (0, STOPPED):
-            for line in host.said:
+            for line in host.last_lines:
                 text = _STAMP.sub("", line)
                 if text.startswith(_WARNING):
                     _log.warning("%s: %s", host.name, text.removeprefix(_WARNING))
-            if status == _REFUSED:  # without it training will not begin
+            if status == _REFUSED:  # without this host training cannot begin
                 return status
         return None
 
     def _start(self, rank: _Rank) -> None:
-        """Starts the process of a rank; a server that is elsewhere now has its hosts come to it."""
+        """Starts the process of a rank; restarts the hosts if the server has a new address."""
         before, again = self._place, self._place is not None
         if rank is self._server:
             wanted = before[1] if before else self._prepared.launch.links.master_port or 0
             address, port = self._ray.get(rank.actor.where.remote(wanted))
-            # This machine's own address, where no other takes part and nothing guards.
+            # Without credentials, mdgan may listen only on the loopback address.
             links = self._prepared.launch.links
             nodes = {node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]}
             is_local = nodes == {address} and not (links.is_guarded or links.insecure)
@@ -289,7 +289,7 @@ class _RayRun:
         if self._place is None:
             return
         address, port = self._place
-        rank.said.clear()
+        rank.last_lines.clear()
         rank.actor.start.remote(
             [
                 *("--launcher", "processes", "--ranks", rank.ranks, option, self._folder),
@@ -301,14 +301,14 @@ class _RayRun:
 
 
 def no_room(nodes: Sequence[Mapping[str, Any]], resources: Mapping[str, float], number: int) -> str:
-    """Why so many processes with such resources do not fit on nodes; empty if they do."""
-    has = [node["Resources"] for node in nodes if node["Alive"]]
-    shares = ([node.get(name, 0) / amount for name, amount in resources.items()] for node in has)
+    """Says that `number` processes with such resources do not fit on nodes; empty if they do."""
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+    shares = ([node.get(name, 0) / amount for name, amount in resources.items()] for node in alive)
     room = sum(int(min(each, default=number) + _ROUNDING) for each in shares)
     if room >= number:
         return ""
     return (
-        f"{_shown(resources)}: Ray's {len(has)} node(s) have room for {room} of "
+        f"{_shown(resources)}: Ray's {len(alive)} node(s) have room for {room} of "
         f"{number} processes; ask for less, add nodes"
     )
 
@@ -319,7 +319,7 @@ def _shown(resources: Mapping[str, float]) -> Mention:
 
 
 def _show(line: str) -> None:
-    """Logs a line of the server's as if it ran in this process."""
+    """Logs a line that the server printed, as if the server ran in this process."""
     text = _STAMP.sub("", line)
     if text.startswith(_WARNING):
         _log.warning("%s", text.removeprefix(_WARNING))

@@ -1,4 +1,4 @@
-"""`--require`: what a run must have for the workers of this machine to take part."""
+"""`--require`: conditions that a run must meet for the workers of this machine to take part."""
 
 import re
 from collections.abc import Mapping
@@ -22,57 +22,55 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class Requirements:
-    """What the user of this machine insists on, each as it was written, without spaces."""
+    """The conditions of this machine's user, each as the user wrote it, without spaces."""
 
-    given: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return ",".join(self.given)
+        return ",".join(self.conditions)
 
     @property
     def ask_for_dp(self) -> bool:
-        """Whether they bound what samples lose."""
-        return any(not each.startswith((_SECURE, _SHARERS)) for each in self.given)
+        """Whether some condition is about differential privacy."""
+        return any(not each.startswith((_SECURE, _SHARERS)) for each in self.conditions)
 
     def least(self, name: str) -> int:
-        """The largest number that stands behind a name and >=; 0 without one."""
-        parts = (each.partition(">=") for each in self.given)
-        return max((int(least) for asked, _, least in parts if asked == name and least), default=0)
+        """The largest N of conditions `name>=N`; 0 if there are none."""
+        parts = (each.partition(">=") for each in self.conditions)
+        return max((int(least) for what, _, least in parts if what == name and least), default=0)
 
 
 _NONE = Requirements()
 
 
 def check_required(
-    required: Requirements | None, settings: RunSettings, *, told: bool = False
+    required: Requirements | None, settings: RunSettings, *, from_server: bool = False
 ) -> None:
-    """Checks the settings of this machine, which a server must have, too, to let it join.
+    """Refuses settings of a run that do not meet the conditions of this machine.
 
-    If a server has told them, it has chosen what no number bounds.
+    Settings `from_server` may disclose nothing without noise, as no condition can bound that.
     """
     required = required or _NONE
-    for each in required.given:
+    for each in required.conditions:
         if lacks := _lacks(each, settings):
             way_out = "this machine takes part only where it has that"
             raise BadInput(flag("require", each), lacks, way_out)
     disclosed = settings.privacy.dp_disclose
-    if told and required.ask_for_dp and disclosed is not None and disclosed.names:
-        raise BadInput(
-            flag("require", required),
-            f"the run has {flag('dp_disclose', disclosed)}: "
-            "the server is told what no noise covers",
-            f"if you agree, take part by `mdgan train {flag('ranks')}` with these flags",
-        )
+    if from_server and required.ask_for_dp and disclosed is not None and disclosed.names:
+        why = f"the run has {flag('dp_disclose', disclosed)}: "
+        why += "the server is told what no noise covers"
+        way_out = f"if you agree, take part by `mdgan train {flag('ranks')}` with these flags"
+        raise BadInput(flag("require", required), why, way_out)
 
 
 def check_certificates(required: Requirements | None, settings: RunSettings) -> None:
-    """Checks that one certificate is enough, since all machines share the file with it."""
+    """Refuses conditions that need several certificates, if all machines share a single one."""
     least, sharers = least_sharers(required), settings.noise.noise_sharers
-    asked = {
+    minimums = {
         flag("require", f"{_SHARERS}>={least}"): least,
         key("noise_sharers", sharers): sharers or 1,
     }
-    for what, number in asked.items():
+    for what, number in minimums.items():
         if number > 1 and settings.shares_noise:
             why = "certificates share the noise, and the one here is in a file for all machines"
             way_out = "give each host a certificate of its own (mdgan credentials issue)"
@@ -82,9 +80,9 @@ def check_certificates(required: Requirements | None, settings: RunSettings) -> 
 def check_delta(
     required: Requirements | None, settings: RunSettings, num_samples: Mapping[int, int]
 ) -> None:
-    """Checks that delta makes epsilon mean something, where the user bounds epsilon alone."""
+    """If the user bounds only epsilon, refuses a delta with which a worker may lose a sample."""
     required = required or _NONE
-    if not required.ask_for_dp or any(each.startswith("delta") for each in required.given):
+    if not required.ask_for_dp or any(each.startswith("delta") for each in required.conditions):
         return
     delta = settings.privacy.dp_delta
     for rank, count in num_samples.items():
@@ -95,27 +93,27 @@ def check_delta(
 
 
 def least_parties(required: Requirements | None) -> int:
-    """How many hosts' answers a sum must have at least, which each host checks itself."""
+    """The least number of hosts in a sum of answers; each host checks it itself."""
     return max(LEAST_PARTIES, (required or _NONE).least(_SECURE))
 
 
 def least_sharers(required: Requirements | None) -> int:
-    """How many certificates must share the noise of a sum, which each host checks itself."""
+    """The least number of certificates that share a sum's noise; each host checks it itself."""
     return max(1, (required or _NONE).least(_SHARERS))
 
 
 def parse_requirements(text: str) -> Requirements:
     """Reads a `--require` value; ValueError if one of its parts is none of `FORMS`."""
-    given = tuple("".join(part.split()) for part in text.split(","))
-    for part in given:
+    conditions = tuple("".join(part.split()) for part in text.split(","))
+    for part in conditions:
         match = _FORM.fullmatch(part)
         if match is None or (match[3] is not None and not _number(match[3]) > 0):
             raise ValueError(f"{part!r:.40} is none of {FORMS}")
-    return Requirements(given)
+    return Requirements(conditions)
 
 
 def _lacks(requirement: str, settings: RunSettings) -> str:
-    """What the run has instead; empty if it has what is required."""
+    """Says why a run does not meet a condition; empty if it does."""
     secure = flag("secure_aggregation")
     if requirement.startswith(_SECURE):
         if not settings.secure.secure_aggregation:

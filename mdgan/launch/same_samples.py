@@ -1,7 +1,7 @@
-"""Whether the samples of a run that goes on are those that it began with.
+"""Compares the samples of a resumed run with those that it began with, and with held-out ones.
 
-A machine keeps a digest of each sample of its workers beside their states. The digests are under a
-secret of the machine, without which the folder of a run tells nothing of its samples. No host
+A machine keeps a digest of each sample of its workers in the folder of the run. The digests are
+keyed with a secret of the machine: without it the folder reveals nothing of the samples. No host
 sends them.
 """
 
@@ -36,16 +36,16 @@ _VERSION = b"2"  # of what is digested
 def compare_samples(
     checked: "Checked", run: Path, workers: Iterable[int], *, goes_on: bool
 ) -> None:
-    """Warns if samples of workers here have changed since their run began; else remembers them.
+    """Warns if samples of workers here have changed since the run began; stores new digests.
 
     Args:
         run: the folder of the run on this machine.
-        goes_on: whether the run had begun before; if not, what the folder says is of no use.
+        goes_on: whether the run is resumed; otherwise digests in the folder are replaced.
     """
     before, now = dict[int, Digests](), dict[int, Digests]()
     try:
         key = _key_of_machine(ledger_folder(checked.settings.privacy))
-        known_by = blake2b(digest_size=16, key=key, person=_VERSION).digest()  # tells others apart
+        known_by = blake2b(digest_size=16, key=key, person=_VERSION).digest()  # marks our files
         make_private_folder(run / _FOLDER)
         for worker in workers:
             file = run / _FOLDER / f"{worker}.bin"
@@ -54,38 +54,39 @@ def compare_samples(
             if kept.startswith(known_by) and len(kept) % digests.itemsize == 0:
                 before[worker] = np.frombuffer(kept, np.uint64, offset=len(known_by))
                 now[worker] = digests
-            else:  # of another machine, or damaged
+            else:  # new, damaged, or written on another machine
                 write_whole(file, known_by + digests.tobytes(), OWNER_ALONE)
     except Exception as error:  # a disk may be full, and a reader may raise anything
         _log.warning("warning: changed samples cannot be told: %s", reason_of(error))
     if before and (change := _change(before, now)):
-        own = checked.settings.data
-        data = flag("data_dir", own.data_dir or own.data_folder(own.dataset, min(now)))
-        _log.warning("warning: %s: samples here have changed since the run began: %s", data, change)
+        data = checked.settings.data
+        folder = flag("data_dir", data.data_dir or data.data_folder(data.dataset, min(now)))
+        what = "samples here have changed since the run began"
+        _log.warning("warning: %s: %s: %s", folder, what, change)
 
 
 def _change(before: dict[int, Digests], now: dict[int, Digests]) -> str:
-    """What has changed, in words; empty for nothing."""
+    """Says how the samples have changed; empty if they have not."""
     all_before, all_now = (np.concatenate([*each.values()]) for each in (before, now))
     num_same = num_common(all_before, all_now)
     moved = num_same - sum(num_common(before[worker], now[worker]) for worker in now)
-    new, gone = len(all_now) - num_same, len(all_before) - num_same
-    said = [f"{new:,} are new and {gone:,} of {len(all_before):,} gone"] * bool(new or gone)
+    new, lost = len(all_now) - num_same, len(all_before) - num_same
+    changes = [f"{new:,} are new and {lost:,} of {len(all_before):,} gone"] * bool(new or lost)
     if moved:
-        which = "others" if said else "samples"
-        said.append(f"{moved:,} {which} have another worker, as the data are divided anew")
-    return "; ".join(said)
+        which = "others" if changes else "samples"
+        changes.append(f"{moved:,} {which} have another worker, as the data are divided anew")
+    return "; ".join(changes)
 
 
 def overlap_warning(checked: "Checked") -> list[str]:
-    """Warns of held-out samples that workers here train on; in one line."""
+    """Warns, in at most one line, if workers here train on held-out samples."""
     settings, dataset = checked.settings, checked.dataset
     if settings.scores.held_out is None and dataset.path.parent == shipped_folder():
         return []
     folder = settings.data.data_folder(dataset.name, 1)
     try:
         held_out = open_held_out(settings, dataset, folder)
-    except BadInput as error:  # else the server has them
+    except BadInput as error:  # if rank 0 runs elsewhere, it has the held-out samples
         return [f"held-out samples are not compared: {error.marked}"] * checked.ranks.serves
     if held_out is None:
         return []
@@ -99,7 +100,7 @@ def overlap_warning(checked: "Checked") -> list[str]:
 
 
 def _key_of_machine(folder: Path) -> bytes:
-    """The secret of this user on this machine, drawn when it is first asked for."""
+    """The secret of this user on this machine; the first call draws it."""
     file = folder / _KEY_FILE
     if not file.exists():
         make_private_folder(folder)

@@ -1,15 +1,14 @@
-"""Starts the scorer: a fork of the process that owns the generator, made before it has threads."""
+"""Starts the scorer, a child of the process that owns the generator, before that has threads."""
 
 import contextlib
 import logging
 import os
 import signal
-import traceback
 import warnings
 from collections.abc import Iterator
 from functools import partial
 from multiprocessing import Pipe
-from typing import NoReturn
+from multiprocessing.connection import Connection
 
 import torch
 
@@ -18,6 +17,7 @@ from mdgan.engine.channel import Channel, ChannelClosed
 from mdgan.engine.scorer import Scorer
 from mdgan.engine.server.scoring import ScorerLink
 from mdgan.launch.checked import Checked
+from mdgan.launch.forks import start
 from mdgan.metrics import chosen
 from mdgan.metrics.classifier import RANDOM
 from mdgan.metrics.extractor import Extractor, Features
@@ -33,7 +33,7 @@ _NICENESS = 10
 
 @contextlib.contextmanager
 def scoring_process(checked: Checked, run: RunDirectory) -> Iterator[ScorerLink]:
-    """Forks the scorer, if anything is to be scored; it ends with the block or with this process.
+    """Starts the scorer, if anything is to be scored; it ends with the block or this process.
 
     Training does not wait for it, nor for the classifier that it may have to train first.
     """
@@ -45,10 +45,7 @@ def scoring_process(checked: Checked, run: RunDirectory) -> Iterator[ScorerLink]
     with warnings.catch_warnings():
         # The one thread that may be there waits for the launcher's end and holds no lock.
         warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        ours.close()
-        _be_scorer(checked, run, Channel(theirs))
+        child = start(_be_scorer, checked, run, theirs, closes=[ours])
     theirs.close()
     try:
         told = checked.algorithm.has_hosts and settings.privacy.discloses(FEATURES)
@@ -56,26 +53,20 @@ def scoring_process(checked: Checked, run: RunDirectory) -> Iterator[ScorerLink]
         yield ScorerLink(Channel(ours), knows_real=alone)
     finally:
         ours.close()
-        os.waitpid(child, 0)
+        child.join()
 
 
-def _be_scorer(checked: Checked, run: RunDirectory, channel: Channel) -> NoReturn:
-    status = 1
+def _be_scorer(checked: Checked, run: RunDirectory, end: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.nice(_NICENESS)
+    torch.set_num_threads(1)
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.nice(_NICENESS)
-        torch.set_num_threads(1)
-        _make_scorer(checked, run, channel).run()
-        status = 0
+        _make_scorer(checked, run, Channel(end)).run()
     except ChannelClosed:
-        status = 0
+        pass
     except OSError as error:
         _log.error("the scorer cannot go on: %s", error)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(status)  # the parent's own clean-up is not the child's to run
 
 
 def _make_scorer(checked: Checked, run: RunDirectory, channel: Channel) -> Scorer:

@@ -1,4 +1,4 @@
-"""The settings of one machine: which ranks run on it, where the server is, what guards links."""
+"""The settings of one machine: its ranks, the server's address, credentials and time limits."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def _file(about: str, **more: Any) -> Any:
 
 
 def _read_cores(text: str) -> str:
-    """Checks a `--cores` value; what it means is read where processes start."""
+    """Checks a `--cores` value; `core_sets` reads it."""
     if text != ANY_CORES:
         parse_cores(text)
     return text
@@ -123,15 +123,15 @@ class LinkSettings(declare.Settings, group="network"):
 
     @property
     def is_guarded(self) -> bool:
-        """Whether links to other machines are encrypted, and open to known certificates alone."""
+        """Whether links to other machines are encrypted and ask for a known certificate."""
         return self.credentials is not None or self.certificate is not None
 
     def addresses(self) -> list[str]:
-        """Where the server may be: the address of rank 0, then those of its standbys."""
+        """The addresses where the server may be: that of rank 0, then those of its standbys."""
         return [address.strip() for address in self.master_addr.split(",")]
 
     def timeouts(self) -> Timeouts:
-        """The time limits of a run; those that are no settings have their defaults."""
+        """The time limits of a run, those from settings and the constant ones."""
         return Timeouts(
             connect=self.connect_timeout, liveness=self.liveness_timeout, patience=self.patience
         )
@@ -205,7 +205,7 @@ class LaunchSettings(declare.Settings, group="network"):
 
     @property
     def core_sets(self) -> tuple[frozenset[int], ...]:
-        """The cores of one host after another; empty if hosts may use all."""
+        """The cores of each host in order; empty if hosts may use all."""
         return () if self.cores == ANY_CORES else parse_cores(self.cores)
 
     excludes = (
@@ -218,57 +218,58 @@ class LaunchSettings(declare.Settings, group="network"):
     )
 
     def carried(self, by: str) -> int | None:
-        """`--workers-per-host` where something else than mdgan starts processes."""
+        """Reads `--workers-per-host` if another program (`by`) starts processes; refuses auto."""
         if self.workers_per_host == "auto":
             why, _, way_out = _NOT_TRIED.format(when=by).partition("; ")
             raise BadInput(flag("workers_per_host", "auto"), why, way_out)
         return self.workers_per_host
 
 
-def without_other_guards(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a file or a run, without those that guard links if the user's flags do."""
-    is_given = any(given.get(name) not in (None, False) for name in _GUARDS)
-    return {name: v for name, v in settings.items() if not (is_given and name in _GUARDS)}
+def without_other_guards(flags: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Drops credentials from the settings of a file or a run, if the user's flags name others."""
+    has_guards = any(flags.get(name) not in (None, False) for name in _GUARDS)
+    return {name: v for name, v in settings.items() if not (has_guards and name in _GUARDS)}
 
 
 def read_identity(settings: LinkSettings) -> OwnIdentity | None:
-    """Gives what this machine shows to others, and whom it trusts; None without TLS.
+    """Makes the function that reads this machine's certificate and whom it trusts.
 
-    Each time it is called it gives what the files say now: certificates may be renewed.
+    It reads the files anew at each call, since users may renew certificates. None without TLS.
     """
-    own = {name: getattr(settings, name) for name in ("ca", "certificate", "key")}
-    given = [name for name, value in own.items() if value is not None]
-    if settings.insecure and (settings.credentials is not None or given):
-        named = flag("credentials") if settings.credentials is not None else key(given[0])
-        raise BadInput(flag("insecure"), f"{named} is given, too", "leave out one of them")
+    files = {name: getattr(settings, name) for name in ("ca", "certificate", "key")}
+    named = [name for name, value in files.items() if value is not None]
+    if settings.insecure and (settings.credentials is not None or named):
+        guard = flag("credentials") if settings.credentials is not None else key(named[0])
+        raise BadInput(flag("insecure"), f"{guard} is given, too", "leave out one of them")
     if settings.credentials is not None:
-        if given:
+        if named:
             why = f"{flag('credentials')} has it all"
-            raise BadInput(key(given[0]), why, "leave out one of them")
+            raise BadInput(key(named[0]), why, "leave out one of them")
         path = path_of(settings.credentials)
         return _renewed([path], partial(read_credentials, path))
-    if not given:
+    if not named:
         return None
-    missing = [name for name in own if name not in given]
-    if missing:
+    if missing := [name for name in files if name not in named]:
         why = f"needs {key(missing[0], 'FILE')}, too"
-        raise BadInput(key(given[0], own[given[0]]), why)
-    paths = [path_of(str(own[name])) for name in ("ca", "certificate", "key")]
+        raise BadInput(key(named[0], files[named[0]]), why)
+    paths = [path_of(str(file)) for file in files.values()]
     return _renewed(paths, partial(read_own_pki, *paths))
 
 
 def _renewed(paths: Sequence[Path], read: OwnIdentity) -> OwnIdentity:
-    def told(identity: Identity) -> str:
+    """Wraps a function that reads credentials, to log a line when the files have changed."""
+
+    def in_log(identity: Identity) -> str:
         end = in_words(permit_of(identity.certificate).end)
         return f"{paths[0]}: has changed; links from now on have its certificate, valid until {end}"
 
-    return Reread(paths, read, told).now
+    return Reread(paths, read, in_log).now
 
 
 def read_revocations(
     settings: LinkSettings, identity: OwnIdentity | None, *, serves: bool = True
 ) -> Revocations:
-    """The certificates that are answered no more; only rank 0 must have the list."""
+    """Reads the list of revoked certificates. Only rank 0 must have it; elsewhere it may lack."""
     if settings.revoked is None or not (serves or path_of(settings.revoked).is_file()):
         return Revocations(None, b"")
     if identity is None:
@@ -277,13 +278,11 @@ def read_revocations(
 
 
 def check_exposed(address: str, settings: LinkSettings) -> None:
-    """Checks that a port which others can reach is guarded, or that the user wants it open."""
+    """Refuses an address that other machines can reach, without credentials or `--insecure`."""
     if settings.is_guarded or settings.insecure:
         return
     if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
-        raise BadInput(
-            flag("master_addr", settings.master_addr),
-            f"others can reach {address}",
-            f"give {flag('credentials', 'FILE')} on every machine (`mdgan credentials new FILE` "
-            f"makes one), or {flag('insecure')}",
-        )
+        way_out = f"give {flag('credentials', 'FILE')} on every machine (`mdgan credentials new "
+        way_out += f"FILE` makes one), or {flag('insecure')}"
+        what = flag("master_addr", settings.master_addr)
+        raise BadInput(what, f"others can reach {address}", way_out)

@@ -1,11 +1,11 @@
-"""The file of a site: settings that are its own, and the studies that it has approved.
+"""The file of an NVFlare site: its own settings, and the studies that it has approved.
 
 It is JSON: settings of this machine, by the names of the flags of `mdgan join`, and
 
-approved   hashes of studies; without it any study may run that keeps to the settings
-runs       the folder that runs are kept in; by default `mdgan-runs` beside the file
+approved   hashes of studies; without it the site takes part in any study
+runs       the folder for runs; by default `mdgan-runs` beside the file
 
-Paths in it are relative to its folder. The server of a job has such a file, too.
+Paths in it are relative to its folder. The server of a job has such a file as well.
 """
 
 import json
@@ -26,56 +26,56 @@ _OF_THE_RUN = (
     *("master_addr", "master_port", "listen", "out", "log_file"),
     *("transport", "workers_per_host", "insecure"),
 )
-"""Settings of a machine that a site has no choice of."""
+"""Settings of a machine that a site cannot choose."""
 
 
-def digest_of(asked: Mapping[str, Any]) -> str:
-    """The hash of what a server asks of its hosts; which samples there are has no part in it."""
-    counted = {name: value for name, value in asked.items() if name != "data_sha256"}
-    return sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
+def digest_of(identity: Mapping[str, Any]) -> str:
+    """The hash of a study: of the run's identity (see `Checked`), without its samples."""
+    study = {name: value for name, value in identity.items() if name != "data_sha256"}
+    return sha256(json.dumps(study, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class SiteFile:
-    """What a site's file says."""
+    """The contents of a site's file."""
 
     path: Path
     settings: dict[str, Any]
-    approved: list[str] | None  # None: the site approves of any study
+    approved: list[str] | None  # hashes of studies; None: the site approves of any study
     runs: Path
 
     @classmethod
     def read(cls, path: Path) -> "SiteFile":
-        """Reads and checks the file."""
+        """Reads and checks the file; BadInput if it is missing or wrong."""
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-            approved = msgspec.convert(found.pop("approved", None), list[str] | None)
-            runs = msgspec.convert(found.pop("runs", "mdgan-runs"), str)
+            values = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+            approved = msgspec.convert(values.pop("approved", None), list[str] | None)
+            runs = msgspec.convert(values.pop("runs", "mdgan-runs"), str)
         except OSError as error:
             why = f"the file of this site cannot be read ({error.strerror})"
             raise BadInput(path, why, "write the settings of this machine into it") from error
         except (ValueError, RecursionError) as error:
             raise BadInput(path, f"is no file of a site ({error})") from error
-        settings = {name: _read(path, name, value) for name, value in found.items()}
+        settings = {name: _read(path, name, value) for name, value in values.items()}
         return cls(path, settings, approved, path.resolve().parent / runs)
 
-    def check_asked(self, asked: Mapping[str, Any]) -> None:
-        """Refuses what a server asks of its hosts, if the site has not approved it."""
-        digest = digest_of(asked)
+    def check_asked(self, identity: Mapping[str, Any]) -> None:
+        """Refuses the identity of a run if the site has not approved its study."""
+        digest = digest_of(identity)
         if self.approved is not None and digest not in self.approved:
             what = f"the study with hash {digest:.16}… is not among those that this site approved"
             way_out = f"let its owner run `mdgan approve STUDY.json --site {self.path.name}`"
             raise BadInput(what, way_out=way_out)
 
     def approve(self, digest: str) -> None:
-        """Adds a study to those that the site has approved."""
-        found = json.loads(self.path.read_bytes())
-        found["approved"] = list(dict.fromkeys([*(self.approved or ()), digest]))
-        write_output(self.path, json.dumps(found, indent=2).encode() + b"\n")
+        """Adds the hash of a study to the file."""
+        values = json.loads(self.path.read_bytes())
+        values["approved"] = list(dict.fromkeys([*(self.approved or ()), digest]))
+        write_output(self.path, json.dumps(values, indent=2).encode() + b"\n")
 
 
 def _read(path: Path, name: str, value: Any) -> Any:
-    """The value of one setting, with a path that is relative to the file made whole."""
+    """Checks one setting; makes a path in it absolute."""
     known = known_settings()
     if name not in known:
         raise BadInput(path, f"unknown key {name!r}{suggest(name, known)}")

@@ -1,4 +1,4 @@
-"""Which maps a machine reads its tables with: a line for each in an audit log that stays there."""
+"""Writes to a machine's audit log by which maps it reads its tables. The log stays there."""
 
 from collections.abc import Iterable
 from hashlib import sha256

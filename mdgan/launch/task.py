@@ -1,11 +1,11 @@
-"""What starts the ranks, and what a process is told that torchrun or Slurm has started.
+"""Reads from the environment what torchrun or Slurm tells each process that it has started.
 
-Such a program starts every process of a run, on machines of its choice. The first process is the
-server; each other one is a host.
+Such a launcher starts every process of a run, on machines of its choice. The first process is the
+server, and each other one is a host.
 
-Of Slurm the variables of the step are read, not those of the job: a job script that runs by itself
-has the latter, too, and `srun` may use a part of the job's nodes. A step of one task is no run that
-is spread: there mdgan starts its processes by itself, as without Slurm.
+Slurm sets variables of the job and of the step. mdgan reads those of the step, since a job script
+without `srun` has those of the job as well, and `srun` may use only some of the job's nodes. In a
+step of a single task mdgan starts its processes itself, as without Slurm.
 """
 
 import contextlib
@@ -25,18 +25,18 @@ from mdgan.errors import BadInput
 from mdgan.spelling import flag
 
 Launcher = Literal["auto", "processes", "torchrun", "slurm"]
-"""What starts the ranks. With `processes`, mdgan forks those of this machine by itself; with
-`auto` it does so, too, unless torchrun or Slurm has started it."""
+"""The program that starts the ranks. With `processes`, mdgan forks those of this machine itself;
+with `auto` it does so unless torchrun or Slurm has started it."""
 
 LAUNCHERS: tuple[str, ...] = (*get_args(Launcher), "ray")
-"""The values of `--launcher`; for Ray there is more to say, see `RayCluster`."""
+"""The values of `--launcher`. Ray needs more settings: see `RayCluster`."""
 
 
 @dataclass(frozen=True)
 class RayCluster:
-    """Where Ray is to start processes, each with these resources, by Ray's names.
+    """The cluster on which Ray starts processes, each with these resources, by Ray's names.
 
-    Without an address that is the cluster that Ray finds, or a new one here.
+    Without an address, Ray takes a cluster that it finds, or starts one on this machine.
     """
 
     address: str | None
@@ -48,28 +48,27 @@ class LaunchedTask:
     """One of the processes that another program has started for a run."""
 
     launcher: str
-    # Which of all processes this is, from 0; `process_here` is which of this machine's.
+    # The index of this process among all; `process_here` is its index on this machine.
     process: int
     num_processes: int
     processes_here: int
     process_here: int
     master_addr: str
     master_port: int  # its port there, or that of torchrun's store
-    # Whether torchrun serves a store on that port, which says where process 0 is.
+    # Whether torchrun serves a store on that port, in which process 0 publishes its address.
     store_is_up: bool = False
     attempt: str = "0"  # a number that differs between restarts of the same job
-    # Those that each process may use; None if they share what the machine has.
-    cores: int | None = None
-    # Whether what all processes print comes together, so that the server's progress says enough.
+    cores: int | None = None  # for each process; None if they share the machine's
+    # Whether the output of all processes goes to one place, where one progress line is enough.
     prints_together: bool = False
 
     def world_size(self, workers_per_host: int) -> int:
-        """The number of ranks when each process but the first carries W workers."""
+        """The number of ranks, if each process but the first carries this many workers."""
         return 1 + (self.num_processes - 1) * workers_per_host
 
 
 class _Variables(Struct, frozen=True):
-    """torchrun's variables, named as the attributes of `LaunchedTask` are."""
+    """torchrun's variables, by the names of `LaunchedTask`'s fields."""
 
     process: int = field(name="RANK")
     num_processes: int = field(name="WORLD_SIZE")
@@ -101,7 +100,7 @@ def task_of_torchrun(environment: Mapping[str, str] = os.environ) -> LaunchedTas
 
 
 def read_resources(text: str | None) -> dict[str, float]:
-    """Reads `--host-resources`: what each process reserves, by Ray's names of resources."""
+    """Reads `--host-resources`: the amounts that each process reserves, by Ray's names."""
     if text is None:
         return {"CPU": 1.0}
     try:
@@ -134,8 +133,8 @@ def task_of_slurm(
     """Reads Slurm's variables; None if no `srun` has started this process beside others.
 
     Args:
-        flags: `master_addr` and `master_port`, if the user gave them, win over what Slurm says.
-        address_of: from a node's name to its address; `address_of_node` if not given.
+        flags: the user's flags, whose `master_addr` and `master_port` come before Slurm's.
+        address_of: finds a node's address by its name; by default `address_of_node`.
     """
     if _PROCESS not in environment or environment.get(_TASKS, "1") == "1":
         return None
@@ -150,19 +149,19 @@ def task_of_slurm(
         raise BadInput(f"{_EACH} {environment[_EACH]!r:.99}", why)
     tasks_here = each[_whole(environment, _NODE, 0, len(each) - 1)]
     process_here = _whole(environment, _LOCAL, 0, tasks_here - 1)
-    given = flags or {}
-    first, own = first_node(environment[_NODES]), environment.get("SLURMD_NODENAME")
-    master_addr = given.get("master_addr")
+    flags = flags or {}
+    first, node = first_node(environment[_NODES]), environment.get("SLURMD_NODENAME")
+    master_addr = flags.get("master_addr")
     if master_addr is None:
-        if process == 0 and own not in (None, first):
+        if process == 0 and node not in (None, first):
             raise BadInput(
-                f"{_PROCESS} 0 runs on {own:.99}, not on {first}, the first of {_NODES}: leave "
+                f"{_PROCESS} 0 runs on {node:.99}, not on {first}, the first of {_NODES}: leave "
                 f"--distribution arbitrary out, or give {flag('master_addr')} with the address of "
                 "that node"
             )
         master_addr = (address_of or address_of_node)(first)
-    port = given.get("master_port")
-    if port is None:  # two jobs on one node rarely share it; every task comes to the same
+    port = flags.get("master_port")
+    if port is None:  # every task computes the same port; two jobs on one node rarely share it
         port = _LOWEST_PORT + _whole(environment, _JOB, 0, 1 << 62) % _NUM_PORTS
     return LaunchedTask(
         launcher="Slurm",
@@ -179,7 +178,7 @@ def task_of_slurm(
 
 
 def tasks_per_node(text: str) -> list[int]:
-    """How many tasks each node has, from Slurm's `2(x3),1`: [2, 2, 2, 1]."""
+    """Reads how many tasks each node has: Slurm's `2(x3),1` is [2, 2, 2, 1]."""
     each: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?", part, re.ASCII)
@@ -191,7 +190,7 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def first_node(text: str) -> str:
-    """The first node of Slurm's `n[1-3,7],m5`: n1."""
+    """Reads the first node of a list: of Slurm's `n[1-3,7],m5` it is n1."""
     first = re.match(r"(?:[^,\[\]]|\[[^\[\]]*\])+(?=,|\Z)", text)
     name = re.sub(r"\[([0-9]+)[^\]]*\]", r"\1", first[0]) if first else ""
     if not re.fullmatch(r"\w[\w.-]{0,254}", name, re.ASCII):
@@ -200,7 +199,7 @@ def first_node(text: str) -> str:
 
 
 def address_of_node(name: str) -> str:
-    """Where a node can be reached: its name, or what Slurm knows where names do not resolve."""
+    """The address of a node: its name, or the address that Slurm knows if that does not resolve."""
     try:
         socket.getaddrinfo(name, None)
         return name
@@ -221,7 +220,7 @@ def address_of_node(name: str) -> str:
 
 
 def _cores(environment: Mapping[str, str], tasks_here: int) -> int | None:
-    """The cores of one task: what the user asked of Slurm, or its share of the job's here."""
+    """The cores of one task: those that the user asked Slurm for, or its share of the node's."""
     if "SLURM_CPUS_PER_TASK" in environment:
         return _whole(environment, "SLURM_CPUS_PER_TASK", 1, _MOST_TASKS)
     if "SLURM_CPUS_ON_NODE" in environment:

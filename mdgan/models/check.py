@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.data.readable import warn_once
-from mdgan.errors import BadInput, users_code
+from mdgan.errors import BadInput, place_in_words, users_code
 from mdgan.gan import independence
 from mdgan.gan.build import Build, Models, build_model
 from mdgan.gan.labels import call, num_classes_of
@@ -32,7 +32,7 @@ def check_models(models: Models, num_classes: int | None = None) -> None:
         raise BadInput(
             models.source,
             f"Generator gives {list(samples.shape)} for 2 vectors of noise, SHAPE says "
-            f"{[2, *models.shape]}",
+            f"{[2, *models.shape]}{_place_of(generator)}",
         )
     shape = f"[b, *{models.shape}]"
     output = _try(models, "Discriminator", discriminator, samples, labels, shape)
@@ -40,13 +40,21 @@ def check_models(models: Models, num_classes: int | None = None) -> None:
     if logits.numel() != 2 or logits.shape[0] != 2:
         raise BadInput(
             models.source,
-            f"Discriminator gives {list(logits.shape)} for 2 samples, must give one logit a sample",
+            f"Discriminator gives {list(logits.shape)} for 2 samples, must give one logit a sample"
+            f"{_place_of(discriminator)}",
         )
     if _is_squashed(models, labels):
         warn_once(
             f"{models.source}: Discriminator gives values from 0 to 1 with any weights, as after a "
             "sigmoid, but the losses expect logits and would hardly learn; remove its last sigmoid"
         )
+
+
+def _place_of(model: nn.Module) -> str:
+    """The line of the user's `forward`, such as ` (own.py:7)`; empty if the user wrote none."""
+    code = getattr(type(model).forward, "__code__", None)
+    is_own = code is not None and not type(model).__module__.startswith(("torch.", "mdgan."))
+    return place_in_words(code.co_filename, code.co_firstlineno) if is_own and code else ""
 
 
 def _labels_for(

@@ -19,7 +19,7 @@ from mdgan.metrics.chosen import extractor_identity
 from mdgan.samples.table.schema import read_schema
 from mdgan.settings.config_file import read_config_file
 from mdgan.settings.machine import path_of
-from mdgan.spelling import flag, output
+from mdgan.spelling import count, flag, output
 from mdgan.storage.whole_file import make_folder, write_output
 from mdgan.version import SERIES, __version__
 
@@ -94,7 +94,7 @@ class Study:
             "study": self.digest,
             "version": f"mdgan {__version__}",
             "algorithm": f"{run.algorithm}, {self.settled.algorithm.about}",
-            "run": f"{run.num_workers} workers, {run.training.iterations:,} iterations",
+            "run": f"{run.num_workers} workers, {count(run.training.iterations, 'iteration')}",
             "data": f"{dataset.name}, {dataset.about}".removesuffix(", "),
             "program": code and f"{code.name} runs at each site, so read it: {dataset.sha256}",
             "columns": schema and ", ".join(read_schema(schema).names),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from mdgan.observe.run_observer import RunObserver
 from mdgan.records.values import in_words
+from mdgan.spelling import count
 
 _WORTH_TELLING_SECONDS = 1.0
 _OFTEN = 16  # the log tells of the 16th answer that was shortened, the 32nd, the 64th, …
@@ -51,7 +52,8 @@ class Attendance:
             self._observer.event("back", iteration, **about)
             if worker in self._known_absent:
                 self._known_absent.discard(worker)
-                self._observer.note(f"rank {worker} answers again; it missed {missed} iterations")
+                line = f"rank {worker} answers again; it missed {count(missed, 'iteration')}"
+                self._observer.note(line)
 
     def tell_of_absent(self) -> None:
         """Tells the user of workers that have not answered for over a second."""

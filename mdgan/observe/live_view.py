@@ -22,8 +22,8 @@ from mdgan.observe.watch import WatchedRun, WorkerRow
 from mdgan.records.happenings import JOINED, LOST, RESUMED, SHUT_OUT
 from mdgan.records.rows import ScoresRow, WorkerNumbers
 from mdgan.records.score_names import BEST_IS_LEAST, SCORE_NAMES, main_score
-from mdgan.records.values import brief_seconds, brief_size, count, number, said_list
-from mdgan.spelling import spelled
+from mdgan.records.values import brief_seconds, brief_size, number, said_list
+from mdgan.spelling import count, spelled
 
 _WIDTH, _MOST_OF_PATH = 100, 4096
 _MOST_WORKERS = 30

@@ -24,9 +24,9 @@ from mdgan.records.rows import Fetching, Losses, Profile, RecordedRow, spent_in_
 from mdgan.records.run_directory import RunDirectory
 from mdgan.records.run_state import RunState
 from mdgan.records.score_names import in_short
-from mdgan.records.values import count, passed, said_left_out
 from mdgan.records.values import number as finite
-from mdgan.spelling import MARKS, command, flag
+from mdgan.records.values import passed, said_left_out
+from mdgan.spelling import MARKS, command, count, flag
 
 _log = logging.getLogger(__name__)
 
@@ -245,8 +245,9 @@ class RunObserver:
         rate = (iteration - self._first) / seconds if seconds > 0 else 0.0
         how = {"finished": "done", "stopped": "stopped when asked to", "failed": "failed"}[state]
         lines = [
-            f"{how}: {iteration} of {self._rhythm.iterations} iterations in {duration(seconds)} "
-            f"({rate:.1f} it/s), {duration(time.monotonic() - self._launched.at)} with start-up"
+            f"{how}: {iteration} of {count(self._rhythm.iterations, 'iteration')} in "
+            f"{duration(seconds)} ({rate:.1f} it/s), "
+            f"{duration(time.monotonic() - self._launched.at)} with start-up"
         ]
         if has_generator:
             epsilon, replaced = self._state.epsilon, self._state.replaced

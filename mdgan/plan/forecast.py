@@ -29,7 +29,7 @@ from mdgan.plan.phases import MESSAGES, Seconds
 from mdgan.plan.prediction import Forecast, Question
 from mdgan.records.values import a, brief_seconds, brief_size
 from mdgan.settings.machine import num_cores
-from mdgan.spelling import flag
+from mdgan.spelling import count, flag
 
 _log = logging.getLogger(__name__)
 
@@ -282,8 +282,8 @@ def _in_short(page: _Page, forecast: Forecast) -> str:
     memory = list(_memory(page))[-1 if page.layout.shared else 0][1]
     owner = "all processes" if page.layout.shared else "the server"
     return (
-        f"{page.iterations:,} iterations take {duration(steps * forecast.step)} and move {moved}; "
-        f"memory of {owner}: {memory}"
+        f"{count(page.iterations, 'iteration')} will take {duration(steps * forecast.step)} and "
+        f"move {moved}; memory of {owner}: {memory}"
     )
 
 
@@ -301,13 +301,13 @@ def _step(page: _Page, forecast: Forecast) -> Iterator[Lines]:
     yield from ((name, brief_seconds(time), note) for name, time, note in times if time)
     seconds = page.iterations / a_step * forecast.step
     without = "without scores, pictures and checkpoints"
-    yield f"{page.iterations:,} iterations", duration(seconds), without
+    yield count(page.iterations, "iteration"), duration(seconds), without
 
 
 def _stages(page: _Page) -> Iterator[Lines]:
     measured, num_hosts = page.measured, len(page.question.layout.hosts)
     yield from _phases("server", measured.server, "")
-    yield "server: messages", _messages(measured.server), f"{num_hosts} hosts"
+    yield "server: messages", _messages(measured.server), count(num_hosts, "host")
     yield from _phases("worker", measured.worker.ahead, "while it would wait")
     yield from _phases("worker", measured.worker.asked, "")
     yield "host: messages", _messages(measured.worker.asked), ""
@@ -372,4 +372,7 @@ def _bottleneck(page: _Page, forecast: Forecast) -> str:
         "link": ("the server's link, out and back,", forecast.out + forecast.back),
         "latency": ("latency", forecast.latency),
     }[forecast.bottleneck]
+    if page.unit != "iteration":  # its parts follow each other, so that none is a bottleneck
+        parts = f"{brief_seconds(seconds)} of {brief_seconds(forecast.step)}"
+        return f"{a(page.unit)} waits longest for {what.removesuffix(',')}: {parts}"
     return f"bottleneck: {what} take {brief_seconds(seconds)} {a(page.unit)}"

@@ -19,7 +19,7 @@ from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.data.shard import ClientShards
 from mdgan.engine.settings import RunSettings
-from mdgan.errors import Interrupted
+from mdgan.errors import BadInput, Interrupted
 from mdgan.families import registry
 from mdgan.launch.addresses import Sockets
 from mdgan.launch.checked import Checked
@@ -36,6 +36,7 @@ from mdgan.privacy.contents import Contents
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
 from mdgan.records.rows import Placed
 from mdgan.samples.contract import Shape
+from mdgan.system import may_fork
 
 _ENDLESS = 10**9
 _LEAST_SAMPLES = 64
@@ -104,6 +105,8 @@ def play(
 
     The run stops after the `least` steps and seconds. In turns, only one process computes at once.
     """
+    if not may_fork():
+        raise BadInput("a short run", "plays in forks, which are not safe here", "use Linux or WSL")
     turn = multiprocessing.get_context("fork").Semaphore() if in_turns else None
     with _prepared(dataset, settings, layout) as prepared:
         run = Path(str(prepared.launch.out))

@@ -172,7 +172,7 @@ def _failing_in_one_line(path: Path) -> Iterator[None]:
         if "locked" in text:
             why = f"another process has been writing there for {_PATIENCE_SECONDS:.0f} s"
             raise BadInput(flag("dp_ledger", path), why, "try again when it is done") from error
-        if "no such" in text:
+        if "no such" in text or "malformed" in text:
             raise damaged(path, error) from error
         number = errno.ENOSPC if "full" in text else errno.EIO
         raise unwritable(path, OSError(number, text)) from error

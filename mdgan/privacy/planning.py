@@ -144,9 +144,9 @@ def check_alike(
         )
 
 
-def spent_before(settings: PrivacySettings, known: LedgerView) -> float:
-    """ε of all earlier runs of some samples, for the run's δ."""
-    delta, last = settings.dp_delta or 0.0, known.last
+def spent_before(dp_delta: float | None, known: LedgerView) -> float:
+    """ε of all earlier runs of some samples, for δ."""
+    delta, last = dp_delta or 0.0, known.last
     if last is not None and not known.before_last and last.steps <= last.plan.planned:
         charge = PrivacyCharge(last.plan.noise, last.plan.rate, last.steps)
         return epsilon_of(charge, delta, last.plan.kind)

@@ -117,11 +117,6 @@ def said_range(numbers: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def count(amount: int, one: str, many: str | None = None) -> str:
-    """`1 swap`, `2,000 swaps`."""
-    return f"{amount:,} {one if amount == 1 else many or one + 's'}"
-
-
 def a(unit: str) -> str:
     """A unit with its article: `an iteration`, `a round`."""
     return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"

@@ -7,12 +7,12 @@ from mdgan.records.happenings import LOST, SHUT_OUT
 from mdgan.records.rows import Losses, Swap, spent_in_words
 from mdgan.records.run_state import UNSAVED
 from mdgan.records.score_names import OF_ROWS, SCORE_NAMES
-from mdgan.records.values import a, count, number_in, said, said_list, said_seconds, shown
+from mdgan.records.values import a, number_in, said, said_list, said_seconds, shown
 from mdgan.report.figures.workers import exactness
 from mdgan.report.numbers.attendance import said_in_all
 from mdgan.report.numbers.scores import last_score, reference, remarks, score_events
 from mdgan.report.numbers.subject import Subject
-from mdgan.spelling import spelled
+from mdgan.spelling import count, spelled
 
 _MOST_LOSSES = 3
 

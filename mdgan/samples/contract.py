@@ -1,4 +1,4 @@
-"""What mdgan asks of a kind of sample; families, engine, links and privacy ask nothing of it."""
+"""`SampleKind`: the interface by which mdgan reads, shows and scores a kind of sample."""
 
 import io
 from abc import ABC, abstractmethod
@@ -22,33 +22,33 @@ HeldOut = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a kind of sample finds of generated ones."""
+    """The scores that a kind of sample gives generated samples."""
 
     scores: dict[str, float]  # by name; every number is finite
-    # For each of the others, the reason in one line.
+    # The scores that could not be computed: by name, the reason in one line.
     left_out: dict[str, str] = field(default_factory=dict)
-    # What real samples would get, for some of the scores.
+    # Some of the same scores for real samples, by name.
     real: dict[str, float] = field(default_factory=dict)
-    num_held_out: int = 0  # how many samples of the server were compared with
+    num_held_out: int = 0  # the number of held-out samples that the scores used
     figures: dict[str, Any] = field(default_factory=dict)  # what the report draws, as JSON
     rare: list[dict[str, Any]] = field(default_factory=list)  # see `ScoresRow`
 
 
 Judge = Callable[[Tensor, Tensor | None], Verdict]
-"""Judges generated samples, float32 [n, *shape], by themselves and their classes, int64 [n]."""
+"""Scores generated samples, float32 [n, *shape], with their classes, int64 [n]."""
 
 
 class Where(NamedTuple):
-    """Which samples fulfil some conditions."""
+    """Selects the samples that meet a user's conditions."""
 
-    label: int | None  # the class that they name; None if they name none
-    # Says of samples [n, *shape] and their classes, int64 [n] or None, which do: bool [n].
+    label: int | None  # the class that a condition names; None without such a condition
+    # Takes samples [n, *shape] and their classes, int64 [n] or None; returns a mask, bool [n].
     keeps: Callable[[Tensor, Tensor | None], Tensor]
-    told: str = ""  # how many real samples fulfil each of them, in a line, as far as that is known
+    real_shares: str = ""  # in words, the share of real samples that meet each condition, if known
 
 
 def npz_of(samples: Tensor, labels: Tensor | None) -> bytes:
-    """A file of numpy: `images`, float32 [n, *shape] in [−1, 1]; `labels`, int64 [n], if any."""
+    """Makes a numpy file: `images`, float32 [n, *shape] in [−1, 1]; `labels`, int64 [n], if any."""
     arrays = {"images": samples.numpy()}
     if labels is not None:
         arrays["labels"] = labels.numpy()
@@ -60,47 +60,46 @@ def npz_of(samples: Tensor, labels: Tensor | None) -> bytes:
 class SampleKind(ABC):
     """One kind of sample: pictures, rows of a table, plain tensors.
 
-    Samples are float32 in [−1, 1] wherever they are trained on. An object of this class belongs to
-    one data set, and knows what is particular to it, such as the columns of its table.
+    Training sees samples as float32 in [−1, 1]. An object of this class belongs to one data set,
+    and knows its particulars, such as the columns of a table. Some kinds can encode samples only
+    after all sites have added up counts of them: `num_counts` is then above 0.
     """
 
-    name: ClassVar[str]  # one word, in the plural where there is one, as messages name it
+    name: ClassVar[str]  # one word for messages, in the plural where there is one
     is_seen: ClassVar[bool] = False  # whether `png` and `class_png` draw samples
-    # Whether `judge` scores samples, rather than the features of a network.
+    # Whether `judge` scores samples; otherwise mdgan compares features of a network.
     judges: ClassVar[bool] = False
-    most_scored: ClassVar[int] = 1 << 40  # how many are generated for a score, at most
-    # What each value of a sample counts for where two are compared; empty if all alike.
+    most_scored: ClassVar[int] = 1 << 40  # a score uses at most this many generated samples
+    # The weight of each value when two samples are compared; empty if all weigh alike.
     value_weights: tuple[float, ...] = ()
-    # How many counts say all that must be learnt from all samples before training.
-    num_counts: int = 0
-    num_noisy_counts: int = 0  # how many leave a site under noise; see `noisy_form`
-    num_histograms: int = 0  # in how many of those a single sample is 1, at most
-    # What is counted: it differs wherever the counts of the same samples would.
-    counts_meaning: str = ""
+    num_counts: int = 0  # how many counts all sites add up before training
+    num_noisy_counts: int = 0  # how many sums a site sends under noise; see `noisy_form`
+    num_histograms: int = 0  # a single sample adds 1 to at most this many of those sums
+    counts_meaning: str = ""  # a text that differs if the counts of the same samples would
 
     @abstractmethod
     def why_not(self, shape: Shape) -> str:
-        """Why samples of this kind cannot have that shape, in a few words; empty if they can."""
+        """Says in a few words why samples of this kind cannot have a shape; empty if they can."""
 
     def contents(self, samples: Tensor) -> list[bytes]:
-        """What tells each of [n, *shape] from others, by which an account of privacy knows it."""
+        """The bytes by which the privacy ledger recognises each of samples [n, *shape]."""
         return [sample.tobytes() for sample in samples.contiguous().numpy()]
 
     def writers(self) -> Mapping[str, Writer]:
-        """By the ending of a file, such as `.npz`, what makes it; the usual one comes first."""
+        """The functions that write samples, by the ending of a file; the default comes first."""
         return {".npz": npz_of}
 
     def in_python(self, samples: Tensor, labels: Tensor | None) -> Any:
-        """What a program gets of samples [n, *shape] and their classes, int64 [n] or None."""
+        """Converts samples [n, *shape] and classes, int64 [n] or None, for a user of Python."""
         del labels
         return samples
 
     def as_written(self, samples: Tensor) -> Tensor:
-        """Samples as they are after they were written and read again, [n, *shape]."""
+        """Rounds samples [n, *shape] as writing them to a file and reading them again would."""
         return samples
 
     def png(self, samples: Tensor, columns: int | None = None) -> bytes:
-        """A picture of samples [n, *shape] as PNG, side by side, if such samples are seen.
+        """Draws samples [n, *shape] side by side as PNG; TypeError unless `is_seen`.
 
         Args:
             columns: how many stand in a row; None for about as many as there are rows.
@@ -108,61 +107,61 @@ class SampleKind(ABC):
         raise TypeError(f"{self.name} have no picture of {len(samples)} in {columns} columns")
 
     def class_png(self, samples: Tensor, labels: Tensor) -> bytes:
-        """A picture with a row for each class of `labels`, int64 [n], if such samples are seen."""
+        """Draws a row for each class of `labels`, int64 [n], as PNG; TypeError unless `is_seen`."""
         raise TypeError(f"{self.name} have no picture of {len(samples)}, {len(labels)} labels")
 
     def columns(self) -> Mapping[str, str]:
-        """The columns of samples that have some, in order: name → what stands in it, in a word."""
+        """The columns of a table in order, name → kind in a word; empty for other samples."""
         return {}
 
     def where(self, conditions: Sequence[str]) -> Where:
-        """Understands conditions such as `sex=F`, of which all shall hold; raises BadInput."""
+        """Reads a user's conditions such as `sex=F`, which must all hold; BadInput if it cannot."""
         raise BadInput(f"--where {conditions[0]}", f"is for rows of tables, not for {self.name}")
 
     def judge(self, held_out: HeldOut | None) -> Judge:
-        """What scores samples, if this kind judges them; its `learn` was called before."""
+        """Makes the function that scores samples, after `learn`; TypeError unless `judges`."""
         raise TypeError(f"{self.name} are scored by features, {held_out is not None}")
 
-    # What all sites learn together before training begins.
+    # The counts that all sites add up before training.
 
     @property
     def is_learnt(self) -> bool:
-        """Whether samples can be encoded: `learn` was called, or there is nothing to learn."""
+        """Whether samples can be encoded: `learn` was called, or the kind needs no counts."""
         return True
 
     @property
     def meaning(self) -> str:
-        """What samples follow from beside their files: what was agreed on, and learnt."""
+        """A text that differs if the same files would give other samples: schema and counts."""
         return ""
 
     @property
     def class_counts(self) -> Tensor | None:
-        """How many samples of each class all sites hold, int64 [K], if that has been learnt."""
+        """How many samples of each class all sites hold, int64 [K]; None if that is unknown."""
         return None
 
     def coarse(self, counts: Tensor) -> Tensor:
-        """Counts without noise so coarse that hardly one of them follows from a single sample."""
+        """Makes exact counts so coarse that a single sample hardly changes any of them."""
         return counts
 
     def noisy_form(self, counts: Tensor) -> Tensor:
-        """Linear in counts, [num_noisy_counts]: what is told under noise in their stead."""
+        """Sums of counts, [num_noisy_counts], which a site sends under noise instead of counts."""
         return counts
 
     def from_noisy(self, sums: Tensor, variance: float) -> Tensor:
-        """Counts, float64, at least 0, from sums of `noisy_form` with noise of a variance."""
+        """Estimates counts, float64, at least 0, from noisy sums; `variance` is the noise's."""
         del variance
         return sums
 
     def learn(self, counts: Tensor) -> None:
-        """Takes in the counts of all sites together, float64 [num_counts], at least 0.
+        """Fixes the encoding by the counts of all sites, float64 [num_counts], at least 0.
 
         With noise they are no whole numbers. The same counts always give the same encoding.
         """
         del counts
 
     def calibrate(self, generator: nn.Module) -> None:
-        """Has a trained generator that samples are drawn from meet what has been learnt.
+        """Adjusts a trained generator to the counts, before a user draws samples from it.
 
-        Its weights stay as they are, and the same weights always become the same generator.
+        It changes no weights, and does the same for equal weights.
         """
         del generator

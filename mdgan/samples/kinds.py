@@ -1,4 +1,4 @@
-"""Kinds of samples that are tensors: any, and pictures, series and volumes, which can be seen."""
+"""Kinds of samples that are tensors: pictures, series and volumes, which it draws, and others."""
 
 import io
 from abc import abstractmethod
@@ -24,7 +24,7 @@ _LEAST_SIDE_PIXELS = 48
 _BACKGROUND = 32
 _BORDER = 2
 _WIDTH, _HEIGHT = 160, 80
-_FINER = 2  # curves are drawn so many times as large, and shrunk, which smooths them
+_FINER = 2  # curves are drawn this many times as large, and shrunk to smooth them
 _PAPER, _AXIS = (250, 250, 248), (205, 205, 200)
 _INKS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (86, 180, 233), (230, 159, 0))
 """Okabe and Ito's colours, in turn."""
@@ -35,7 +35,7 @@ _MOST_ROWS, _OF_A_CLASS = 16, 10
 
 
 class Tensors(SampleKind):
-    """Samples of any shape, which are written as arrays and not shown."""
+    """Samples of any shape, which mdgan writes as arrays and does not draw."""
 
     name: ClassVar[str] = "tensors"
 
@@ -45,11 +45,11 @@ class Tensors(SampleKind):
 
 
 class SeenTensors(Tensors):
-    """Tensors of which pictures are made, to be seen."""
+    """Samples that mdgan draws as pictures."""
 
     is_seen: ClassVar[bool] = True
 
-    sizes: ClassVar[tuple[str, ...]]  # what each size of a sample is
+    sizes: ClassVar[tuple[str, ...]]  # the names of a sample's sizes
 
     def why_not(self, shape: Shape) -> str:
         number = {2: "two", 3: "three", 4: "four"}[len(self.sizes)]
@@ -58,10 +58,10 @@ class SeenTensors(Tensors):
 
     @abstractmethod
     def pictures(self, samples: Tensor) -> Tensor:
-        """A picture of each, float [n, 1 or 3, H, W] in [−1, 1]."""
+        """Draws a picture of each sample, float [n, 1 or 3, H, W] in [−1, 1]."""
 
     def writers(self) -> Mapping[str, Writer]:
-        """Arrays, or a grid of pictures."""
+        """Writes arrays, or a grid of pictures."""
         return {**super().writers(), ".png": lambda samples, _: self.png(samples)}
 
     def png(self, samples: Tensor, columns: int | None = None) -> bytes:
@@ -72,7 +72,7 @@ class SeenTensors(Tensors):
 
 
 class Pictures(SeenTensors):
-    """Pictures [C, H, W], of which two are the same if their pixels in 8 bits are."""
+    """Pictures [C, H, W]. Two are the same if their pixels, rounded to 8 bits, are."""
 
     name: ClassVar[str] = "pictures"
     sizes: ClassVar[tuple[str, ...]] = ("channels", "height", "width")
@@ -81,11 +81,11 @@ class Pictures(SeenTensors):
         return samples
 
     def contents(self, samples: Tensor) -> list[bytes]:
-        """The pixels of each, uint8."""
+        """The pixels of each picture, uint8."""
         return [picture.tobytes() for picture in float_to_pixels(samples).numpy()]
 
     def writers(self) -> Mapping[str, Writer]:
-        """A grid, with a row for each class; or arrays."""
+        """Writes a grid, with a row for each class; or arrays."""
         return {".png": self._written_png, ".npz": npz_of}
 
     def _written_png(self, samples: Tensor, labels: Tensor | None) -> bytes:
@@ -95,13 +95,13 @@ class Pictures(SeenTensors):
 
 
 class Series(SeenTensors):
-    """Series [C, T], such as an ECG of C leads, which are shown as curves, one for each channel."""
+    """Series [C, T], such as an ECG of C leads; drawn as one curve for each channel."""
 
     name: ClassVar[str] = "series"
     sizes: ClassVar[tuple[str, ...]] = ("channels", "length")
 
     def pictures(self, samples: Tensor) -> Tensor:
-        """Curves, [n, 3, 80, 160]."""
+        """Draws curves, [n, 3, 80, 160]."""
         return torch.stack([_drawn(one) for one in samples])
 
 
@@ -121,16 +121,16 @@ def _drawn(series: Tensor) -> Tensor:
 
 
 class Volumes(SeenTensors):
-    """Volumes [C, D, H, W], such as a CT or MR scan, which are shown as their middle slices."""
+    """Volumes [C, D, H, W], such as a CT or MR scan; drawn as their middle slices."""
 
     name: ClassVar[str] = "volumes"
     sizes: ClassVar[tuple[str, ...]] = ("channels", "depth", "height", "width")
     most_scored: ClassVar[int] = 1000
 
     def pictures(self, samples: Tensor) -> Tensor:
-        """Of each volume its middle slices along depth, height and width, side by side.
+        """Draws the middle slices along depth, height and width side by side.
 
-        Of volumes with other than 1 or 3 channels, the first channel.
+        Of volumes with other than 1 or 3 channels, it draws the first channel.
         """
         if samples.shape[1] not in (1, _COLOURS):
             samples = samples[:, :1]
@@ -142,7 +142,7 @@ class Volumes(SeenTensors):
 
 
 def grid_png(images: Tensor, columns: int | None = None) -> bytes:
-    """A grid of float [n, C, H, W] in [−1, 1] as PNG, small images enlarged without smoothing."""
+    """Draws a grid of float [n, C, H, W] in [−1, 1] as PNG; small images enlarged, not smoothed."""
     factor = max(1, ceil(_LEAST_SIDE_PIXELS / max(images.shape[-2:])))
     pixels = float_to_pixels(images)
     pixels = pixels.repeat_interleave(factor, dim=-2).repeat_interleave(factor, dim=-1)
@@ -165,7 +165,7 @@ def _grid(pixels: Tensor, columns: int) -> Tensor:
 
 
 def class_grid_png(images: Tensor, labels: Tensor) -> bytes:
-    """Draws a grid with a row for each class of `labels`, int64 [n], the lowest above."""
+    """Draws a grid with a row for each class of `labels`, int64 [n], the lowest class first."""
     counts = torch.bincount(labels)
     columns = int(counts.max())
     empty = torch.full_like(images[:1], _BACKGROUND / 127.5 - 1).expand(columns, *images.shape[1:])
@@ -180,17 +180,17 @@ _KINDS: dict[int, SampleKind] = {2: SERIES, 3: PICTURES, 4: VOLUMES}
 
 
 def kind_of(shape: Shape) -> SampleKind:
-    """By the number of sizes: series (C, T), pictures (C, H, W), volumes (C, D, H, W); tensors."""
+    """Finds the kind by the number of sizes: series 2, pictures 3, volumes 4, else tensors."""
     return _KINDS.get(len(shape), TENSORS)
 
 
 def kind_named(name: str) -> SampleKind:
-    """A kind of mdgan's own, or one of an installed package; `BadInput` if there is none."""
-    own = {kind.name: kind for kind in (*_KINDS.values(), TENSORS)}
-    if name in own:
-        return own[name]
+    """Finds a kind of mdgan's or of an installed package by its name; BadInput if there is none."""
+    builtin = {kind.name: kind for kind in (*_KINDS.values(), TENSORS)}
+    if name in builtin:
+        return builtin[name]
     if name not in installed(SAMPLES):
-        known = (*own, *installed(SAMPLES))
+        known = (*builtin, *installed(SAMPLES))
         raise BadInput(name, f"must be one of {', '.join(known)}{suggest(name, known)}")
     return load(SAMPLES, name, SampleKind)  # type: ignore[type-abstract] # an object of a subclass
 
@@ -198,9 +198,10 @@ def kind_named(name: str) -> SampleKind:
 def usual_picture(
     kind: SampleKind, generator: nn.Module, z_dim: int, seed: int
 ) -> tuple[bytes | None, int]:
-    """A PNG file of samples, and how many are in it; None if such samples cannot be seen.
+    """Draws 64 samples, or 10 of each class (of up to 16 classes) if G is conditional.
 
-    These are 64, or 10 of each class if G is conditional; of more than 16 classes 16 are shown.
+    Returns:
+        A PNG file, None if mdgan cannot draw such samples; and how many samples are in it.
     """
     if not kind.is_seen:
         return None, 0

@@ -1,16 +1,15 @@
 """Facts about this machine: its cores and their load, its processor, its cache folder."""
 
 import os
-import platform
 import re
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from mdgan.errors import BadInput
 from mdgan.spelling import flag
+from mdgan.system import PINS_PROCESSES, cores_available
 
 _IN_THE_WAY = ("user", "system", "irq", "softirq", "steal")
 """The uses of a core that count as taken; not `nice`, since such programs give way."""
@@ -18,9 +17,7 @@ _IN_THE_WAY = ("user", "system", "irq", "softirq", "steal")
 
 def num_cores() -> int:
     """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(cores_available())
 
 
 _CORES = re.compile(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?")
@@ -47,9 +44,9 @@ def parse_cores(text: str) -> tuple[frozenset[int], ...]:
 
 def check_cores(text: str) -> None:
     """Checks that this process may use all cores of a `--cores` value."""
-    if not hasattr(os, "sched_setaffinity"):
+    if not PINS_PROCESSES:
         raise BadInput(flag("cores", text), "this system pins no process to cores", "leave it out")
-    usable = sorted(os.sched_getaffinity(0))
+    usable = cores_available()
     foreign = frozenset[int]().union(*parse_cores(text)) - frozenset(usable)
     if foreign:
         first, last = usable[0], usable[-1]
@@ -69,16 +66,6 @@ def pin(cores: frozenset[int]) -> None:
         raise BadInput(flag("cores", numbers), why) from error
 
 
-def processor_name() -> str:
-    """The system's name for this machine's processor."""
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-        for line in lines:
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
 def cores_taken(seconds: float = 0.2) -> float:
     """Measures how many cores of this process others keep busy; 0 if the system does not tell."""
     try:
@@ -93,9 +80,8 @@ def cores_taken(seconds: float = 0.2) -> float:
 def _seconds_taken() -> float:
     """Seconds for which others have used this process's cores since the start, over all cores."""
     times = psutil.cpu_times(percpu=True)
-    if hasattr(os, "sched_getaffinity"):
-        times = [times[core] for core in os.sched_getaffinity(0) if core < len(times)]
-    return sum(getattr(core, use, 0.0) for core in times for use in _IN_THE_WAY)
+    own = [times[core] for core in cores_available() if core < len(times)]
+    return sum(getattr(core, use, 0.0) for core in own for use in _IN_THE_WAY)
 
 
 def cache_folder() -> Path | None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from mdgan.errors import BadInput
 from mdgan.settings.machine import cache_folder
+from mdgan.system import unknown_user
 
 _ROOT = 0
 _MOST_OF_A_SOCKET = 76
 """Longest path in bytes that leaves room for a folder and a socket; systems allow about 100."""
 _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_ALL_USERS = ["0", "0", "4294967295"]
 
 
 class NotPrivate(Exception):
@@ -100,8 +100,5 @@ def _is_of_one_user(gid: int) -> bool:
 
 def _trusted_users() -> set[int]:
     """User IDs of this user and root; in a container root may have the number of unknown users."""
-    trusted = {_ROOT, os.geteuid()}
-    with suppress(OSError, ValueError):
-        if Path("/proc/self/uid_map").read_text().split() != _ALL_USERS:
-            trusted.add(int(Path("/proc/sys/kernel/overflowuid").read_text()))
-    return trusted
+    unknown = unknown_user()
+    return {_ROOT, os.geteuid(), *(() if unknown is None else (unknown,))}

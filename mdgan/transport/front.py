@@ -10,6 +10,7 @@ import threading
 import time
 from urllib.parse import unquote
 
+from mdgan.system import hold_silent_callers
 from mdgan.transport.front_process import SERVER
 
 _MOST_UNACCEPTED = 1024
@@ -41,9 +42,7 @@ class Front:
             backlog=_MOST_UNACCEPTED,
             dualstack_ipv6=bare == "::" and socket.has_dualstack_ipv6(),
         )
-        if hasattr(socket, "TCP_DEFER_ACCEPT"):  # the kernel holds connections without bytes back
-            option = socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT
-            self._listening.setsockopt(*option, _FIRST_WORDS_SECONDS)
+        hold_silent_callers(self._listening, _FIRST_WORDS_SECONDS)
         self._listening.setblocking(False)
         self.place = f"{address}:{self._listening.getsockname()[1]}"
         self._folder = tempfile.mkdtemp(prefix="mdgan-")

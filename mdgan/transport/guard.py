@@ -188,7 +188,7 @@ class Guard(grpc.ServerInterceptor):
         is_own = permit.fingerprint != self._shared
         return Caller(
             permit.fingerprint if is_own else address,
-            f"certificate {permit.fingerprint[:12]} at {address}",
+            f"certificate {permit.name} ({permit.fingerprint[:12]}) at {address}",
             self._access.most_ranks if permit.ranks is None else len(permit.ranks),
             permit=permit,
             certificate=permit.fingerprint if is_own else "",

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mdgan.system import peer_user
 from mdgan.transport import streams
 from mdgan.transport.frames import (
     PIECE_BYTES,
@@ -31,10 +32,7 @@ _HEADER = struct.Struct("<16sqQQ")
 """Kind, iteration, size of the body in bytes, and taker; see `Frame`."""
 _GOODBYE = _HEADER.pack(b"", 0, 0, 0)
 _NAME = re.compile("m[0-9]{1,9}")
-_USER = struct.Struct("3i")
 _ROOT = 0
-_QUIETLY = getattr(socket, "MSG_NOSIGNAL", 0)
-"""Without this flag, writing to a lost peer would end this process by SIGPIPE."""
 _SENT_BYTES = 1 << 20
 """How much the kernel is asked to hold for a peer, so that the sending thread need not wait."""
 
@@ -70,7 +68,7 @@ class Door:
                 connection.settimeout(seconds)
                 shown = connection.recv(len(self._key))
                 has_key = hmac.compare_digest(shown, self._key.encode())
-                if not has_key or _user_of(connection) not in (_ROOT, os.geteuid()):
+                if not has_key or peer_user(connection) not in (_ROOT, os.geteuid()):
                     raise WireError("another process came to its socket")
                 closing.pop_all()
             return PlainSocket(connection)
@@ -105,9 +103,9 @@ def knock(place: str, told: Any, seconds: float) -> "PlainSocket":
     try:
         connection.settimeout(seconds)
         connection.connect(str(_folder(place) / told["name"]))
-        if _user_of(connection) not in (_ROOT, os.geteuid()):
+        if peer_user(connection) not in (_ROOT, os.geteuid()):
             raise PermissionError("another user listens there")
-        connection.sendall(str(told.get("key")).encode(), _QUIETLY)
+        connection.sendall(str(told.get("key")).encode())
     except (OSError, UnicodeError) as error:
         connection.close()
         raise WireError("its socket for messages is not there") from error
@@ -137,7 +135,7 @@ class PlainSocket:
             sent = 0
             if not self._waiting:
                 try:
-                    sent = self._socket.sendmsg(parts, (), socket.MSG_DONTWAIT | _QUIETLY)
+                    sent = self._socket.sendmsg(parts, (), socket.MSG_DONTWAIT)
                 except BlockingIOError:
                     pass
                 except OSError:
@@ -181,7 +179,7 @@ class PlainSocket:
                     if not self._waiting:
                         break
                     part = self._waiting[0]
-                self._socket.sendall(part, _QUIETLY)
+                self._socket.sendall(part)
                 with self._changed:
                     if self._waiting:  # unless it was cut meanwhile
                         self._unsent_bytes -= len(self._waiting.popleft())
@@ -229,11 +227,3 @@ class PlainSocket:
 
 def _folder(place: str) -> Path:
     return Path(place.removeprefix("unix:")).parent
-
-
-def _user_of(connection: socket.socket) -> int:
-    """A peer's user ID; on systems that do not tell it, this user's: the folder is private."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return os.geteuid()
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _USER.size)
-    return int(_USER.unpack(credentials)[1])

@@ -1,7 +1,6 @@
-"""Runs on which faults are played, and what must be true of every one of them afterwards."""
+"""Starts runs, plays faults on them, and checks what must hold for every run afterwards."""
 
 import json
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from mdgan.chaos.run import Consequence, consequences, troubles
 from mdgan.chaos.schedule import ChaosEvent
 from mdgan.launch.faults import Fault
 from tests.forks import MDGAN, ForkedCommand
-from tests.processes import read_events, read_records, read_status
+from tests.processes import free_port, read_events, read_records, read_status
 
 STEP = "discriminator.optimizer.1.weight.step"
 """How many optimizer steps a discriminator has gone through, by its own count."""
@@ -44,7 +43,7 @@ class Staged:
 
     Attributes:
         played: what happened, by the engine.
-        rows: what became of every event.
+        rows: the outcome of every event.
         run: its folder.
     """
 
@@ -78,9 +77,9 @@ def stage(
     address = ["--master-addr", "127.0.0.1,127.0.0.2"] * standby
     address = [*address, "--master-port", str(free_port())]
     size = ["--world-size", str(workers + 1), "--iterations", str(iterations)]
-    here = ["--out", str(run), *address]
-    train = ["train", *size, *QUIET, *here, *flags]
-    join = ["join", "--threads", "1", *here]
+    places = ["--out", str(run), *address]
+    train = ["train", *size, *QUIET, *places, *flags]
+    join = ["join", "--threads", "1", *places]
     commands = ChaosCommands(train, join)
     if standby:
         watch = ["standby", str(run), *address]
@@ -127,27 +126,20 @@ def check_left_whole(run: Path, iterations: int) -> None:
 
 def who_works_on(run: Path) -> list[list[str]]:
     """The command lines of living processes that name a run, or work in the folder above it."""
-    found = []
+    problems = []
     for process in psutil.process_iter(["cmdline", "cwd", "status"]):
         command, where = process.info["cmdline"] or [], process.info["cwd"]
         works = str(run) in command or where == str(run.parent)
         if works and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(command)
-    return found
+            problems.append(command)
+    return problems
 
 
 def lines(played: ChaosRun) -> str:
     """Everything that was printed, in order, for a test that fails."""
-    said = sorted(
+    messages = sorted(
         (moment, f"{actor.name}: {line}")
         for actor in played.actors
         for moment, line in list(actor.lines)
     )
-    return "\n".join(line for _, line in said)
-
-
-def free_port() -> int:
-    """A port on which no process listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return "\n".join(line for _, line in messages)

@@ -1,4 +1,4 @@
-"""Cables are pulled and plugged in again between machines with addresses of their own."""
+"""Cables between machines with their own addresses are pulled and plugged in again."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`mdgan chaos`, as a user calls it: random faults from a seed, in one run."""
+"""`mdgan chaos` plays random faults from a seed in one run, as a user calls it."""
 
 import json
 import re
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.staging import check_left_whole, free_port
-from tests.processes import MDGAN, Finished, finish, read_events, run, run_here, start
+from tests.chaos.staging import check_left_whole
+from tests.processes import MDGAN, Finished, finish, free_port, read_events, run, run_here, start
 
 DIGITS = [
     *("--world-size", "7", "--iterations", "2000", "--threads", "1", "--seed", "1"),
@@ -59,8 +59,8 @@ def test_two_faults_and_what_is_told_of_them(tmp_path: Path) -> None:
 def test_on_a_machine_without_the_server(tmp_path: Path) -> None:
     """Only that machine's workers are struck; one of them may be the last."""
     flags = [*SMALL, "--master-port", str(free_port()), "--checkpoint-interval", "0"]
-    here = [*flags, "--ranks", "0..1", "--out", "run"]
-    server = start([*MDGAN, "train", *here], tmp_path)
+    flags_of_run = [*flags, "--ranks", "0..1", "--out", "run"]
+    server = start([*MDGAN, "train", *flags_of_run], tmp_path)
     chaos = ["--seed", "3", "--faults", "3", "--kinds", "kill,stop", "--spare", "0", "--"]
     there = play(tmp_path, *chaos, *flags, "--ranks", "2,3", "--out", "elsewhere", timeout=240)
     assert re.search(r"training survived [123] faults", there.output)

@@ -1,4 +1,4 @@
-"""The server dies, in the middle of everything it does, and another takes over."""
+"""The server dies at each step of its work, and another one takes over."""
 
 import json
 import signal

@@ -71,8 +71,8 @@ class Middle:
 
     Args:
         server: the port that it passes on to.
-        change: what becomes of bytes that a host sends.
-        answer: what becomes of bytes that the server sends.
+        change: changes the bytes that a host sends.
+        answer: changes the bytes that the server sends.
 
     Attributes:
         port: where it listens.
@@ -162,14 +162,14 @@ def check_ended_well(folder: Path, ends: list[Process]) -> str:
     """Checks that a run went on to its end; what it said."""
     results = [finish(end) for end in ends]
     assert [result.status for result in results] == [0, 0, 0], results
-    said = "".join(result.errors for result in results)
-    assert "Traceback" not in said
+    output = "".join(result.errors for result in results)
+    assert "Traceback" not in output
     check_left_whole(folder / "run", ITERATIONS)
-    return said
+    return output
 
 
 def once(alter: Callable[[bytes], bytes]) -> Change:
-    """Alters what passes of the first connection, once, where training is well under way."""
+    """Alters bytes of the first connection once, when training is well under way."""
 
     def change(number: int, before: int, data: bytes) -> bytes:
         is_there = number == 0 and before < 60_000 <= before + len(data)
@@ -210,10 +210,7 @@ class Replaced:
         pytest.param(as_they_are, once(with_a_stop), id="a stop put in"),
     ],
 )
-@claim(
-    "tls",
-    "A machine in the path can neither read nor change what passes; it can only cut it.",
-)
+@claim("tls", "A machine in the path can neither read nor change what passes; it can only cut it.")
 def test_a_machine_in_the_path_can_neither_read_nor_change_nor_go_on(
     tmp_path: Path, change: Change, answer: Change
 ) -> None:
@@ -226,16 +223,16 @@ def test_a_machine_in_the_path_can_neither_read_nor_change_nor_go_on(
     (lost,), (joined,) = (read_events(tmp_path / "run", name) for name in ("lost", "joined"))
     assert lost["workers"] == joined["workers"]
     assert "is back after" in said
-    for heard in middle.heard:
-        assert not any(sign in heard for sign in TELLTALE)
-        assert set(tls_records(bytes(heard))) <= {20, 21, 22, 23}
+    for stream in middle.heard:
+        assert not any(sign in stream for sign in TELLTALE)
+        assert set(tls_records(bytes(stream))) <= {20, 21, 22, 23}
 
 
 def test_without_encryption_the_same_machine_reads_everything(tmp_path: Path) -> None:
     with through(tmp_path, as_they_are, guard=["--insecure"]) as (middle, ends):
         check_ended_well(tmp_path, ends)
-    heard = b"".join(middle.heard)
-    assert all(sign in heard for sign in TELLTALE[:6])
+    traffic = b"".join(middle.heard)
+    assert all(sign in traffic for sign in TELLTALE[:6])
 
 
 def test_a_proxy_that_cuts_streams_again_and_again(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Workers die in the middle of everything they do, and hang for longer and shorter than allowed."""
+"""Workers die at each step of their work, and hang for longer and shorter than allowed."""
 
 import os
 import signal
@@ -11,13 +11,13 @@ import pytest
 from mdgan.families.mdgan.settings import MDGAN as ENTRY
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.launch.faults import FAULTS
-from tests.chaos.staging import QUIET, check_left_whole, fault, free_port, stage, steps
+from tests.chaos.staging import QUIET, check_left_whole, fault, stage, steps
 from tests.claims.registry import claim
-from tests.processes import MDGAN, Training, finish, read_events, start, wait_until
+from tests.processes import MDGAN, Training, finish, free_port, read_events, start, wait_until
 
 
 def check_killed(folder: Path, phases: Sequence[str]) -> None:
-    """Worker 1 stays alone: the others die one by one, each in a phase of its own."""
+    """Worker 1 stays alone: the others die one by one, each in its own phase."""
     workers = range(2, len(phases) + 2)
     faults = [f"host-{n}:kill@{phase}:{8 * n}" for n, phase in zip(workers, phases, strict=True)]
     last, size = 8 * len(phases) + 40, str(len(phases) + 2)

@@ -12,10 +12,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def main() -> int:
     """Prints what is wrong, or else how many promises each page makes."""
     pages, tests = read_repository(REPOSITORY, PAGES)
-    found = problems(pages, tests, PROMISE_WORDS, no_promises=NO_PROMISES, not_yet=NOT_YET)
-    for line in found:
+    wrong = problems(pages, tests, PROMISE_WORDS, no_promises=NO_PROMISES, not_yet=NOT_YET)
+    for line in wrong:
         print(line, file=sys.stderr)
-    if found:
+    if wrong:
         return 1
     quotes = [quote for place, text in tests.items() for quote in quotes_of(place, text)]
     quick = {f"claim-{quote.name}" for quote in quotes if not quote.slow}

@@ -99,12 +99,15 @@ def quotes_of(place: str, source: str) -> Iterator[Quote]:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         slow = all_slow or any(map(_is_slow, node.decorator_list))
-        for found in node.decorator_list:
-            if isinstance(found, ast.Call) and ast.unparse(found.func).split(".")[-1] == "claim":
-                words = [each.value for each in found.args if isinstance(each, ast.Constant)]
+        for decorator in node.decorator_list:
+            if (
+                isinstance(decorator, ast.Call)
+                and ast.unparse(decorator.func).split(".")[-1] == "claim"
+            ):
+                words = [each.value for each in decorator.args if isinstance(each, ast.Constant)]
                 name, sentence = map(str, words if len(words) == 2 else ("", ""))
                 is_test = node.name.lower().startswith("test")
-                yield Quote(f"{place}:{found.lineno}", name, sentence, slow, is_test)
+                yield Quote(f"{place}:{decorator.lineno}", name, sentence, slow, is_test)
 
 
 def _spans(text: str, phrases: Iterable[str]) -> list[tuple[int, int]]:
@@ -116,14 +119,14 @@ def _words_without_test(
     stretch: Stretch, phrases: Iterable[str], words: re.Pattern[str]
 ) -> Iterator[str]:
     """Yields a line for each sentence whose promising word no quote holds."""
-    spans, told = _spans(stretch.text, phrases), -1
+    spans, reported = _spans(stretch.text, phrases), -1
     for word in words.finditer(stretch.text):
         if any(start <= word.start() < end for start, end in spans):
             continue
-        ends = [found.end() for found in _SENTENCE_END.finditer(stretch.text, 0, word.start())]
+        ends = [match.end() for match in _SENTENCE_END.finditer(stretch.text, 0, word.start())]
         start = max(ends, default=0)
-        if start != told:
-            told = start
+        if start != reported:
+            reported = start
             sentence = _SENTENCE_END.split(stretch.text[start:])[0]
             yield (
                 f"{stretch.page}:{stretch.line}: {word[0]!r} promises, and no test quotes it: "
@@ -181,8 +184,8 @@ def problems(
     """
     no_promises = no_promises or {}
     word = re.compile(rf"\b(?:{'|'.join(words)})\b", re.IGNORECASE)
-    stretches = [found for page, text in pages.items() for found in stretches_of(page, text)]
-    quotes = [found for place, text in tests.items() for found in quotes_of(place, text)]
+    stretches = [item for page, text in pages.items() for item in stretches_of(page, text)]
+    quotes = [item for place, text in tests.items() for item in quotes_of(place, text)]
     lines = list(_anchors_and_tests(stretches, quotes))
     quoted: dict[str, list[str]] = {}
     for quote in quotes:

@@ -1,4 +1,4 @@
-"""Which pages make promises, and which of their phrases only look like promises."""
+"""Lists the pages that make promises, and phrases on them that only look like promises."""
 
 PAGES = (
     "README.md",

@@ -129,8 +129,8 @@ def test_a_test_that_changes_is_told(old: str, new: str, lines: list[str]) -> No
 def test_several_tests_may_quote_one_anchor() -> None:
     page = '<a id="claim-both"></a>It never lies. It never sleeps.\n'
     first, second = (
-        f'@claim("both", "It never {what}.")\ndef test_{what}(): ...\n'
-        for what in ("lies", "sleeps")
+        f'@claim("both", "It never {case}.")\ndef test_{case}(): ...\n'
+        for case in ("lies", "sleeps")
     )
     assert found(page, first + second) == []
     (line,) = found(page, first)

@@ -1,4 +1,4 @@
-"""What the code does in no file but those that are named: unpickling, and opening ports."""
+"""Only the named files of the code unpickle anything or open ports."""
 
 import re
 from collections.abc import Iterator
@@ -47,17 +47,17 @@ def code() -> Iterator[tuple[str, str]]:
 
 @claim("no-pickle", "No pickle that comes in a file or over a socket can run code")
 def test_nothing_is_unpickled_in_any_other_file() -> None:
-    found = {name: text for name, text in code() if UNPICKLES.search(text)}
-    assert found.keys() == READS_PICKLES.keys()
-    for text in found.values():
+    results = {name: text for name, text in code() if UNPICKLES.search(text)}
+    assert results.keys() == READS_PICKLES.keys()
+    for text in results.values():
         loads = re.findall(r"torch\.load\([^)]*\)[^)]*\)", text)
         assert all("weights_only=True" in load for load in loads), loads
 
 
 @claim("no-other-port", "mdgan opens no other port than these")
 def test_ports_are_opened_in_no_other_file() -> None:
-    found = {name for name, text in code() if LISTENS.search(text)}
-    assert found == OPENS_PORTS.keys()
+    results = {name for name, text in code() if LISTENS.search(text)}
+    assert results == OPENS_PORTS.keys()
 
 
 def test_what_would_be_found() -> None:

@@ -1,4 +1,4 @@
-"""A machine in the path between two links of today's gRPC, and a stranger with rubbish."""
+"""A machine in the path between two links of gRPC, and a stranger that sends rubbish."""
 
 import contextlib
 import socket
@@ -32,14 +32,8 @@ def network() -> Iterator[GrpcNetwork]:
     made.close()
 
 
-@claim(
-    "tls",
-    "Links between machines are gRPC over TLS 1.3, and both ends show a certificate.",
-)
-@claim(
-    "tls",
-    "A machine in the path can neither read nor change what passes; it can only cut it.",
-)
+@claim("tls", "Links between machines are gRPC over TLS 1.3, and both ends show a certificate.")
+@claim("tls", "A machine in the path can neither read nor change what passes; it can only cut it.")
 @pytest.mark.parametrize("to_server", [True, False])
 def test_what_passes_is_tls_and_a_changed_bit_ends_it(
     network: GrpcNetwork, to_server: bool
@@ -57,10 +51,10 @@ def test_what_passes_is_tls_and_a_changed_bit_ends_it(
             assert event is not None, "its link ends"
     host.close()
     middle.close()
-    for heard in middle.heard:
-        assert set(tls_records(bytes(heard))) <= {20, 21, 22, 23}
-        assert not any(sign in heard for sign in TELLTALE)
-        assert b"FEEDBACK" not in heard
+    for stream in middle.heard:
+        assert set(tls_records(bytes(stream))) <= {20, 21, 22, 23}
+        assert not any(sign in stream for sign in TELLTALE)
+        assert b"FEEDBACK" not in stream
 
 
 @claim("flood", "without a certificate no call reaches mdgan")
@@ -72,7 +66,7 @@ def test_a_stranger_that_knocks_leaves_no_line_and_gets_no_answer(network: GrpcN
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
-    heard = b""
+    traffic = b""
     with (
         contextlib.suppress(OSError),  # an alert, that it wants a certificate
         socket.create_connection(address(network), LONG) as bare,
@@ -81,7 +75,7 @@ def test_a_stranger_that_knocks_leaves_no_line_and_gets_no_answer(network: GrpcN
         assert link.version() == "TLSv1.3"
         link.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         while piece := link.recv(1 << 12):
-            heard += piece
-    assert heard == b"", "not even what HTTP/2 begins with"
+            traffic += piece
+    assert traffic == b"", "not even what HTTP/2 begins with"
     assert network.server.receive(SOON) is None
     echo(network, joined(network, 1)[1], 1)

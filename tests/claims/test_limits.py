@@ -1,4 +1,4 @@
-"""Limits that pages and results state are those of the code; two that no other test reaches."""
+"""The code has the limits that pages and results state; it keeps two that no other test reaches."""
 
 import threading
 from typing import Any

@@ -1,4 +1,4 @@
-"""What docs/md-gan-here.md promises of a run, tried in whole runs."""
+"""Whole runs keep the promises of docs/md-gan-here.md."""
 
 import re
 from pathlib import Path
@@ -18,21 +18,21 @@ FROZEN = ["--discriminator-optimizer", "lr=1e-30"]
 
 def states(cwd: Path, name: str, *flags: str) -> list[dict[str, Tensor]]:
     """What the workers hold at the end, in their order."""
-    given = ["--transport", "memory", "--eval-interval", "0", *QUICK, *FROZEN, *flags]
-    ran = run_here("train", *given, "--out", name, cwd=cwd)
+    options = ["--transport", "memory", "--eval-interval", "0", *QUICK, *FROZEN, *flags]
+    ran = run_here("train", *options, "--out", name, cwd=cwd)
     assert ran.status == 0, ran
     return [load_file(path) for path in sorted((cwd / name).glob("checkpoints/*/worker-*"))]
 
 
 def part(state: dict[str, Tensor], *words: str) -> Tensor:
     """Some of a state's tensors in one; running means and counts are no weights."""
-    found = [
+    results = [
         tensor.flatten().double()
         for name, tensor in sorted(state.items())
         if any(word in name for word in words) and "running" not in name and "num_" not in name
     ]
-    assert found, sorted(state)
-    return torch.cat(found)
+    assert results, sorted(state)
+    return torch.cat(results)
 
 
 @claim("first-line", "and which flags change an iteration")
@@ -54,11 +54,13 @@ def test_the_page_shows_what_its_command_says(tmp_path: Path) -> None:
 @claim("begin-equal", "all θ_n begin equal, drawn from `--seed`")
 def test_discriminators_begin_equal_and_by_the_seed(tmp_path: Path) -> None:
     flags = ["--world-size", "4", "--iterations", "1"]
-    found = {seed: states(tmp_path, seed, *flags, "--seed", seed) for seed in ("0", "1")}
-    weights = {seed: [part(each, "model.") for each in own] for seed, own in found.items()}
-    for own in weights.values():
-        assert len(own) == 3
-        assert all(torch.equal(each, own[0]) for each in own)
+    results = {seed: states(tmp_path, seed, *flags, "--seed", seed) for seed in ("0", "1")}
+    weights = {
+        seed: [part(each, "model.") for each in of_seed] for seed, of_seed in results.items()
+    }
+    for of_seed in weights.values():
+        assert len(of_seed) == 3
+        assert all(torch.equal(each, of_seed[0]) for each in of_seed)
     assert not torch.equal(weights["0"][0], weights["1"][0])
 
 

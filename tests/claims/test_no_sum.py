@@ -1,4 +1,4 @@
-"""A run with secure sums that ends because nobody can tell who spoils them."""
+"""A run with secure sums ends when the server cannot tell which host spoils them."""
 
 from pathlib import Path
 from unittest.mock import patch
@@ -43,6 +43,6 @@ def test_a_run_that_ends_without_sums_goes_on_from_its_last_checkpoint(tmp_path:
     assert last in (0, 2, 4), "the last one that all hosts had written"
     going_on = run_here("train", "--resume", "run", "--transport", "memory", cwd=tmp_path)
     assert f"iteration {last}" in going_on.errors, "its last checkpoint"
-    found = ended_well(going_on, tmp_path / "run", 8)
+    result = ended_well(going_on, tmp_path / "run", 8)
     whole = run_here(*FLAGS, "--out", "whole", cwd=tmp_path)
-    assert ended_well(whole, tmp_path / "whole", 8) == found
+    assert ended_well(whole, tmp_path / "whole", 8) == result

@@ -74,8 +74,8 @@ def what_leaves(
         def __init__(self, question: Message, *rest: Any, **more: Any) -> None:
             super().__init__(question, *rest, **more)
             for n, answer in self.answers.items():
-                found = answer.clone(), self.weights.get(n, 1.0)
-                answers[n, str(question.kind), question.iteration] = found
+                result = answer.clone(), self.weights.get(n, 1.0)
+                answers[n, str(question.kind), question.iteration] = result
 
     def told(_counted: Any, *, schedule: Any, **_about: Any) -> Any:
         return SimpleNamespace(tell=torch.tensor(noisy[int(schedule.whose.split()[-1]) - 1]).double)
@@ -113,7 +113,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 class TellsOfOneClass(Overhears):
-    """Says to all hosts that hardly anybody holds a class: then weights tell who holds most."""
+    """Tells all hosts that few samples are of any class: then weights show which host has most."""
 
     def to_host(self, host: int, message: Message) -> Sequence[Message]:
         sent = super().to_host(host, message)

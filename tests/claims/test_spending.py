@@ -1,4 +1,4 @@
-"""What ledgers hold, what is told again, and how much noise is left where some work together."""
+"""What ledgers hold, which sums are sent again, and the noise that is left when some collude."""
 
 import json
 import sqlite3
@@ -30,8 +30,7 @@ def names_in(ledger: Path) -> set[bytes]:
 
 
 @claim(
-    "account",
-    "knows every unit that was trained on with noise, by a salted hash of its content",
+    "account", "knows every unit that was trained on with noise, by a salted hash of its content"
 )
 def test_names_in_a_ledger_are_those_of_no_other_one_and_no_plain_hashes(tmp_path: Path) -> None:
     numbers = range(2**250, 2**250 + 5)
@@ -42,10 +41,10 @@ def test_names_in_a_ledger_are_those_of_no_other_one_and_no_plain_hashes(tmp_pat
     one, two = names_in(tmp_path / "one"), names_in(tmp_path / "two")
     assert len(one) == len(two) == 5
     assert not one & two
-    kept = (tmp_path / "one" / FILE).read_bytes()
+    bytes_before = (tmp_path / "one" / FILE).read_bytes()
     for (digest,) in (of([number]).digests for number in numbers):
-        assert digest not in kept
-        assert sha256(digest).digest() not in kept
+        assert digest not in bytes_before
+        assert sha256(digest).digest() not in bytes_before
 
 
 MOMENTS = [
@@ -78,11 +77,11 @@ def test_what_was_told_in_parts_or_with_canaries_spends_again(
 )
 def test_no_certificate_stands_for_the_ranks_of_another_one() -> None:
     """Host 5 is honest; the server leaves it out, and host 4 says that it has that worker, too."""
-    own = {host: issued(AUTHORITY, "worker", host) for host in range(1, 6)}
-    hosts = Hosts(5, sharing=NoiseSharing(5), certificates=own)
+    credentials = {host: issued(AUTHORITY, "worker", host) for host in range(1, 6)}
+    hosts = Hosts(5, sharing=NoiseSharing(5), certificates=credentials)
     with pytest.raises(NotMasked, match="all but 4 of the 5 workers"):
         hosts.answer(1, torch.zeros(2, 3), hosts.question(parties={"0": [1, 2, 3, 4]}))
-    liar = HostKeys([4, 5], own[4]).make_key(RUN)
+    liar = HostKeys([4, 5], credentials[4]).make_key(RUN)
     hosts.masks[1].keys.learn([liar])
     assert hosts.masks[1].keys.refused == {4}
     message = hosts.answer(1, torch.zeros(2, 3), hosts.question(2, parties={"0": [1, 2, 3, 4]}))

@@ -1,4 +1,4 @@
-"""How many hosts a masked sum takes, by arithmetic alone."""
+"""Arithmetic: the number of hosts that a masked sum needs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What hosts send in whole runs, looked through for samples, and who gets which of it."""
+"""Searches for samples in all messages of whole runs, and checks which host gets which message."""
 
 import json
 import re
@@ -48,8 +48,8 @@ def holds_a_sample(numbers: Tensor) -> bool:
     for beside in (nearest - 1, nearest):
         near = (of_samples[beside] - places).abs() < PIXELS * NEAR
         for place in near.nonzero().flatten().tolist():
-            found = known[order[beside[place]]]
-            if (flat[place : place + PIXELS] - found).abs().max() < NEAR:
+            result = known[order[beside[place]]]
+            if (flat[place : place + PIXELS] - result).abs().max() < NEAR:
                 return True
     return False
 
@@ -107,8 +107,8 @@ def test_no_message_of_a_host_holds_a_sample(tmp_path: Path, family: str) -> Non
     with patch.object(processes, "MemoryNetwork", partial(LyingNetwork, lies)):
         ended = run_here(*SMALL, "--algorithm", family, *flags, cwd=tmp_path)
     assert ended.status == 0, ended
-    heard = {str(message.kind) for _, message in lies.sent}
-    assert {str(kind) for kind in kinds} <= heard, heard
+    traffic = {str(message.kind) for _, message in lies.sent}
+    assert {str(kind) for kind in kinds} <= traffic, traffic
     assert any(message.tensors for _, message in lies.sent)
     for host, message in lies.sent:
         assert not any(map(holds_a_sample, numbers_of(message))), (host, message.kind)
@@ -141,7 +141,7 @@ def test_models_of_a_worker_go_to_no_other(tmp_path: Path, secure: bool) -> None
     if secure:
         for _, message in updates:
             assert {name.split(".")[0] for name in message.tensors} <= {
-                *("masked", "shares", "codes", "revealed"),
+                *("masked", "shares", "codes", "revealed")
             }
         return
     models: dict[int, list[Tensor]] = {}

@@ -32,12 +32,12 @@ _MOST_MEMORY_KIB = 300 * 1024
 def refused_in_one_line() -> Iterator[None]:
     """What is wrong with a file is told in one line, and reading it takes little memory."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    told = "nothing is wrong"
+    refusal = "nothing is wrong"
     try:
         yield
     except BadInput as error:
-        told = str(error)
-    assert len(told.splitlines()) == 1
+        refusal = str(error)
+    assert len(refusal.splitlines()) == 1
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + _MOST_MEMORY_KIB
 
 

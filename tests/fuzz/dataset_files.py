@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
@@ -72,29 +72,20 @@ def read(name: str, file: str, data: bytes) -> None:
                 assert images.abs().max() <= 1
 
 
-def read_any_mnist(data: bytes) -> None:
-    """Reads MNIST; the first byte says in which file the others are."""
-    _read_any("mnist", data)
+def _read_any(name: str, data: bytes) -> None:
+    files = FILES[name]
+    read(name, files[(data[0] if data else 0) % len(files)], data[1:])
 
 
-def read_any_cifar10(data: bytes) -> None:
-    """Reads CIFAR-10; the first byte says in which file the others are."""
-    _read_any("cifar10", data)
-
-
-def read_any_celeba(data: bytes) -> None:
-    """Reads CelebA; the first byte says in which file the others are."""
-    _read_any("celeba", data)
+# The first byte says in which file of the data set the others are.
+read_any_mnist = partial(_read_any, "mnist")
+read_any_cifar10 = partial(_read_any, "cifar10")
+read_any_celeba = partial(_read_any, "celeba")
 
 
 def read_any_picture(data: bytes) -> None:
     """Reads a folder of pictures, one of which has these bytes."""
     _read_any("folder", b"\0" + data)
-
-
-def _read_any(name: str, data: bytes) -> None:
-    files = FILES[name]
-    read(name, files[(data[0] if data else 0) % len(files)], data[1:])
 
 
 def load_file(text: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Bytes that are right, from which a fuzzer starts, and how they are bent."""
+"""Makes correct bytes from which a fuzzer starts, and damages them."""
 
 import json
 import struct
@@ -25,8 +25,8 @@ from tests.processes import REPOSITORY, environment
 @cache
 def seeds(name: str) -> list[bytes]:
     """Some for each of `targets.TARGETS`."""
-    said = {"purpose": "join", "host": 1, "workers": [1, 2], "num_samples": {}}
-    hello = encode(Message(Kind.HELLO, 0, said))
+    fields = {"purpose": "join", "host": 1, "workers": [1, 2], "num_samples": {}}
+    hello = encode(Message(Kind.HELLO, 0, fields))
     state = encode(
         messages.state(3, {1: {"model.w": torch.ones(2, 3), "step": torch.tensor(1)}}, "checkpoint")
     )
@@ -38,7 +38,7 @@ def seeds(name: str) -> list[bytes]:
     return {
         "body": lambda: [hello.body, state.body, encode(Message("SWAP", 1)).body],
         "table": lambda: [json.dumps(table)[1:-1].encode(), b""],
-        "fields": lambda: [json.dumps(said).encode(), b"[]", b"{}"],
+        "fields": lambda: [json.dumps(fields).encode(), b"[]", b"{}"],
         "pieces": lambda: [_prefixed(hello), _prefixed(empty) + _prefixed(hello)],
         "permit": _certificates,
     }[name]()
@@ -81,9 +81,9 @@ def search_a_minute(target: str, whole: Sequence[bytes], folder: Path) -> None:
     for number, seed in enumerate(whole):
         (folder / f"seed-{number}").write_bytes(seed)
     command = [sys.executable, "-m", "tests.fuzz.run_atheris", target, "60", str(folder)]
-    told = subprocess.run(
+    ended = subprocess.run(
         command, capture_output=True, text=True, timeout=110, cwd=REPOSITORY, env=environment()
     )
-    assert told.returncode == 0, told.stderr[-3000:]
-    assert "Done" in told.stderr, told.stderr[-3000:]
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert "Done" in ended.stderr, ended.stderr[-3000:]
     assert not list(folder.glob("failing-*"))

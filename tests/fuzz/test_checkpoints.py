@@ -1,4 +1,4 @@
-"""Any bytes as a manifest or a state: damaged, never another exception."""
+"""Manifests and states of arbitrary bytes count as damaged; readers raise no other error."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Any bytes as settings or records: one line that says what is wrong, or none."""
+"""Settings and records of arbitrary bytes are accepted, or refused in one line."""
 
 import json
 import subprocess
@@ -68,8 +68,8 @@ def lines(content: list[Any]) -> bytes:
 
 
 def of_the_run(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((config_files.trained_run() / name).read_text())
-    return found
+    record: dict[str, Any] = json.loads((config_files.trained_run() / name).read_text())
+    return record
 
 
 def changed(name: str) -> st.SearchStrategy[dict[str, Any]]:
@@ -175,6 +175,6 @@ def test_a_minute_of_inputs_that_reach_new_lines(tmp_path: Path, target: str) ->
     (tmp_path / "seed").write_bytes((run / "config.json").read_bytes())
     name = f"tests.fuzz.config_files:{target}"
     command = [sys.executable, "-m", "tests.fuzz.run_atheris", name, "60", str(tmp_path)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=110)
-    assert told.returncode == 0, told.stderr[-3000:]
-    assert "Done" in told.stderr, told.stderr[-3000:]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert "Done" in ended.stderr, ended.stderr[-3000:]

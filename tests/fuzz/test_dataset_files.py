@@ -1,4 +1,4 @@
-"""Any bytes as files of a data set: one line that says what is wrong, and little memory."""
+"""Data files of arbitrary bytes: refused in one line, and with little memory."""
 
 import io
 import pickle
@@ -56,15 +56,15 @@ def png(width: int, height: int, rows: bytes) -> bytes:
 
 def pictures() -> list[bytes]:
     """A small picture in each of the formats that are read."""
-    found = []
+    results = []
     for kind, mode in (
         *(("PNG", "RGBA"), ("PNG", "I;16"), ("PNG", "P"), ("JPEG", "RGB"), ("BMP", "RGB")),
         *(("GIF", "P"), ("TIFF", "RGB"), ("TIFF", "F"), ("WEBP", "RGB"), ("PPM", "L")),
     ):
         buffer = io.BytesIO()
         Image.new(mode, (9, 7), 9).save(buffer, kind)
-        found.append(buffer.getvalue())
-    return found
+        results.append(buffer.getvalue())
+    return results
 
 
 def of_the_file(name: str, file: str) -> bytes:
@@ -147,9 +147,9 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("what", BOMBS)
-def test_a_small_file_that_claims_to_be_large_is_refused(what: str) -> None:
-    name, file, data = BOMBS[what]
+@pytest.mark.parametrize("case", BOMBS)
+def test_a_small_file_that_claims_to_be_large_is_refused(case: str) -> None:
+    name, file, data = BOMBS[case]
     assert len(data) < 30_000
     dataset_files.read(name, file, data)
     assert dataset_files.refusal(name, file, data)

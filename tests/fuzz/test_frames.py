@@ -1,4 +1,4 @@
-"""Bytes from strangers are refused, and never by an error of another kind."""
+"""The server refuses strangers' bytes, and never by an error of another kind."""
 
 import json
 from pathlib import Path

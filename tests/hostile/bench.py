@@ -36,7 +36,7 @@ from mdgan.transport.memory import MemoryHostTransport, MemoryNetwork
 from tests.processes import Finished, generator_bytes, read_events, run_here, wait_until
 
 RANK = 4
-"""The hostile one of the four ranks; each is a host of its own."""
+"""The hostile one of the four ranks; each is its own host."""
 HONEST = (1, 2, 3)
 TINY = (
     *("--transport", "memory", "--world-size", "5", "--workers-per-host", "1", "--threads", "1"),
@@ -162,28 +162,28 @@ def hostile_run(
     """
     honest = _honest_run(family, *flags)
     ran = _run(folder, hostile, family, *flags)
-    told = f"\n{ran.result}"
+    result = f"\n{ran.result}"
     if ran.result.status or "Traceback" in ran.result.errors:
-        ran.harm.append(f"the run did not end well{told}")
+        ran.harm.append(f"the run did not end well{result}")
         return ran
     if not all(tensor.isfinite().all() for tensor in load(ran.generator).values()):
-        ran.harm.append(f"the generator is not finite{told}")
+        ran.harm.append(f"the generator is not finite{result}")
     if ran.out.intersection(HONEST):
-        ran.harm.append(f"honest ranks are out: {sorted(ran.out)}{told}")
+        ran.harm.append(f"honest ranks are out: {sorted(ran.out)}{result}")
     for rank, usual in honest.counts.items():
         if int(rank) in HONEST:
-            found = ran.attendance()[rank]
-            refused = found.get("refused", 0)
+            record = ran.attendance()[rank]
+            refused = record.get("refused", 0)
             if refused and not spoils_answers:
-                ran.harm.append(f"honest rank {rank} was refused {refused} answers{told}")
-            if found["answered"] + refused * spoils_answers < usual["answered"]:
-                ran.harm.append(f"honest rank {rank}: {found} instead of {usual}{told}")
+                ran.harm.append(f"honest rank {rank} was refused {refused} answers{result}")
+            if record["answered"] + refused * spoils_answers < usual["answered"]:
+                ran.harm.append(f"honest rank {rank}: {record} instead of {usual}{result}")
     is_believed = spoils_answers or may_be_believed
     if not is_believed and (hostile.brings is None or ran.refusals):
         silent = replace(hostile, change=lambda _message: None)
         had_no_effect = RANK in ran.out or ran.generator == honest.generator
         if not had_no_effect and ran.generator != _silent_run(silent, family, *flags):
-            ran.harm.append(f"the hostile rank is not out, and what it said had an effect{told}")
+            ran.harm.append(f"the hostile rank is not out, and what it said had an effect{result}")
     return ran
 
 
@@ -253,10 +253,10 @@ class HostileNetwork(MemoryNetwork):
         return HostileLink(self, self.hostile, welcome)
 
     def bring(self, stranger: Stranger, hello: Mapping[str, Any]) -> None:
-        """A stranger joins, and answers in a thread of its own."""
+        """Lets a stranger join, and answer in its own thread."""
         counts = next(iter(hello["class_counts"].values()))
         workers = [str(worker) for worker in stranger.workers]
-        said = {
+        claims = {
             **hello,
             "host": stranger.workers[0],
             "workers": list(stranger.workers),
@@ -269,7 +269,7 @@ class HostileNetwork(MemoryNetwork):
 
         def is_decided() -> bool:
             try:
-                links.append(self.join(stranger.workers[0], said))
+                links.append(self.join(stranger.workers[0], claims))
             except BadInput as error:
                 if RANK in stranger.workers and "has joined already" in str(error):
                     return False

@@ -30,9 +30,9 @@ _HEADERS, _RST, _SETTINGS, _PING, _DATA = 1, 3, 4, 6, 0
 
 def strangers(kind: str, port: int, until: float, done: Counter[str]) -> None:
     """Connections that never show a certificate, one after the other."""
-    kind, _, here = kind.partition("-")
-    addresses = cycle(["127.0.0.1"] if here else [f"127.0.1.{n}" for n in range(1, 181)])
-    kept, began = deque[socket.socket](), time.monotonic()
+    kind, _, source = kind.partition("-")
+    addresses = cycle(["127.0.0.1"] if source else [f"127.0.1.{n}" for n in range(1, 181)])
+    connections, began = deque[socket.socket](), time.monotonic()
     hello = client_hello()
     context = context_of(None)
     for number in count(1):
@@ -52,18 +52,20 @@ def strangers(kind: str, port: int, until: float, done: Counter[str]) -> None:
         done[kind] += 1
         knock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         if kind in ("slow", "silent"):
-            kept.append(knock)
-            knock = kept.popleft() if len(kept) > MOST_OPEN / AT_ONCE else kept[-1]
-        if not kept or knock is not kept[-1]:
+            connections.append(knock)
+            knock = (
+                connections.popleft() if len(connections) > MOST_OPEN / AT_ONCE else connections[-1]
+            )
+        if not connections or knock is not connections[-1]:
             knock.close()
 
 
 def client_hello() -> bytes:
     """What a client of TLS says first."""
-    came, said = ssl.MemoryBIO(), ssl.MemoryBIO()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
-        context_of(None).wrap_bio(came, said).do_handshake()
-    return said.read()
+        context_of(None).wrap_bio(incoming, outgoing).do_handshake()
+    return outgoing.read()
 
 
 def context_of(credentials: str | None) -> ssl.SSLContext:
@@ -84,9 +86,9 @@ def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
 
 def headers(path: str, **others: bytes) -> bytes:
     """Those of a call, nothing of them compressed."""
-    known = {":method": b"POST", ":scheme": b"https", ":path": path.encode(), ":authority": b"x"}
-    known |= {"te": b"trailers", "content-type": b"application/grpc"}
-    pairs = [(name.encode(), value) for name, value in (known | others).items()]
+    headers = {":method": b"POST", ":scheme": b"https", ":path": path.encode(), ":authority": b"x"}
+    headers |= {"te": b"trailers", "content-type": b"application/grpc"}
+    pairs = [(name.encode(), value) for name, value in (headers | others).items()]
     return b"".join(b"\0%c%b%c%b" % (len(n), n, len(value), value) for n, value in pairs)
 
 
@@ -117,16 +119,16 @@ def call(kind: str, port: int, until: float, credentials: str, done: Counter[str
     """One client, which comes again when it was sent away."""
     context = context_of(credentials)
     begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(_SETTINGS, 0, 0)
-    while (left := until - time.monotonic()) > 0:
+    while (remaining := until - time.monotonic()) > 0:
         try:
-            with socket.create_connection(("127.0.0.1", port), left) as bare:
+            with socket.create_connection(("127.0.0.1", port), remaining) as bare:
                 bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
                 with context.wrap_socket(bare) as link:
                     done["connections"] += 1
                     link.sendall(begin)
-                    for said in calls(kind):
+                    for payload in calls(kind):
                         link.settimeout(max(0.01, until - time.monotonic()))
-                        link.sendall(said)
+                        link.sendall(payload)
                         done[kind] += 1
         except OSError:
             done["ended"] += 1
@@ -135,10 +137,10 @@ def call(kind: str, port: int, until: float, credentials: str, done: Counter[str
 
 def main(kind: str, port: str, seconds: str, credentials: str = "", connections: str = "8") -> None:
     until, done = time.monotonic() + float(seconds), Counter[str]()
-    known = kind, int(port), until
-    works = [partial(strangers, *known, done)] * AT_ONCE
+    common = kind, int(port), until
+    works = [partial(strangers, *common, done)] * AT_ONCE
     if credentials:
-        works = [partial(call, *known, credentials, done)] * int(connections)
+        works = [partial(call, *common, credentials, done)] * int(connections)
     threads = [threading.Thread(target=work) for work in works]
     for thread in threads:
         thread.start()

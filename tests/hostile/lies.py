@@ -1,4 +1,4 @@
-"""Parts of messages that a hostile host replaces, and by what."""
+"""Parts of messages that a hostile host replaces, and their replacements."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -46,7 +46,7 @@ class Lie(NamedTuple):
     part: int
     value: int
 
-    def told(self, message: Message) -> Message:
+    def applied_to(self, message: Message) -> Message:
         """The message with that part replaced or missing."""
         parts = [*sorted(message.fields), *sorted(message.tensors)]
         if not parts:

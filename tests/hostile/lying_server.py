@@ -1,7 +1,7 @@
 """Runs with a server that lies: a real one, of which all that passes it may be read and changed.
 
-To add a case, subclass `LyingServer` and say what becomes of the messages that go to a host, that
-come from a host, and of the parcels that one host has for another. What a method returns goes on.
+To add a case, subclass `LyingServer` and change the messages that go to a host or come from
+a host, or the parcels that one host has for another. What a method returns is passed on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -93,8 +93,8 @@ class _Link(MemoryHostTransport):
 
     def put(self, frame: Frame) -> bool:
         """See `Line`."""
-        told = self._lies.to_host(self.host, decode(frame))
-        sent = [super(_Link, self).put(encode(message)) for message in told]
+        messages = self._lies.to_host(self.host, decode(frame))
+        sent = [super(_Link, self).put(encode(message)) for message in messages]
         return all(sent)
 
     def _put(self, frame: Frame) -> bool:
@@ -108,7 +108,7 @@ class _Link(MemoryHostTransport):
 
 
 def certified(workers: Sequence[int], _credentials: object) -> HostKeys:
-    """Every host has a certificate of its own."""
+    """Every host has its own certificate."""
     return HostKeys(workers, issued(AUTHORITY, "worker", *workers))
 
 

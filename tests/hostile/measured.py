@@ -1,4 +1,4 @@
-"""Processes whose memory is measured."""
+"""Runs processes, and measures their memory."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ print(json.dumps([ended.returncode, ended.stdout.decode(errors="replace"), peak]
 
 
 def measured(folder: Path, *arguments: str) -> Ended:
-    """Runs `mdgan` in a process of its own."""
+    """Runs `mdgan` in its own process."""
     command = ForkedCommand(arguments, folder, environment())
     output, errors = command.communicate(200)
     return Ended(command.wait(), output + errors, command.peak_mb)

@@ -208,7 +208,7 @@ class Attacker:
     def _hello(self) -> dict[str, Any]:
         """A right one, or one with a part replaced or missing."""
         draws, rank = self.draws, str(self.rank)
-        said: dict[str, Any] = {
+        hello: dict[str, Any] = {
             "purpose": "join",
             "host": self.rank,
             "workers": [self.rank],
@@ -220,12 +220,12 @@ class Attacker:
             "listens": None,
         }
         if draws.random() < 0.6:
-            part = draws.choice([*said])
-            del said[part]
+            part = draws.choice([*hello])
+            del hello[part]
             if draws.random() < 0.9:
                 big = ([0] * 330_000, "x" * 100_000, [*range(2000)], {str(n): n for n in range(99)})
-                said[part] = draws.choice((*VALUES, *big, 1, [1, self.rank], {"1": [0] * 9}))
-        return said
+                hello[part] = draws.choice((*VALUES, *big, 1, [1, self.rank], {"1": [0] * 9}))
+        return hello
 
     def _frames_of(self, hello: dict[str, Any]) -> Iterator[bytes]:
         """What goes over a link: a hello, then messages of any kind with any fields."""
@@ -234,8 +234,8 @@ class Attacker:
         if draws.random() < 0.7:
             time.sleep(0.05)  # its pace; whether the server has let it in by then is all the same
             holds = draws.choice(([self.rank], [self.rank], [], [1, 2]))
-            told = {} if draws.random() < 0.8 else draws.choice(VALUES)
-            ready = {"holds": holds, "told": told}
+            details = {} if draws.random() < 0.8 else draws.choice(VALUES)
+            ready = {"holds": holds, "told": details}
             yield from encode(Message(Kind.READY, 0, ready)).pieces
             time.sleep(draws.choice((0.0, 0.05, 0.3)))
         for _ in range(draws.choice((0, 1, 20, 300))):

@@ -1,4 +1,4 @@
-"""Who asks for ranks again and again, and does not join."""
+"""Callers that ask for ranks again and again, and do not join."""
 
 import json
 import signal
@@ -30,9 +30,9 @@ def run_of_two(most_ranks: int = max(RANKS)) -> Peers:
     return peers
 
 
-def asks(peers: Peers, **known: Any) -> Mapping[str, Any] | str:
+def asks(peers: Peers, **identity: Any) -> Mapping[str, Any] | str:
     """A caller asks for a rank; the transport adds what is known of it."""
-    return peers.admission.admit({"purpose": "ask", **known})
+    return peers.admission.admit({"purpose": "ask", **identity})
 
 
 def test_one_certificate_is_promised_one_rank_however_often_it_asks() -> None:
@@ -46,21 +46,21 @@ def test_one_certificate_is_promised_one_rank_however_often_it_asks() -> None:
 
 def test_one_address_is_promised_a_few() -> None:
     peers = run_of_two()
-    got = [asks(peers, address="10.0.0.7") for _ in RANKS]
-    promised = [answer["rank"] for answer in got if isinstance(answer, Mapping)]
+    result = [asks(peers, address="10.0.0.7") for _ in RANKS]
+    promised = [answer["rank"] for answer in result if isinstance(answer, Mapping)]
     assert promised == list(range(3, 11))
-    assert isinstance(got[-1], Later), "it may ask again once some have joined"
-    assert got[-1] == "8 ranks are promised to 10.0.0.7; let them join first"
+    assert isinstance(result[-1], Later), "it may ask again once some have joined"
+    assert result[-1] == "8 ranks are promised to 10.0.0.7; let them join first"
     assert welcomed(asks(peers, address="10.0.0.8"))["rank"] == 11
 
 
-@pytest.mark.parametrize("known", [{}, {"certificate": "{}'s"}, {"address": "10.0.0.{}"}])
+@pytest.mark.parametrize("fingerprints", [{}, {"certificate": "{}'s"}, {"address": "10.0.0.{}"}])
 def test_whatever_others_were_promised_a_certificate_gets_the_rank_that_it_names(
-    known: Mapping[str, str],
+    fingerprints: Mapping[str, str],
 ) -> None:
     peers = run_of_two()
     for n in RANKS:
-        asks(peers, **{name: text.format(n) for name, text in known.items()})
+        asks(peers, **{name: text.format(n) for name, text in fingerprints.items()})
     alice = {"certificate": "alice's", "ranks": [7]}
     for _ in range(2):  # again, if it could not join
         assert welcomed(asks(peers, **alice))["rank"] == 7
@@ -115,12 +115,12 @@ def name_of(credentials: Path) -> str:
     return permit_of(identity.certificate).fingerprint
 
 
-def check_audit_log(run: Path, known: Mapping[str, str]) -> None:
+def check_audit_log(run: Path, fingerprints: Mapping[str, str]) -> None:
     """It says who asked and joined, what is repeated less and less often, and its chain holds."""
     log = [json.loads(line) for line in (run / AUDIT_LOG_FILE).read_text().splitlines()]
-    asked = [e["outcome"] for e in log if known["mallory"] == e["fingerprint"]]
-    assert asked == ["answered", *(f"answered ({n} times so far)" for n in (2, 4, 8, 16))]
-    said = [(e["action"], e["ranks"]) for e in log if known["alice"] == e["fingerprint"]]
+    arguments = [e["outcome"] for e in log if fingerprints["mallory"] == e["fingerprint"]]
+    assert arguments == ["answered", *(f"answered ({n} times so far)" for n in (2, 4, 8, 16))]
+    said = [(e["action"], e["ranks"]) for e in log if fingerprints["alice"] == e["fingerprint"]]
     assert said[:2] == [("ask", []), ("join", [8])]
     assert {e["address"] for e in log if e["fingerprint"]} == {"127.0.0.1"}
     assert sorted(e["ranks"] for e in log if e["action"] == "join") == [[1], [2], [8]]

@@ -1,4 +1,4 @@
-"""Who comes by `mdgan join` to a run that goes on, and who is not waited for."""
+"""Which hosts may join a run in progress by `mdgan join`, and for which it does not wait."""
 
 import json
 from collections.abc import Mapping
@@ -37,14 +37,14 @@ def going_on(**owners: tuple[str, str]) -> Peers:
     return peers
 
 
-def asks(peers: Peers, **known: Any) -> Mapping[str, Any] | str:
-    return peers.admission.admit({"purpose": "ask", **known})
+def asks(peers: Peers, **identity: Any) -> Mapping[str, Any] | str:
+    return peers.admission.admit({"purpose": "ask", **identity})
 
 
 def gives_back(peers: Peers, rank: int, address: str) -> None:
-    known = {"certificate": "", "address": address, "serial": "", "ranks": []}
-    given = {"purpose": "decline", "workers": [rank], "why": ""}
-    peers.admission.admit({**given, **known})
+    entries = {"certificate": "", "address": address, "serial": "", "ranks": []}
+    values = {"purpose": "decline", "workers": [rank], "why": ""}
+    peers.admission.admit({**values, **entries})
 
 
 def test_each_certificate_gets_the_rank_back_that_it_had() -> None:
@@ -82,8 +82,10 @@ def test_a_failed_join_gives_its_rank_back() -> None:
 def test_another_dataset_file_is_named() -> None:
     peers = make_peers()
     peers.admission.identity |= {"dataset": "shapes", "dataset_sha256": "0"}  # type: ignore[operator]  # a Mapping, here a dict
-    said = refused(peers.admission.admit(hello(2, dataset="shapes", dataset_sha256="1")))
-    assert said.startswith("rank 2 has another shapes.py than rank 0; copy rank 0's shapes.py to")
+    message = refused(peers.admission.admit(hello(2, dataset="shapes", dataset_sha256="1")))
+    assert message.startswith(
+        "rank 2 has another shapes.py than rank 0; copy rank 0's shapes.py to"
+    )
 
 
 def test_a_join_that_fails_blocks_no_rank_and_a_newcomer_says_what_it_holds(tmp_path: Path) -> None:
@@ -97,8 +99,8 @@ def test_a_join_that_fails_blocks_no_rank_and_a_newcomer_says_what_it_holds(tmp_
     assert read_events(running.folder, "joined")[0]["workers"] == [3]
     wait_until(lambda: bool(read_events(running.folder, "real")), "other real samples")
     running.process.terminate()
-    said = finish(running.process).errors
-    assert "from now on scores compare with 2,876 real samples" in said
+    output = finish(running.process).errors
+    assert "from now on scores compare with 2,876 real samples" in output
     assert read_events(running.folder, "real")[0]["num_samples"] == 2876
     assert "rank 3 holds all 1,438 samples of digits: --partition iid" in finish(guest).errors
 

@@ -1,4 +1,4 @@
-"""Another user of the machine who knows where torch looks for what it has compiled."""
+"""Another user of the machine knows the folder in which torch looks for compiled code."""
 
 import json
 import os
@@ -50,42 +50,42 @@ def folders_of_torch(folder: Path, *flags: str, **variables: Any) -> set[str]:
     """Where the processes of a run look for what torch has compiled."""
     (folder / "tells.py").write_text(TELLS)
     (folder / "tmp").mkdir(exist_ok=True)
-    own: dict[str, Any] = {
+    changes: dict[str, Any] = {
         "XDG_CACHE_HOME": str(folder / "cache"),
         "TMPDIR": str(folder / "tmp"),
         **variables,
     }
     command = ["train", *FLAGS, "--world-size", "3", *flags, "--out", "run"]
-    ended_well(run(*command, cwd=folder, **own), folder / "run", 2)
-    told = [json.loads(path.read_text()) for path in folder.glob("told-*.json")]
-    assert flags or len(told) > 1, "the server and its hosts are processes of their own"
-    return {place for places in told for place in places}
+    ended_well(run(*command, cwd=folder, **changes), folder / "run", 2)
+    record = [json.loads(path.read_text()) for path in folder.glob("told-*.json")]
+    assert flags or len(record) > 1, "the server and its hosts are processes of their own"
+    return {place for places in record for place in places}
 
 
 def test_torch_looks_into_a_folder_of_this_user_alone(tmp_path: Path) -> None:
-    own = tmp_path / "cache" / "mdgan" / "compiled"
-    assert folders_of_torch(tmp_path) == {str(own / "torch"), str(own / "triton")}
-    assert stat.S_IMODE(own.stat().st_mode) == 0o700
+    own_file = tmp_path / "cache" / "mdgan" / "compiled"
+    assert folders_of_torch(tmp_path) == {str(own_file / "torch"), str(own_file / "triton")}
+    assert stat.S_IMODE(own_file.stat().st_mode) == 0o700
     assert not list((tmp_path / "tmp").iterdir())
 
 
 @pytest.mark.parametrize("how", ["open to all", "of another user", "a link", "below an open one"])
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, how: str) -> None:
-    own = tmp_path / "cache" / "mdgan" / "compiled"
-    own.parent.mkdir(parents=True)
+    own_file = tmp_path / "cache" / "mdgan" / "compiled"
+    own_file.parent.mkdir(parents=True)
     if how == "a link":
         (tmp_path / "elsewhere").mkdir(mode=0o700)
-        own.symlink_to(tmp_path / "elsewhere")
+        own_file.symlink_to(tmp_path / "elsewhere")
     else:
-        own.mkdir(mode=0o700)
+        own_file.mkdir(mode=0o700)
     if how == "open to all":
-        own.chmod(0o777)
+        own_file.chmod(0o777)
     elif how == "below an open one":
-        own.parent.chmod(0o777)
+        own_file.parent.chmod(0o777)
     elif how == "of another user":
         if os.geteuid() != 0:
             pytest.skip("needs root to give a folder to another user")
-        os.chown(own, NOBODY, NOBODY)
+        os.chown(own_file, NOBODY, NOBODY)
     alone = [] if how == "open to all" else ["--transport", "memory"]
     told = {Path(place).parent for place in folders_of_torch(tmp_path, *alone)}
     assert len(told) == 1
@@ -93,7 +93,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, how: str)
     assert new.parent == tmp_path / "tmp"
     assert new.name.startswith("mdgan-")
     assert not new.exists(), "it goes with the command"
-    assert not list(own.resolve().iterdir())
+    assert not list(own_file.resolve().iterdir())
 
 
 def test_what_the_user_says_stays(tmp_path: Path) -> None:
@@ -105,11 +105,13 @@ def test_what_the_user_says_stays(tmp_path: Path) -> None:
 def test_without_any_private_folder_nothing_is_compiled(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     (tmp_path / "tmp").chmod(0o777)
-    own: dict[str, Any] = {"XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path / "tmp")}
+    changes: dict[str, Any] = {"XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path / "tmp")}
     flags = ["--transport", "memory", "--world-size", "2", *QUICK, "--out"]
-    refused = run("train", *flags, "one", "--set", "compile=true", cwd=tmp_path, **own)
+    refused = run("train", *flags, "one", "--set", "compile=true", cwd=tmp_path, **changes)
     check_refused(refused, f"TMPDIR {tmp_path / 'tmp'}", "chmod +t", lines=1)
-    assert run("train", *flags, "other", cwd=tmp_path, **own).status == 0, "without, all is well"
+    assert run("train", *flags, "other", cwd=tmp_path, **changes).status == 0, (
+        "without, all is well"
+    )
 
 
 @claim("host-settings", "A server sets no setting of a host's machine")

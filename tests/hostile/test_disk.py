@@ -1,4 +1,4 @@
-"""Hosts and strangers that would fill the disk with what they say."""
+"""Hosts and strangers that try to fill the disk by their messages."""
 
 import logging
 from pathlib import Path
@@ -50,12 +50,12 @@ def test_refusals_are_told_less_and_less_often(
     made = Stage(tmp_path / "run")
     with caplog.at_level(logging.INFO, "mdgan"):
         for n in range(3000):
-            said = hello(1)
-            said["identity"] = {"version": f"1.{n % 3}!", "seed": 0}
+            own_hello = hello(1)
+            own_hello["identity"] = {"version": f"1.{n % 3}!", "seed": 0}
             with pytest.raises(BadInput):
-                made.network.join(1, said)
+                made.network.join(1, own_hello)
         made.engine.poll()
     made.close()
-    told = [line for line in caplog.messages if line.startswith("refused a host: ")]
-    assert len(told) == 3 * 10, "the 1st, 2nd, 4th, … of each cause"
-    assert told[-1].endswith("(512 times so far)")
+    lines = [line for line in caplog.messages if line.startswith("refused a host: ")]
+    assert len(lines) == 3 * 10, "the 1st, 2nd, 4th, … of each cause"
+    assert lines[-1].endswith("(512 times so far)")

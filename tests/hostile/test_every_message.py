@@ -44,7 +44,7 @@ def changing_hosts(draw: st.DrawFn) -> tuple[str, Hostile]:
     """A family, and a host that changes what it sends."""
     family = draw(st.sampled_from(sorted(SENT)))
     kind, told = draw(st.sampled_from(SENT[family])), draw(lies)
-    change = partial(reduce, lambda message, lie: lie.told(message), told)
+    change = partial(reduce, lambda message, lie: lie.applied_to(message), told)
     return family, Hostile(kind, change, draw(st.integers(0, 4)))
 
 
@@ -60,14 +60,14 @@ def talkative_hosts(draw: st.DrawFn) -> tuple[str, Hostile]:
         content = UNASKED.get(kind, message.fields)
         tensors = {} if kind in UNASKED else message.tensors
         more = Message(kind, max(0, message.iteration + offset), content, tensors)
-        more = reduce(lambda changed, lie: lie.told(changed), told, more)
+        more = reduce(lambda changed, lie: lie.applied_to(changed), told, more)
         return [message, *[more] * times] if not offset else [*[more] * times, message]
 
     return family, Hostile(ANSWER[family], say_more, draw(st.integers(0, 4)))
 
 
-def check(found: tuple[str, Hostile]) -> None:
-    family, hostile = found
+def check(result: tuple[str, Hostile]) -> None:
+    family, hostile = result
     spoils = hostile.kind == DISCRIMINATORS
     with TemporaryDirectory() as folder:
         assert not hostile_run(
@@ -86,27 +86,27 @@ many = settings(max_examples=120)
     "A message that breaks a rule ends its sender's link, or is ignored, and ends no "
     "other host's link",
 )
-def test_whatever_a_host_changes_the_others_lose_nothing(found: tuple[str, Hostile]) -> None:
-    check(found)
+def test_whatever_a_host_changes_the_others_lose_nothing(result: tuple[str, Hostile]) -> None:
+    check(result)
 
 
 @few
 @given(talkative_hosts())
-def test_whatever_a_host_says_besides_the_others_lose_nothing(found: tuple[str, Hostile]) -> None:
-    check(found)
+def test_whatever_a_host_says_besides_the_others_lose_nothing(result: tuple[str, Hostile]) -> None:
+    check(result)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @many
 @given(changing_hosts())
-def test_many_changes(found: tuple[str, Hostile]) -> None:
-    check(found)
+def test_many_changes(result: tuple[str, Hostile]) -> None:
+    check(result)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @many
 @given(talkative_hosts())
-def test_much_talk(found: tuple[str, Hostile]) -> None:
-    check(found)
+def test_much_talk(result: tuple[str, Hostile]) -> None:
+    check(result)

@@ -98,11 +98,13 @@ def test_who_opposes_the_others_is_named_alone(tmp_path: Path, lie: str) -> None
 def test_who_knows_what_another_one_answers_has_nobody_named_in_its_place(
     tmp_path: Path, workers: int
 ) -> None:
-    interval = "0" if workers < 5 else "15"  # without swaps nobody is named in so few iterations
+    interval = (
+        "0" if workers < 5 else "15"
+    )  # without swaps the server names no worker in so few iterations
     flags = ("--world-size", str(workers + 1), "--swap-interval", interval, "--partition", "sorted")
     ran = run_with("opposite", tmp_path, *flags, "--iterations", "120", liar=2)
-    said = "attackers are not looked for: fewer than 5 workers answer"
-    assert ran.errors.count(said) == (workers < 5)
+    message = "attackers are not looked for: fewer than 5 workers answer"
+    assert ran.errors.count(message) == (workers < 5)
     named = re.findall(r"rank (\d+) looks like an attacker", ran.errors)
     assert named == ["2"] * (workers > 4)
 
@@ -119,8 +121,7 @@ def test_what_is_far_longer_than_usual_is_cut_and_may_be_let(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [(), pytest.param(("--secure-aggregation", "--kappa", "1"), marks=pytest.mark.slow)],
+    "flags", [(), pytest.param(("--secure-aggregation", "--kappa", "1"), marks=pytest.mark.slow)]
 )
 def test_an_honest_run_keeps_its_bits(tmp_path: Path, flags: tuple[str, ...]) -> None:
     for name, how in {"cut": (), "as it is": ("--set", "longest_answer=0")}.items():

@@ -1,4 +1,4 @@
-"""A run's folder that somebody else has made, whose files are not what they seem to be."""
+"""Another user has made the run's folder, and its files are not what they seem to be."""
 
 import json
 import os
@@ -27,7 +27,7 @@ LOOKS = (["report"], ["watch"], ["trace"])
 
 
 def put(folder: Path, name: str, kind: str) -> None:
-    """Something else in the place of a file."""
+    """Replaces a file by something else."""
     (folder / name).unlink(missing_ok=True)
     KINDS[kind](folder / name)
 

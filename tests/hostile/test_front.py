@@ -1,4 +1,4 @@
-"""What the process in front of a port keeps away from the server, and from a host, behind it."""
+"""What the process in front of a port keeps away from the server or host behind it."""
 
 import asyncio
 import json
@@ -72,12 +72,12 @@ def staged(folder: Path, *, at_host: bool) -> Iterator[tuple[GrpcNetwork, Any, s
 
 def fronts(before: Sequence[psutil.Process] = ()) -> list[psutil.Process]:
     """Those of this process that live, but for some of before."""
-    found = []
+    results = []
     for child in set(psutil.Process().children()).difference(before):
         with suppress(psutil.Error):  # it is gone
             if "front_process" in " ".join(child.cmdline()):
-                found.append(child)
-    return found
+                results.append(child)
+    return results
 
 
 def codes_of(shown: Identity, place: str, name: str, method: str) -> list[grpc.StatusCode]:
@@ -216,7 +216,7 @@ def test_a_caller_cannot_fill_memory(folder: Path, kind: str) -> None:
                 most = max(most, process.memory_info().rss)
                 os.sched_yield()
             assert end.stdout is not None
-            said = json.loads(end.stdout.read())
-        print(f"\n{said}: {(most - before) / 1e6:+.0f} MB")
-        assert said[kind] > 100
+            record = json.loads(end.stdout.read())
+        print(f"\n{record}: {(most - before) / 1e6:+.0f} MB")
+        assert record[kind] > 100
         assert most - before < 1 << 28

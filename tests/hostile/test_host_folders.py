@@ -1,4 +1,4 @@
-"""A server that calls its run as another one is called, of which this machine has a folder."""
+"""A server names its run like another run, of which this machine has a folder."""
 
 import json
 import shutil
@@ -16,15 +16,7 @@ from mdgan.launch.claim import host_folder, run_key
 from mdgan.storage.checkpoints import Checkpoints, worker_file
 from mdgan.storage.state_file import write_state
 from tests.claims.registry import claim
-from tests.processes import (
-    MDGAN,
-    QUICK,
-    ended_well,
-    finish,
-    read_status,
-    start,
-    wait_until,
-)
+from tests.processes import MDGAN, QUICK, ended_well, finish, read_status, start, wait_until
 from tests.unit.launch.test_links import DAY
 
 TRAIN = [*MDGAN, "train", "--world-size", "2", *QUICK, "--checkpoint-interval", "6"]
@@ -32,7 +24,7 @@ ID = "5" * 32
 
 
 def train(server: Path, host: Path, iterations: int, *run: str) -> bytes:
-    """A server and its host, each in a folder of its own, as on two machines; the generator."""
+    """A server and its host, each in its own folder, as on two machines; the generator."""
     flags = ["--iterations", str(iterations)]
     status = server / "victim" / "run.json"
     before = read_status(status.parent).get("listens") if status.exists() else None
@@ -104,20 +96,20 @@ def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("run_id", [None, 7, "../..", "\0", {}, "x" * 10**6])
 def test_an_id_that_is_none_leads_nowhere_else(run_id: object) -> None:
-    found = host_folder(welcome("victim", run_id=run_id), (1,), None, None)
-    assert found.parent == Path("runs")
-    assert found.name.startswith("victim-")
-    assert len(found.name) == len("victim-") + 16
+    result = host_folder(welcome("victim", run_id=run_id), (1,), None, None)
+    assert result.parent == Path("runs")
+    assert result.name.startswith("victim-")
+    assert len(result.name) == len("victim-") + 16
 
 
 def test_a_server_of_another_authority_gets_another_folder(tmp_path: Path) -> None:
     """Even if it has learnt the id, as a worker of the other run has."""
-    found = set()
+    results = set()
     for name in ("one", "other"):
         write_shared(tmp_path / name, DAY)
         identity = read_credentials(tmp_path / name)
-        found |= {host_folder(welcome("victim"), (1,), identity, None) for _ in range(2)}
-    assert len(found) == 2
+        results |= {host_folder(welcome("victim"), (1,), identity, None) for _ in range(2)}
+    assert len(results) == 2
 
 
 def test_on_a_shared_disk_it_is_the_folder_of_the_server(tmp_path: Path) -> None:

@@ -124,8 +124,8 @@ def discriminators(workers: Mapping[int, Worker]) -> dict[str, Tensor]:
     states = messages.of_workers({rank: worker.state() for rank, worker in workers.items()})
     some = next(iter(workers.values())).discriminator.model
     buffers = tuple(f"/discriminator.model.{name}" for name, _ in some.named_buffers())
-    kept = {name: tensor for name, tensor in states.items() if not name.endswith(buffers)}
-    return {name: tensor for name, tensor in kept.items() if "/discriminator." in name}
+    before = {name: tensor for name, tensor in states.items() if not name.endswith(buffers)}
+    return {name: tensor for name, tensor in before.items() if "/discriminator." in name}
 
 
 def trap(worker: Worker) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""A host that lies as it joins, or brings others that do."""
+"""A host that lies when it joins, or brings other hosts that lie."""
 
 from pathlib import Path
 
@@ -68,12 +68,12 @@ def test_the_rank_of_a_host_that_was_lost_is_kept_for_it(tmp_path: Path) -> None
     "A newcomer gets a copy of a worker's weights and buffers, without the state of its optimizer.",
 )
 def test_a_newcomer_gets_few_copies_without_moments(tmp_path: Path) -> None:
-    got: list[Message] = []
+    result: list[Message] = []
 
     def ask_again(message: Message) -> Message | None:
         if message.kind != Kind.ADOPT:
             return None
-        got.append(message)
+        result.append(message)
         return messages.ready(message.iteration, [])
 
     stranger = Stranger([9], ask_again, holds=[])
@@ -81,8 +81,8 @@ def test_a_newcomer_gets_few_copies_without_moments(tmp_path: Path) -> None:
     flags = ["--iterations", "40", "--swap-interval", "0"]
     ran = hostile_run(tmp_path, liar, flags=flags, may_be_believed=True)
     assert not ran.harm
-    assert 1 <= len(got) <= 5
-    assert all(name.startswith("9/discriminator.model.") for m in got for name in m.tensors)
+    assert 1 <= len(result) <= 5
+    assert all(name.startswith("9/discriminator.model.") for m in result for name in m.tensors)
     assert 9 in ran.out
 
 
@@ -106,11 +106,7 @@ def test_what_a_newcomer_tells_of_itself_is_no_object(
     tmp_path: Path, family: str, flags: list[str]
 ) -> None:
     stranger = Stranger([5], told=["capabilities"])
-    liar = Hostile(
-        {"mdgan": FEEDBACK}.get(family, "UPDATE"),
-        from_iteration=2,
-        brings=stranger,
-    )
+    liar = Hostile({"mdgan": FEEDBACK}.get(family, "UPDATE"), from_iteration=2, brings=stranger)
     ran = hostile_run(tmp_path, liar, family, flags)
     assert not ran.harm
     assert 5 in ran.out

@@ -53,7 +53,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plain, bytes]:
 
 
 class Substitutes(LyingServer):
-    """Puts a key of its own in place of each other host's, for one host."""
+    """Puts its own key in place of each other host's, for one host."""
 
     def __init__(self, host_keys: HostKeys) -> None:
         self._own = host_keys
@@ -176,8 +176,10 @@ class TwoLists(LyingServer):
 
 def test_different_survivors_for_different_hosts(tmp_path: Path) -> None:
     result = lying_run(tmp_path, TwoLists())
-    said = "a host has dropped out, and 0 of 5 hosts that it takes confirm that to this one"
-    assert result.errors.count(said) == 3  # by three hosts, which the server then takes for liars
+    message = "a host has dropped out, and 0 of 5 hosts that it takes confirm that to this one"
+    assert (
+        result.errors.count(message) == 3
+    )  # by three hosts, which the server then takes for liars
     assert result.errors.count("it leaves out its part of a masked sum") == 3
     assert ENDS not in result.errors
 
@@ -293,8 +295,8 @@ class BringsNetworks(LyingServer):
 
 
 def test_networks_that_no_host_lacks(tmp_path: Path, plain: tuple[Plain, bytes]) -> None:
-    given = {name.split("/", 1)[1]: t for name, t in plain[0].parcels[0].tensors.items()}
-    zeros = {f"discriminator.{name}": torch.zeros_like(t) for name, t in given.items()}
+    values = {name.split("/", 1)[1]: t for name, t in plain[0].parcels[0].tensors.items()}
+    zeros = {f"discriminator.{name}": torch.zeros_like(t) for name, t in values.items()}
     model = {name: t for name, t in zeros.items() if name.startswith(COPIED)}
     result = lying_run(tmp_path, BringsNetworks(model))
     assert result.errors.count(f"{ENDS}it gives states to workers that lack none") == 6

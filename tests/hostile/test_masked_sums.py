@@ -1,4 +1,4 @@
-"""A host that spoils masked sums, of whose parts the server sees none: it is found all the same."""
+"""A host that spoils masked sums is found, although the server sees no single answer."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -58,18 +58,15 @@ SPOILS: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize(
-    "what",
-    mostly_slow(SPOILS, ["masks", "7 more", "nothing revealed"]),
-)
+@pytest.mark.parametrize("case", mostly_slow(SPOILS, ["masks", "7 more", "nothing revealed"]))
 @claim(
     "spoiler-found",
     "A host that was in three spoiled sums or more, in more than any other of the last "
     "one's hosts, and alone in all of these, has a strike",
 )
 @claim("spoiler-found", "after --set strikes its ranks are shut out.")
-def test_who_spoils_sums_is_found_and_the_others_go_on(tmp_path: Path, what: str) -> None:
-    liar = Hostile(ANSWER["mdgan"], SPOILS[what])
+def test_who_spoils_sums_is_found_and_the_others_go_on(tmp_path: Path, case: str) -> None:
+    liar = Hostile(ANSWER["mdgan"], SPOILS[case])
     ran = hostile_run(tmp_path, liar, flags=OF_EIGHT)
     assert not ran.harm
     assert ran.out == {RANK}
@@ -102,7 +99,7 @@ def test_clients_that_begin_each_round_anew_are_asked_for_no_round_twice(
 ) -> None:
     """They would answer the same, and end rather than tell it in two sums."""
     liar = Hostile(ANSWER["fl-gan"], SPOILS["masks"])
-    # Who takes part in a sum is drawn anew, and a round that is spoiled is over.
+    # The server draws the members of a sum anew, and a spoiled round ends.
     flags = [*OF_EIGHT, "--set", "client_state=fresh", "--iterations", iterations]
     ran = hostile_run(tmp_path, liar, "fl-gan", flags, may_be_believed=True)
     assert "does not answer the server" not in ran.result.errors

@@ -1,4 +1,4 @@
-"""A server that reads all that honest hosts tell it, and looks for names of files."""
+"""A server that searches all messages of honest hosts for names of files."""
 
 import json
 from pathlib import Path
@@ -47,18 +47,18 @@ def test_hosts_name_no_file_of_theirs(tmp_path: Path) -> None:
     pixels = b"P6 8 8 255\n" + bytes(range(192))
     for number in range(64):
         (ward / f"patient-{number}.ppm").write_bytes(pixels if number % 8 else b"")
-    heard: list[str] = []
+    traffic: list[str] = []
     send, join = MemoryHostTransport.send, MemoryNetwork.join
 
     def overheard(link: MemoryHostTransport, message: Message) -> int:
-        if message.kind == "FEEDBACK" and not any(text.startswith("FEEDBACK") for text in heard):
+        if message.kind == "FEEDBACK" and not any(text.startswith("FEEDBACK") for text in traffic):
             for number in range(0, 64, 2):
                 (ward / f"patient-{number}.ppm").unlink(missing_ok=True)
-        heard.append(f"{message.kind} {json.dumps(dict(message.fields))} {list(message.tensors)}")
+        traffic.append(f"{message.kind} {json.dumps(dict(message.fields))} {list(message.tensors)}")
         return send(link, message)
 
     def joined(network: MemoryNetwork, host: int, hello: Any) -> MemoryHostTransport:
-        heard.append(f"HELLO {json.dumps(dict(hello))}")
+        traffic.append(f"HELLO {json.dumps(dict(hello))}")
         return join(network, host, hello)
 
     flags = [*TINY, "--dataset", "pictures", "--datasets-dir", ".", "--data-dir", "ward"]
@@ -69,10 +69,10 @@ def test_hosts_name_no_file_of_theirs(tmp_path: Path) -> None:
     ):
         ended = run_here("train", *flags, "--out", "run", cwd=tmp_path)
     assert ended.status == 0, ended
-    kinds = {text.split()[0] for text in heard}
+    kinds = {text.split()[0] for text in traffic}
     assert {"HELLO", "READY", "FEEDBACK", "REAL", "CHECKPOINTED", "SPANS"} <= kinds
     assert "patient-8.ppm (it is empty)" in ended.errors
     assert "From now on the worker's next sample stands in" in ended.errors
-    for text in heard:
+    for text in traffic:
         for name in ("patient", "ward", str(tmp_path)):
             assert name not in text

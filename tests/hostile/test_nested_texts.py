@@ -1,4 +1,4 @@
-"""Texts of others that are nested, long or odd are refused in a line, or read in little time."""
+"""Nested, long or odd texts from others are refused in one line, or read in little time."""
 
 import math
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Other users who look into what hosts and servers keep of what workers have learnt."""
+"""Other users read the folders in which hosts and servers keep what workers have learnt."""
 
 import json
 import os
@@ -56,20 +56,20 @@ def test_a_folder_of_an_older_version_is_closed(
     for each in (folder, folder / "0000010"):
         each.mkdir(parents=True)
         each.chmod(0o777)
-    seen = list[list[str]]()
+    notes = list[list[str]]()
     created = os.open
 
     def watched(path: Any, flags: int, mode: int = 0o777, **more: Any) -> int:
         number = created(path, flags, mode, **more)
         if flags & os.O_CREAT:
-            seen.append(open_ones(folder))
+            notes.append(open_ones(folder))
         return number
 
     monkeypatch.setattr(whole_file.os, "open", watched)  # type: ignore[attr-defined] # its own import
     checkpoints = Checkpoints(folder, keep=2)
     checkpoints.make_folder_of(10)
     save_checkpoint(checkpoints, 10)
-    assert seen == [[]] * 4  # three states and the manifest
+    assert notes == [[]] * 4  # three states and the manifest
 
 
 @pytest.mark.usefixtures("_umask")

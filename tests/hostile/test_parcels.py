@@ -1,4 +1,4 @@
-"""A host that takes what others hand to each other, or fills the server with what it lays out."""
+"""A host that takes parcels of others, or fills the server's memory with its own."""
 
 import socket
 from pathlib import Path
@@ -90,6 +90,6 @@ def test_swaps_that_fail_are_told(tmp_path: Path) -> None:
     flags = ["--iterations", "20", "--swap-interval", "1"]
     ran = hostile_run(tmp_path, keeps_all, flags=flags, may_be_believed=True)
     assert not ran.harm
-    told = [line for line in ran.result.errors.splitlines() if "got no discriminator" in line]
-    assert 4 <= len(told) <= 5, "the 1st, 2nd, 4th, 8th, … of 19"
-    assert "keep their own; that was so in 1 swap(s) of" in told[0]
+    output = [line for line in ran.result.errors.splitlines() if "got no discriminator" in line]
+    assert 4 <= len(output) <= 5, "the 1st, 2nd, 4th, 8th, … of 19"
+    assert "keep their own; that was so in 1 swap(s) of" in output[0]

@@ -1,4 +1,4 @@
-"""One caller, with a certificate or without, that opens and asks all that it can."""
+"""A caller, with a certificate or without, that opens and asks as much as it can."""
 
 import contextlib
 import socket
@@ -220,7 +220,7 @@ def test_whose_messages_are_not_read_for_long_is_said_with_its_certificate(
     fingerprint = permit_of(shown.certificate).fingerprint
     assert slowed.visitor == Visitor(SLOWED, fingerprint, "127.0.0.1")
     assert slowed.told.startswith(
-        f"certificate {fingerprint[:12]} at 127.0.0.1: the server reads no more of it"
+        f"certificate bad ({fingerprint[:12]}) at 127.0.0.1: the server reads no more of it"
     )
     host.close()
     network.close()

@@ -51,8 +51,8 @@ class Run:
     def __init__(self, folder: Path, iterations: int, seed: int | None) -> None:
         self.folder, self.memory, self.attacks = folder / "run", 0, dict[str, int]()
         many = ["--iterations", str(iterations)]
-        own = ["--ranks", "0", "--listen", "127.0.0.1:0", "--credentials", "a/server.cred"]
-        server = start([*TRAIN, *many, *own, "--out", "run"], folder)
+        own_flags = ["--ranks", "0", "--listen", "127.0.0.1:0", "--credentials", "a/server.cred"]
+        server = start([*TRAIN, *many, *own_flags, "--out", "run"], folder)
         wait_until((self.folder / "run.json").exists, "the server is there")
         place = str(read_status(self.folder)["listens"])
         port = place.rpartition(":")[2]
@@ -92,7 +92,7 @@ class Run:
 def attacked(
     folder: Path, place: str, seed: int | None
 ) -> Iterator["subprocess.Popen[str] | None"]:
-    """Someone who will call at random once it is told where hosts are; nobody without seed."""
+    """Prepares a caller that calls at random once it knows the hosts' ports; none without seed."""
     if seed is None:
         yield None
         return

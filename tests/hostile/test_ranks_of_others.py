@@ -1,4 +1,4 @@
-"""Hosts that choose ranks so that others are punished, and hosts that come again as others."""
+"""Hosts that choose ranks so that others are punished, and hosts that return as others."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -165,12 +165,12 @@ def test_the_next_server_knows(takes_over: bool) -> None:
     lies(peers, EVE, 7)
     comes(peers, BOB, 4)
     admission = peers.admission
-    known: dict[str, Any] = {
+    entries: dict[str, Any] = {
         "owners": {str(n): owner[1:] for n, owner in admission.owners.items()},
         "strikes": admission.standing.strikes,
         "named": {rank: tuple(names) for rank, names in admission.standing.named.items()},
     }
-    written = manifest(shut_out=tuple(sorted(admission.shut_out)), **known).as_bytes()
+    written = manifest(shut_out=tuple(sorted(admission.shut_out)), **entries).as_bytes()
     read = Manifest.from_bytes(written)
     after = make_peers(4, return_seconds=0.0, most_ranks=32, strikes=LIMIT)
     after.begin()
@@ -183,11 +183,11 @@ def test_the_next_server_knows(takes_over: bool) -> None:
     assert is_in(comes(after, ALICE, 5)), "nobody waits for the one that had it"
 
 
-def manifest(**known: Any) -> Manifest:
+def manifest(**identity: Any) -> Manifest:
     files = {"server": StoredFile("server.safetensors", "0" * 64, 1)}
     record: dict[str, Any] = {"iteration": 1, "generation": 1, "progress": {}, "seconds": 0.0}
     record |= {"workers": (), "files": files, "elsewhere": (), "settings": {}, "version": "1"}
-    return Manifest(**record, **known)
+    return Manifest(**record, **identity)
 
 
 @pytest.mark.parametrize("how", ["spent", "silent", "left", "lost"])
@@ -328,11 +328,11 @@ def test_a_run_with_a_stranger_that_claims_ranks(tmp_path: Path) -> None:
 def link(credentials: Path, place: str, rank: int) -> GrpcHostTransport:
     identity = read_credentials(credentials)
     settings = ask(place, identity, Timeouts(), Until(20.0))["identity"]
-    said = make_hello(rank, {rank: [8] * 10}, settings)
+    own_hello = make_hello(rank, {rank: [8] * 10}, settings)
     access = Access(identity, Revocations(None, b""), 32, lambda _: 1 << 16)
     accepts = {str(kind): Most(1 << 26, 1 << 26) for kind in Kind}
     limits = replace(Timeouts(), farewell=0.5)
-    return GrpcHostTransport(place, access, said, accepts, {}, limits, None, Until(20.0))
+    return GrpcHostTransport(place, access, own_hello, accepts, {}, limits, None, Until(20.0))
 
 
 def gone(host: GrpcHostTransport) -> bool:

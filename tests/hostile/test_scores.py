@@ -1,4 +1,4 @@
-"""A host that lies about its real data, which scores compare with."""
+"""A host that lies about its real data, with which scores compare."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Clients that weigh their models themselves, and a server or a client that lies about classes."""
+"""Clients that weigh their own models, and a server or a client that lies about classes."""
 
 import json
 from collections.abc import Sequence
@@ -57,13 +57,13 @@ def test_a_worker_tells_its_classes_where_the_server_draws_by_them() -> None:
     digits = load("digits", None).partitioner(Path())
     shard = Shard(digits, torch.arange(40), torch.Generator())
     for sampling, secure in (("random", True), ("balanced", True), ("random", False)):
-        given = {"sampling": sampling, "weighting": "kl", "secure_aggregation": secure}
-        settings = FederatedSettings.read({"world_size": 8, **given})
+        values = {"sampling": sampling, "weighting": "kl", "secure_aggregation": secure}
+        settings = FederatedSettings.read({"world_size": 8, **values})
         counts = {1: BUILDER.class_counts(shard, settings)}
-        said = make_hello(1, counts, {}, tells_classes=settings.tells_classes)
-        assert said["num_samples"] == {"1": 40}
+        own_hello = make_hello(1, counts, {}, tells_classes=settings.tells_classes)
+        assert own_hello["num_samples"] == {"1": 40}
         hides = secure and sampling == "random"
-        assert said["class_counts"] == {"1": [] if hides else shard.class_counts()}
+        assert own_hello["class_counts"] == {"1": [] if hides else shard.class_counts()}
 
 
 class TellsOtherClasses(LyingServer):
@@ -92,7 +92,7 @@ def test_other_classes_are_not_believed(tmp_path: Path, lies: TellsOtherClasses,
 
 
 class TellsOfNoClasses(LyingServer):
-    """Says in the first round that nobody holds any: then weights are those it has told."""
+    """Says in the first round that no host holds any: then weights are the server's own."""
 
     def to_host(self, host: int, message: Message) -> Sequence[Message]:
         del host

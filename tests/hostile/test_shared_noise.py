@@ -1,4 +1,4 @@
-"""One certificate that carries most workers, and adds no noise: the others' noise is left."""
+"""One certificate has most workers and adds no noise: the noise of the others protects them."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -46,8 +46,8 @@ def one_carries_seven() -> Iterator[None]:
     here, handlers = threading.local(), MomentsHost.handlers
 
     def divided(*asked: Any) -> LocalRanks:
-        found = local_ranks(*asked)
-        return LocalRanks(found.serves, (LIAR, *HONEST), found.complete)
+        result = local_ranks(*asked)
+        return LocalRanks(result.serves, (LIAR, *HONEST), result.complete)
 
     def noted(part: MomentsHost) -> Mapping[str, HostHandler]:
         def noting(handle: HostHandler) -> HostHandler:

@@ -1,4 +1,4 @@
-"""A host that answers nothing, and is there again as soon as it was let go."""
+"""A host that answers nothing, and joins again as soon as the server has dropped it."""
 
 import threading
 from collections.abc import Iterator
@@ -112,8 +112,8 @@ def test_at_last_it_is_shut_out(tmp_path: Path, clock: HandClock) -> None:
         made.begin(one)
         while not made.events("shut out"):
             clock.after_answer(made, one, SILENT, 0.25)
-        said = f"rank {SILENT} was shut out"
-        wait_until(lambda: any(text.endswith(said) for text in silent.refusals), said)
+        message = f"rank {SILENT} was shut out"
+        wait_until(lambda: any(text.endswith(message) for text in silent.refusals), message)
         silent.end()
         (out,) = made.events("shut out")
         assert out["workers"] == [SILENT]
@@ -147,37 +147,37 @@ def test_a_slow_machine_has_a_long_time() -> None:
 
 
 def test_who_takes_part_for_long_is_forgiven() -> None:
-    peers, said = joined(4, 1, 2, 3)
+    peers, hellos = joined(4, 1, 2, 3)
     admission = peers.admission
     assert admission.give_up(2, 0.0, 0.0) == 1
     assert admission.give_up(2, 0.0, 0.0) == 2
     assert admission.give_up(2, 10.0, 199.0) == 3
     assert admission.give_up(2, 10.0, 201.0) == 1
     peers.lose(2, "gone")
-    refusal = admission.admit(said[2])
+    refusal = admission.admit(hellos[2])
     assert refusal == "rank 2 did not answer; it may come back in 10 s"
 
 
 def test_no_host_stays_away_while_training_waits_for_it() -> None:
-    peers, said = joined(4, 1, 2, 3)
+    peers, hellos = joined(4, 1, 2, 3)
     for host in (1, 2, 3):
         peers.give_up_on(host, 600.0)
         if host == 1:
-            assert peers.admission.admit(said[1]) == (
+            assert peers.admission.admit(hellos[1]) == (
                 "rank 1 did not answer; it may come back in 60 s"
             )
             with peers.admission.awaiting(None, lambda rank: rank == 1):
-                welcomed(peers.admission.admit(said[1]))
+                welcomed(peers.admission.admit(hellos[1]))
                 peers.admission.lost(1)
-    welcomed(peers.admission.admit(said[2]))
+    welcomed(peers.admission.admit(hellos[2]))
 
 
 def test_another_rank_is_no_way_around_it() -> None:
     notes = Notes()
     peers, _ = joined(4, 1, 3, notes=notes)
-    said = {**hello(2), "certificate": "mallory's"}
-    welcomed(peers.admission.admit(said))
-    peers.joined(2, said)
+    own_hello = {**hello(2), "certificate": "mallory's"}
+    welcomed(peers.admission.admit(own_hello))
+    peers.joined(2, own_hello)
     peers.arrived(2)
     peers.give_up_on(2, 600.0)
     other = {**hello(7), "certificate": "mallory's"}
@@ -187,11 +187,11 @@ def test_another_rank_is_no_way_around_it() -> None:
 
 @pytest.mark.parametrize("times", [1, 2, 3, 20])
 def test_it_stays_away_twice_as_long_each_time(times: int) -> None:
-    peers, said = joined(4, 1, 2, 3)
+    peers, hellos = joined(4, 1, 2, 3)
     for _ in range(times - 1):
         peers.admission.give_up(2, 0.0, 0.0)
     peers.admission.give_up(2, 600.0, 0.0)
     peers.lose(2, "gone")
     away = 60 * 2 ** min(times - 1, 10)
-    refusal = str(peers.admission.admit(said[2]))
+    refusal = str(peers.admission.admit(hellos[2]))
     assert refusal == f"rank 2 did not answer; it may come back in {away} s"

@@ -1,4 +1,4 @@
-"""A host that lies in what it tells of its own doings, which reports and `watch` read."""
+"""A host that lies about its own work to reports and `watch`."""
 
 import json
 from collections.abc import Callable
@@ -49,8 +49,7 @@ def told(ran: Any) -> list[Row]:
 
 
 @pytest.mark.parametrize(
-    "lie",
-    ["NaN", *(pytest.param(lie, marks=pytest.mark.slow) for lie in LIES if lie != "NaN")],
+    "lie", ["NaN", *(pytest.param(lie, marks=pytest.mark.slow) for lie in LIES if lie != "NaN")]
 )
 def test_odd_spans_reach_no_record(tmp_path: Path, lie: str) -> None:
     def change(message: Message) -> Message:

@@ -39,7 +39,7 @@ def test_a_formula_is_written_as_text_in_figures(text: str, tmp_path: Path) -> N
         (alone, behind), numbers = csv.reader(file)
     assert alone.startswith("'")
     assert alone.lstrip("'") == text.lstrip("'") or "'=1" in alone
-    # Where `;` separates columns, what follows one is a cell of its own.
+    # Where `;` separates columns, what follows one is its own cell.
     assert all(first(piece) not in "=+-@" for piece in re.split("[;\t\r\n]", behind)[1:] if piece)
     assert tuple(numbers) == NUMBERS
 

@@ -1,4 +1,4 @@
-"""A host that lies in what it gives to others in a swap."""
+"""A host that lies in the parcels that it hands over in a swap."""
 
 from collections.abc import Callable
 from dataclasses import replace

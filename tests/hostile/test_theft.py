@@ -1,7 +1,7 @@
 """A server, or a worker, that steals samples through discriminators that are traps.
 
 The traps are those of `benchmarks/stolen_samples.py`. Each promise stands beside a theft that works
-where nobody has promised anything.
+without the promise.
 """
 
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ class Robs(LyingServer):
     """Gives the victim a trap in the first swap, and guesses from what it answers to zeros."""
 
     def __init__(self, *, tries: int = 8) -> None:
-        given = {"world_size": len(ALL) + 1, "batch_size": BATCH_SIZE}
-        settings = MDGANSettings.read(given, FILE.defaults)
+        values = {"world_size": len(ALL) + 1, "batch_size": BATCH_SIZE}
+        settings = MDGANSettings.read(values, FILE.defaults)
         self._thief = MaskThief(settings, FILE.models, VICTIM, 16, own_moments=False, tries=tries)
         self.num_traps = 0
         source, strange = FILE.open(Path()), FILE.open_held_out(Path())
@@ -160,11 +160,11 @@ def test_a_state_that_is_put_back_does_not_put_noise_back(
     """Without noise the same question has the same answer then, so that a batch can be probed."""
     if epsilon is not None:
         pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
-    own = bench("plain", 0, 20, epsilon, tmp_path)
-    state, zeros = own.victim.state(), Samples(torch.zeros(BATCH_SIZE, *own.models.shape))
+    own_file = bench("plain", 0, 20, epsilon, tmp_path)
+    state, zeros = own_file.victim.state(), Samples(torch.zeros(BATCH_SIZE, *own_file.models.shape))
     answers = []
     for _ in range(2):
-        own.victim.load_state(state)
-        own.victim.learn(zeros)
-        answers.append(own.victim.feedback(zeros).feedback)
+        own_file.victim.load_state(state)
+        own_file.victim.learn(zeros)
+        answers.append(own_file.victim.feedback(zeros).feedback)
     assert torch.equal(*answers) == (epsilon is None)

@@ -1,4 +1,4 @@
-"""Small volumes that say they hold gigabytes: they are refused in a line."""
+"""Small volumes that claim to hold gigabytes are refused in one line."""
 
 import gzip
 import struct

@@ -1,7 +1,6 @@
-"""What tests of whole programs share."""
+"""Fixtures of tests of whole programs."""
 
 import os
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from tests.forks import ForkedCommand
 from tests.gallery import Gallery, common_folder
 from tests.integration.exactness import MODELS, RETURN
 from tests.integration.signed_runs import trained_apart
-from tests.processes import environment, run_here
+from tests.processes import environment, free_port, run_here
 
 
 @pytest.fixture(scope="session")
@@ -39,9 +38,7 @@ def a_signed_run(gallery: Gallery) -> Path:
 @pytest.fixture
 def port() -> int:
     """A port on which no process listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +60,7 @@ def quick_start() -> Iterator[None]:
         (events,) = options["pass_fds"]
         read, write = os.pipe()
         made = ForkedCommand(
-            command[3:], Path.cwd(), environment(), merged=True, given=read, events=events
+            command[3:], Path.cwd(), environment(), merged=True, stdin_pipe=read, events=events
         )
         os.close(read)
         made.stdin = os.fdopen(write, "wb")  # type: ignore[attr-defined] # as a Popen has it
@@ -76,7 +73,7 @@ def quick_start() -> Iterator[None]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder of the program, which is empty."""
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -1,4 +1,4 @@
-"""What must hold bit for bit whatever a run trains with: helpers of several test files."""
+"""Helpers that compare runs bit for bit, whatever the runs train with."""
 
 from pathlib import Path
 
@@ -58,8 +58,8 @@ def spread_and_together(
     command = ["train", *QUICK, "--world-size", "5", "--swap-interval", "3", *flags]
     apart = ["--workers-per-host", "2", "--out", str(out / "spread")]
     spread = run(*command, *apart, cwd=cwd)
-    here = run_here(*command, *IN_MEMORY, "--out", str(out / "here"), cwd=cwd)
-    return ended_well(spread, out / "spread"), ended_well(here, out / "here")
+    in_memory = run_here(*command, *IN_MEMORY, "--out", str(out / "here"), cwd=cwd)
+    return ended_well(spread, out / "spread"), ended_well(in_memory, out / "here")
 
 
 MODELS = """
@@ -105,4 +105,4 @@ RETURN = {
     "auxiliary": "return self.logit(features), self.tell(features)",
     "projection": "return self.logit(features) + (features * self.tell.weight[y]).sum(1, True)",
 }
-OWN = ["--datasets-dir", ".", "--dataset"]
+SETS = ["--datasets-dir", ".", "--dataset"]

@@ -1,14 +1,9 @@
-"""Runs of the federated algorithms, as users start them."""
+"""Starts runs of the federated algorithms, as users do."""
 
 from pathlib import Path
 from typing import Any
 
-from tests.processes import (
-    ended_well,
-    read_events,
-    run,
-    run_here,
-)
+from tests.processes import ended_well, read_events, run, run_here
 
 QUICK = [
     *("train", "--iterations", "12", "--round-iterations", "5", "--batch-size", "8"),
@@ -18,7 +13,7 @@ QUICK = [
 IN_MEMORY = [*QUICK, "--transport", "memory"]
 
 
-def here(folder: Path, name: str, *flags: str) -> bytes:
+def train_in_memory(folder: Path, name: str, *flags: str) -> bytes:
     """Trains in this process."""
     return ended_well(run_here(*IN_MEMORY, *flags, "--out", name, cwd=folder), folder / name)
 

@@ -1,4 +1,4 @@
-"""Runs of a server and hosts with certificates, and bundles of them that somebody has changed."""
+"""Makes runs of a server and hosts with certificates, and bundles that an attacker has changed."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -10,15 +10,7 @@ from mdgan.credentials.identity import read_credentials
 from mdgan.release.evidence import EVIDENCE_FILE, RunEvidence
 from mdgan.release.signing import MANIFEST_FILE, SIGNATURE_FILE, document, seal
 from mdgan.release.verify import Check, Trust, verify_bundle
-from tests.processes import (
-    MDGAN,
-    ended_well,
-    finish,
-    read_status,
-    run_here,
-    start,
-    wait_until,
-)
+from tests.processes import MDGAN, ended_well, finish, read_status, run_here, start, wait_until
 
 ITERATIONS = 40
 TRAIN = [*MDGAN, "train", "--iterations", str(ITERATIONS), "--batch-size", "10"]
@@ -36,7 +28,7 @@ def trained_apart(
     iterations: int = ITERATIONS,
     server: Sequence[str] = MDGAN,
 ) -> None:
-    """A server and some hosts, each with a certificate of its own.
+    """A server and some hosts, each with its own certificate.
 
     Args:
         server: what runs instead of `mdgan` at the server.
@@ -46,8 +38,8 @@ def trained_apart(
     for rank in range(1, hosts + 1):
         issue(folder, "issue", "ca", f"site{rank}", "--ranks", str(rank))
     train = [*TRAIN, "--world-size", str(hosts + 1), "--eval-interval", str(iterations), *flags]
-    own = ["--ranks", "0", "--listen", "127.0.0.1:0", "--credentials", "ca/server.cred"]
-    serving = start([*server, *train[len(MDGAN) :], *own, "--out", "run"], folder)
+    server_flags = ["--ranks", "0", "--listen", "127.0.0.1:0", "--credentials", "ca/server.cred"]
+    serving = start([*server, *train[len(MDGAN) :], *server_flags, "--out", "run"], folder)
     wait_until((folder / "run" / "run.json").exists, "the server is there")
     port = str(read_status(folder / "run")["listens"]).rpartition(":")[2]
     started = []
@@ -66,8 +58,8 @@ def checked(place: Path, bundle: Path | None = None, **trust: object) -> list[Ch
     )
 
 
-def wrong(found: list[Check]) -> str:
-    return "\n".join(each.line for each in found if not each.holds)
+def wrong(checks: list[Check]) -> str:
+    return "\n".join(each.line for each in checks if not each.holds)
 
 
 def same(evidence: RunEvidence) -> RunEvidence:
@@ -93,9 +85,9 @@ def resealed(
             path.write_bytes(content)
     evidence = msgspec.json.decode((to / EVIDENCE_FILE).read_bytes(), type=RunEvidence)
     (to / EVIDENCE_FILE).write_bytes(document(change(evidence)))
-    own = read_credentials(place / "ca" / "server.cred")
+    credentials = read_credentials(place / "ca" / "server.cred")
     names = {path.name for path in to.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
-    for name, data in seal({n: (to / n).read_bytes() for n in names}, own).items():
+    for name, data in seal({n: (to / n).read_bytes() for n in names}, credentials).items():
         (to / name).write_bytes(data)
     return to
 

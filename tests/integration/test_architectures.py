@@ -1,4 +1,4 @@
-"""Runs with every architecture in other arithmetic, and with what helps."""
+"""Runs with every architecture in other precisions, and with options for little data."""
 
 from pathlib import Path
 
@@ -34,8 +34,8 @@ RESIDUAL = ("sngan", "biggan")
 )
 def test_every_way_to_compute(tmp_path: Path, name: str, way: str) -> None:
     command = [*SPREAD, *IN_MEMORY, "--architecture", name, *SMALL, *WAYS[way], "--iterations", "4"]
-    found = run_here(*command, "--out", "run", cwd=tmp_path)
-    assert found.status == 0, found
+    result = run_here(*command, "--out", "run", cwd=tmp_path)
+    assert result.status == 0, result
     assert read_status(tmp_path / "run")["iteration"] == 4
     with np.load(samples_of(tmp_path)) as arrays:
         assert np.isfinite(arrays["images"]).all()

@@ -46,8 +46,8 @@ def test_as_many_answers_as_steps_and_every_swap_is_whole(tmp_path: Path, flags:
 
 def test_in_one_process_answers_come_in_turn_and_bits_repeat(tmp_path: Path) -> None:
     for out in ("first", "second"):
-        here = [*ARRIVAL, "--iterations", "30", "--transport", "memory", "--out", out]
-        assert run_here(*here, cwd=tmp_path).status == 0
+        flags_of_run = [*ARRIVAL, "--iterations", "30", "--transport", "memory", "--out", out]
+        assert run_here(*flags_of_run, cwd=tmp_path).status == 0
     assert generator_bytes(tmp_path / "first") == generator_bytes(tmp_path / "second")
 
 

@@ -1,4 +1,4 @@
-"""`mdgan audit`, as users have it."""
+"""`mdgan audit` on the command line."""
 
 import json
 import shutil
@@ -101,10 +101,10 @@ def audit(path: Path, *flags: str) -> Audit:
         "audit", str(path), "-n", "300", "--json", *(flags or ["--steps", "15"]), cwd=path.parent
     )
     assert result.status == 0, result
-    found = read_audit(path)
-    assert found is not None
-    assert json.loads(result.output)["seed"] == found.seed
-    return found
+    outcome = read_audit(path)
+    assert outcome is not None
+    assert json.loads(result.output)["seed"] == outcome.seed
+    return outcome
 
 
 def refusal(path: Path, *flags: str) -> str:
@@ -123,40 +123,40 @@ def overfit(gallery: Gallery) -> Path:
 def test_a_run_that_learnt_its_shards_by_heart_is_found_out(overfit: Path, tmp_path: Path) -> None:
     shutil.copytree(overfit.parent, tmp_path, dirs_exist_ok=True)
     overfit = tmp_path / "run"
-    found = audit(overfit)
-    assert (found.iteration, found.checkpoint, found.left_out) == (90, 90, {})
-    assert [(judged.worker, judged.last) for judged in found.discriminators] == [(1, 1), (2, 2)]
-    for judged in found.discriminators:
+    outcome = audit(overfit)
+    assert (outcome.iteration, outcome.checkpoint, outcome.left_out) == (90, 90, {})
+    assert [(judged.worker, judged.last) for judged in outcome.discriminators] == [(1, 1), (2, 2)]
+    for judged in outcome.discriminators:
         assert judged.of_last.auc > 0.9
         assert judged.of_last.members == 40
         assert judged.iterations == {judged.worker: 90}
-    answers = {(each.answer, each.batch_size): each for each in found.inversions}
+    answers = {(each.answer, each.batch_size): each for each in outcome.inversions}
     assert answers.keys() == {(kind, b) for kind in ("update", "feedback") for b in (1, 4, 48)}
     assert answers["update", 1].psnr > answers["update", 1].control_psnr
     assert answers["update", 1].found.auc > 0.95
     assert answers["feedback", 48].blind is not None
-    check_page(overfit, found)
+    check_page(overfit, outcome)
 
 
 @pytest.mark.slow
 def test_the_same_seed_finds_the_same(overfit: Path, tmp_path: Path) -> None:
     shutil.copytree(overfit.parent, tmp_path, dirs_exist_ok=True)
-    found = []
+    results = []
     for _ in range(2):
         seen = audit(tmp_path / "run")
         files = (tmp_path / "run" / "audit").iterdir()
-        found.append((seen, {path: path.read_bytes() for path in files}))
-    assert found[0] == found[1]
+        results.append((seen, {path: path.read_bytes() for path in files}))
+    assert results[0] == results[1]
 
 
-def check_page(path: Path, found: Audit) -> None:
+def check_page(path: Path, result: Audit) -> None:
     html, _, missing = compose([RecordedRun.read(path)], datetime.now())
     page = ParsedPage(html)
     assert "fig-audit" in page.drawn
     assert "audit" not in missing
-    for said in ("What insiders learn", "at worker 2", f"{found.discriminators[1].of_last.auc:.3f}",
-                 "batch of 48", f"{found.generator[0].membership.auc:.3f}"):  # fmt: skip
-        assert said in page.text, said
+    aucs = result.discriminators[1].of_last.auc, result.generator[0].membership.auc
+    for text in ("What insiders learn", "at worker 2", "batch of 48", *(f"{x:.3f}" for x in aucs)):
+        assert text in page.text, text
 
 
 def test_tables_say_what_was_found_and_what_was_left_out(overfit: Path, tmp_path: Path) -> None:
@@ -221,9 +221,9 @@ def test_a_program_audits_a_run_of_its_step_samples() -> None:
             out=f"{folder}/run",
             quiet=True,
         )
-        found = run.audit(n=200, steps=0)
-        assert [judged["worker"] for judged in found["discriminators"]] == [1, 2]
-        assert json.loads((run.path / "audit.json").read_text()) == json.loads(json.dumps(found))
+        outcome = run.audit(n=200, steps=0)
+        assert [judged["worker"] for judged in outcome["discriminators"]] == [1, 2]
+        assert json.loads((run.path / "audit.json").read_text()) == json.loads(json.dumps(outcome))
         with pytest.raises(mdgan.BadInput, match="no attack depends on it"):
             run.audit(batch_size=3)
 
@@ -234,11 +234,11 @@ def test_other_algorithms_are_attacked_where_their_discriminators_are(
     tmp_path: Path, algorithm: str
 ) -> None:
     path = trained(tmp_path, "run", "--algorithm", algorithm, "--iterations", "30")
-    found = audit(path)
-    assert found.discriminators[0].worker == 0
-    assert found.discriminators[0].of_all.members == 80
-    assert {each.answer for each in found.inversions} == {"update"}
-    assert found.left_out == {"feedback": f"workers of {algorithm} send none"}
+    outcome = audit(path)
+    assert outcome.discriminators[0].worker == 0
+    assert outcome.discriminators[0].of_all.members == 80
+    assert {each.answer for each in outcome.inversions} == {"update"}
+    assert outcome.left_out == {"feedback": f"workers of {algorithm} send none"}
 
 
 @pytest.mark.slow
@@ -248,11 +248,11 @@ def test_under_differential_privacy_what_was_spent_stands_beside_the_figures(
     pytest.importorskip("opacus")
     private = ["--dp-noise", "4", "--dp-delta", "1e-3"]
     path = trained(tmp_path, "run", *OVERFIT, *private)
-    found = audit(path)
-    assert all(judged.of_last.auc < 0.8 for judged in found.discriminators)
-    assert sorted(found.epsilon) == [1, 2]
-    assert not found.inversions
-    assert "a secret that the run does not have" in found.left_out["updates and feedback"]
+    outcome = audit(path)
+    assert all(judged.of_last.auc < 0.8 for judged in outcome.discriminators)
+    assert sorted(outcome.epsilon) == [1, 2]
+    assert not outcome.inversions
+    assert "a secret that the run does not have" in outcome.left_out["updates and feedback"]
     result = run_here("audit", str(path), "-n", "300", "--steps", "0", cwd=tmp_path)
     assert "differential privacy: ε = " in result.output
 
@@ -299,21 +299,21 @@ def test_a_run_that_does_as_it_says_is_not_contradicted_and_keeps_its_coins_to_i
     pytest.importorskip("opacus")
     flags = ["--iterations", "20", "--set", "checkpoint_to_server=true"]
     path = canary_run(tmp_path, *flags)
-    kept = [read_watched(path / "canaries" / f"{n}.json") for n in (1, 2)]
-    assert [each.steps for each in kept if each] == [20, 20]
+    before = [read_watched(path / "canaries" / f"{n}.json") for n in (1, 2)]
+    assert [each.steps for each in before if each] == [20, 20]
     result = run_here(
         "train", "--resume", "run", "--iterations", "40", "--dp-epsilon", "1.5", cwd=tmp_path
     )
     assert result.status == 0, result
     later = [read_watched(path / "canaries" / f"{n}.json") for n in (1, 2)]
     assert [each.steps for each in later if each] == [40, 40]
-    assert [each.coins for each in later if each] == [each.coins for each in kept if each]
+    assert [each.coins for each in later if each] == [each.coins for each in before if each]
     result = run_here("audit", str(path), "-n", "300", "--steps", "0", cwd=tmp_path)
-    found = RecordedRun.read(path).audit
-    assert found is not None
-    assert found.bound is not None
-    assert found.bound.epsilon <= found.bound.stated == 1.5
-    assert f"canaries ({found.bound.kind}): {found.bound}" in result.output
+    outcome = RecordedRun.read(path).audit
+    assert outcome is not None
+    assert outcome.bound is not None
+    assert outcome.bound.epsilon <= outcome.bound.stated == 1.5
+    assert f"canaries ({outcome.bound.kind}): {outcome.bound}" in result.output
     assert "IS WRONG" not in result.output
     told = b"".join(
         file.read_bytes()

@@ -1,4 +1,4 @@
-"""`--init-from`: a run begins with another one's models, whatever carries its workers."""
+"""`--init-from`: a run begins with the models of another run, however its workers are spread."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Bundles of a server that lies after the run: with what hosts have signed, it gets no farther."""
+"""A server that changes bundles after the run gets no farther than hosts' signatures allow."""
 
 import io
 import pickle
@@ -31,32 +31,32 @@ def lines(place: Path, bundle: Path, **trust: object) -> str:
 
 def signed_anew(
     place: Path,
-    known: RunEvidence,
+    evidence: RunEvidence,
     ranks: Sequence[int] = (1, 2),
     epsilon: float | None = None,
     **changes: object,
 ) -> list[Attestation]:
     """What hosts would have signed, had the server asked them for something else."""
-    found = []
+    results = []
     for rank in ranks:
-        own = read_credentials(place / "ca" / f"site{rank}.cred")
-        (said,) = [each.said() for each in known.attestations if rank in each.workers]
+        credentials = read_credentials(place / "ca" / f"site{rank}.cred")
+        (said,) = [each.said() for each in evidence.attestations if rank in each.workers]
         said = msgspec.structs.replace(said, **changes)
         spent = {} if epsilon is None else {str(rank): epsilon}
         account = {"epsilon": spent, "replaced": spent}
-        found.append(attest(own, said.text(), said, [rank], account, leaves_early=True))
-    assert all(each.signature for each in found)
-    return found
+        results.append(attest(credentials, said.text(), said, [rank], account, leaves_early=True))
+    assert all(each.signature for each in results)
+    return results
 
 
 @claim("policy-yours", "Figures that no host has signed are marked as the server's word.")
 def test_an_honest_bundle_holds_with_every_file_made_again(place: Path) -> None:
-    said = lines(place, place / "bundle")
-    assert not wrong(checked(place)), said
+    printed = lines(place, place / "bundle")
+    assert not wrong(checked(place)), printed
     for name in ("card.md", "card.html", "croissant.json", "generator.pt2", "samples.npz"):
-        assert f"{name}: made again, every bit is the same" in said
-    assert "the server's word: audit_auc = " in said
-    assert "policy: signed_by" not in said
+        assert f"{name}: made again, every bit is the same" in printed
+    assert "the server's word: audit_auc = " in printed
+    assert "policy: signed_by" not in printed
 
 
 @pytest.mark.parametrize("epsilon", [{}, {1: 0.5, 2: 0.5}])
@@ -69,18 +69,18 @@ def test_a_run_without_noise_is_none_with_it_whatever_the_server_says(
         '[no_dp]\nrequire = ["audit_auc <= 0"]\n'
     )
     bundle = resealed(place, tmp_path / "b", replaced(epsilon=epsilon))
-    found = wrong(checked(place, bundle, policy=tmp_path / "p.toml"))
-    assert "policy: epsilon <= 1: epsilon not known" in found
-    assert "policy: audit_auc <= 0: audit_auc" in found
-    assert "delta" not in found
-    assert ("tells an ε, and the terms have no noise" in found) == bool(epsilon)
+    problems = wrong(checked(place, bundle, policy=tmp_path / "p.toml"))
+    assert "policy: epsilon <= 1: epsilon not known" in problems
+    assert "policy: audit_auc <= 0: audit_auc" in problems
+    assert "delta" not in problems
+    assert ("tells an ε, and the terms have no noise" in problems) == bool(epsilon)
 
-    def with_noise(known: RunEvidence) -> RunEvidence:
-        terms = {**known.terms, "dp_epsilon": 0.5, "dp_delta": 1e-9, "dp_clip": 1.0}
-        return msgspec.structs.replace(known, terms=terms, epsilon=epsilon)
+    def with_noise(evidence: RunEvidence) -> RunEvidence:
+        terms = {**evidence.terms, "dp_epsilon": 0.5, "dp_delta": 1e-9, "dp_clip": 1.0}
+        return msgspec.structs.replace(evidence, terms=terms, epsilon=epsilon)
 
-    found = wrong(checked(place, resealed(place, tmp_path / "c", with_noise)))
-    assert found.count("signed other terms") == 2
+    problems = wrong(checked(place, resealed(place, tmp_path / "c", with_noise)))
+    assert problems.count("signed other terms") == 2
 
 
 @claim("files-signatures", "hosts signed this run, and this generator or none.")
@@ -89,19 +89,19 @@ def test_hosts_that_name_no_generator_stand_for_none(place: Path, tmp_path: Path
     other = {name: tensor + 1 if tensor.is_floating_point() else tensor
              for name, tensor in other.items()}  # fmt: skip
 
-    def blank(known: RunEvidence) -> RunEvidence:
-        answers = signed_anew(place, known, generator="")
+    def blank(evidence: RunEvidence) -> RunEvidence:
+        answers = signed_anew(place, evidence, generator="")
         digest = digest_of(other)
-        return msgspec.structs.replace(known, attestations=answers, generator=digest)
+        return msgspec.structs.replace(evidence, attestations=answers, generator=digest)
 
     bundle = resealed(place, tmp_path / "b", blank, generator_safetensors=save(other))
     assert "generator: no host has signed it: which one it is, is the server's word" in wrong(
         checked(place, bundle)
     )
     (tmp_path / "p.toml").write_text('require = ["signed_by >= 1", "signed_terms >= 2"]')
-    found = checked(place, bundle, policy=tmp_path / "p.toml", unsigned=True)
-    assert "policy: signed_by >= 1: signed_by = 0" in wrong(found)
-    assert (True, "policy: signed_terms >= 2: signed_terms = 2") in found
+    checks = checked(place, bundle, policy=tmp_path / "p.toml", unsigned=True)
+    assert "policy: signed_by >= 1: signed_by = 0" in wrong(checks)
+    assert (True, "policy: signed_terms >= 2: signed_terms = 2") in checks
 
 
 @claim(
@@ -110,8 +110,8 @@ def test_hosts_that_name_no_generator_stand_for_none(place: Path, tmp_path: Path
 )
 @claim("default-both", "where hosts signed, none may be silent.")
 def test_signers_that_are_dropped_are_missed(place: Path, tmp_path: Path) -> None:
-    def one(known: RunEvidence) -> RunEvidence:
-        return msgspec.structs.replace(known, attestations=known.attestations[:1])
+    def one(evidence: RunEvidence) -> RunEvidence:
+        return msgspec.structs.replace(evidence, attestations=evidence.attestations[:1])
 
     bundle = resealed(place, tmp_path / "b", one)
     assert "policy: silent <= 0 if known: silent = 1" in wrong(checked(place, bundle))
@@ -120,40 +120,42 @@ def test_signers_that_are_dropped_are_missed(place: Path, tmp_path: Path) -> Non
 @claim("privacy-signed", "if a worker that trains has signed none, ε is not known.")
 def test_accounts_of_all_hosts_decide_what_was_spent(place: Path, tmp_path: Path) -> None:
     def private(ranks: Sequence[int], told: dict[int, float]) -> Path:
-        def change(known: RunEvidence) -> RunEvidence:
-            terms = {**known.terms, "dp_epsilon": 3.0, "dp_delta": 1e-5, "dp_clip": 1.0}
-            with_account = signed_anew(place, known, ranks, 2.5, terms=terms)
+        def change(evidence: RunEvidence) -> RunEvidence:
+            terms = {**evidence.terms, "dp_epsilon": 3.0, "dp_delta": 1e-5, "dp_clip": 1.0}
+            with_account = signed_anew(place, evidence, ranks, 2.5, terms=terms)
             others = [n for n in (1, 2) if n not in ranks]
-            answers = [*with_account, *signed_anew(place, known, others, terms=terms)]
+            answers = [*with_account, *signed_anew(place, evidence, others, terms=terms)]
             return msgspec.structs.replace(
-                known, terms=terms, attestations=answers, epsilon=told, audit=None, samples=None
+                evidence, terms=terms, attestations=answers, epsilon=told, audit=None, samples=None
             )
 
         return resealed(place, tmp_path / f"b{len(list(tmp_path.iterdir()))}", change)
 
-    said = lines(place, private([1, 2], {1: 2.5, 2: 2.5}))
-    assert "privacy: ε = 2.5 at most, δ = 1e-05, as all hosts have signed" in said
-    found = wrong(checked(place, private([1, 2], {1: 2.5, 2: 1.0})))
-    assert "rank 2: its account says ε = 2.5, the evidence 1" in found
-    found = wrong(checked(place, private([1], {1: 2.5, 2: 1.0})))
-    assert "privacy: ε is not known: rank(s) 2 have signed no account" in found
-    assert "policy: epsilon <= 10: epsilon not known" in found
+    printed = lines(place, private([1, 2], {1: 2.5, 2: 2.5}))
+    assert "privacy: ε = 2.5 at most, δ = 1e-05, as all hosts have signed" in printed
+    problems = wrong(checked(place, private([1, 2], {1: 2.5, 2: 1.0})))
+    assert "rank 2: its account says ε = 2.5, the evidence 1" in problems
+    problems = wrong(checked(place, private([1], {1: 2.5, 2: 1.0})))
+    assert "privacy: ε is not known: rank(s) 2 have signed no account" in problems
+    assert "policy: epsilon <= 10: epsilon not known" in problems
 
 
 @claim("privacy-signed", "With --dp-unit client ε is the server's word.")
 def test_where_the_server_adds_the_noise_epsilon_is_marked_as_its_word(
     place: Path, tmp_path: Path
 ) -> None:
-    def change(known: RunEvidence) -> RunEvidence:
-        terms = {**known.terms, "algorithm": "fl-gan", "dp_unit": "client"}
+    def change(evidence: RunEvidence) -> RunEvidence:
+        terms = {**evidence.terms, "algorithm": "fl-gan", "dp_unit": "client"}
         terms |= {"dp_epsilon": 3.0, "dp_delta": 1e-4, "dp_clip": 1.0}
-        answers = signed_anew(place, known, terms=terms)
+        answers = signed_anew(place, evidence, terms=terms)
         told = {"epsilon": {0: 0.1}, "audit": None, "samples": None}
-        return msgspec.structs.replace(known, terms=terms, attestations=answers, **told)
+        return msgspec.structs.replace(evidence, terms=terms, attestations=answers, **told)
 
-    said = lines(place, resealed(place, tmp_path / "b", change))
-    assert "ε = 0.1 at most, δ = 0.0001: the server's word alone, as with --dp-unit client" in said
-    assert "policy: epsilon <= 10: epsilon = 0.1, the server's word" in said
+    printed = lines(place, resealed(place, tmp_path / "b", change))
+    assert (
+        "ε = 0.1 at most, δ = 0.0001: the server's word alone, as with --dp-unit client" in printed
+    )
+    assert "policy: epsilon <= 10: epsilon = 0.1, the server's word" in printed
 
 
 class Others(torch.nn.Module):
@@ -193,10 +195,10 @@ def test_files_that_the_generator_does_not_give_are_named(place: Path, tmp_path:
     for names in (made, [weights]):
         files = {name.replace(".", "_"): attacks[name] for name in names}
         bundle = resealed(place, tmp_path / names[0], same, **files, real_npz=b"real samples")
-        said = wrong(checked(place, bundle))
+        problems = wrong(checked(place, bundle))
         for name in names:
-            assert f"{name}: made again, it is another one" in said, name
-        assert "real.npz: is none that mdgan makes" in said
+            assert f"{name}: made again, it is another one" in problems, name
+        assert "real.npz: is none that mdgan makes" in problems
     bundle = resealed(place, tmp_path / "less", generator_safetensors=None)
     assert "samples and cards: are the server's word" in wrong(checked(place, bundle))
 
@@ -227,17 +229,17 @@ def test_no_file_of_a_bundle_can_run_code(place: Path, tmp_path: Path) -> None:
 
 @claim("files-signatures", "hosts signed this run, and this generator or none.")
 def test_a_server_does_not_sign_in_the_place_of_a_host(place: Path, tmp_path: Path) -> None:
-    own = read_credentials(place / "ca" / "server.cred")
+    credentials = read_credentials(place / "ca" / "server.cred")
 
-    def change(known: RunEvidence) -> RunEvidence:
-        first, second = known.attestations
+    def change(evidence: RunEvidence) -> RunEvidence:
+        first, second = evidence.attestations
         account = {"epsilon": dict[str, float](), "replaced": dict[str, float]()}
-        forged = attest(own, second.statement, second.said(), second.workers, account)
-        return msgspec.structs.replace(known, attestations=[first, forged])
+        forged = attest(credentials, second.statement, second.said(), second.workers, account)
+        return msgspec.structs.replace(evidence, attestations=[first, forged])
 
-    found = wrong(checked(place, resealed(place, tmp_path / "b", change)))
-    assert "has not signed" in found
-    assert "policy: silent <= 0 if known: silent = 1" in found
+    problems = wrong(checked(place, resealed(place, tmp_path / "b", change)))
+    assert "has not signed" in problems
+    assert "policy: silent <= 0 if known: silent = 1" in problems
 
 
 def test_what_the_server_says_beside_figures_stands_on_the_card(
@@ -262,9 +264,9 @@ def test_samples_that_differ_in_last_digits_are_others(place: Path, tmp_path: Pa
 
 
 def with_scores(**scores: float) -> Callable[[RunEvidence], RunEvidence]:
-    def change(known: RunEvidence) -> RunEvidence:
-        row = known.scores or ScoresRow(iteration=1, n=1)
-        return msgspec.structs.replace(known, scores=msgspec.structs.replace(row, scores=scores))
+    def change(evidence: RunEvidence) -> RunEvidence:
+        row = evidence.scores or ScoresRow(iteration=1, n=1)
+        return msgspec.structs.replace(evidence, scores=msgspec.structs.replace(row, scores=scores))
 
     return change
 
@@ -272,9 +274,9 @@ def with_scores(**scores: float) -> Callable[[RunEvidence], RunEvidence]:
 def test_no_score_stands_for_what_hosts_sign(place: Path, tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text('require = ["epsilon <= 1", "delta <= 0.01"]\n')
     bundle = resealed(place, tmp_path / "b", with_scores(epsilon=0.5, delta=1e-9))
-    found = wrong(checked(place, bundle, policy=tmp_path / "own.toml"))
-    assert "epsilon <= 1: epsilon not known" in found
-    assert "delta <= 0.01: delta not known" in found
+    problems = wrong(checked(place, bundle, policy=tmp_path / "own.toml"))
+    assert "epsilon <= 1: epsilon not known" in problems
+    assert "delta <= 0.01: delta not known" in problems
 
 
 @pytest.mark.parametrize(
@@ -305,10 +307,10 @@ def test_a_link_in_a_bundle_is_none_of_its_files(place: Path, tmp_path: Path) ->
 @claim("policy-yours", "The policy: yours (--policy FILE), or mdgan's, and not that in the bundle.")
 def test_the_servers_policy_decides_nothing(place: Path, tmp_path: Path) -> None:
     bundle = resealed(place, tmp_path / "b", policy_toml=b"require = []\n")
-    found = checked(place, bundle)
-    assert (True, "policy.toml: is not mdgan's own, and has 0 rule(s)") in found
+    checks = checked(place, bundle)
+    assert (True, "policy.toml: is not mdgan's own, and has 0 rule(s)") in checks
     assert "policy: audit_auc <= 0.6: audit_auc = " in lines(place, bundle)
-    assert "card.md: made again, it is another one" in wrong(found)
+    assert "card.md: made again, it is another one" in wrong(checks)
 
 
 @claim(
@@ -323,9 +325,9 @@ def test_an_unsigned_bundle_is_taken_only_by_those_who_say_so(place: Path, tmp_p
     names = {path.name for path in bundle.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
     for name, data in seal({n: (bundle / n).read_bytes() for n in names}, None).items():
         (bundle / name).write_bytes(data)
-    found = run_here("verify", str(bundle), cwd=place)
-    assert found.status == 1
-    assert "NO generator: no host has signed it: all that this bundle says" in found.output
+    result = run_here("verify", str(bundle), cwd=place)
+    assert result.status == 1
+    assert "NO generator: no host has signed it: all that this bundle says" in result.output
 
 
 def test_a_bundle_of_an_earlier_form_says_which_mdgan_checks_it(
@@ -353,9 +355,9 @@ def test_numbers_have_no_more_digits_than_they_measure(place: Path) -> None:
             return [n for each in value for n in numbers(each)]
         return [value] if isinstance(value, float) else []
 
-    found = numbers([evidence["scores"], evidence["audit"]])
-    assert len(found) > 20
-    assert [n for n in found if float(f"{n:.2g}") != n] == []
+    figures_read = numbers([evidence["scores"], evidence["audit"]])
+    assert len(figures_read) > 20
+    assert [n for n in figures_read if float(f"{n:.2g}") != n] == []
     assert evidence["samples"] == 1400
 
 

@@ -1,4 +1,4 @@
-"""`--dp-unit client` in whole runs: the same bits anywhere, what is spent, what is refused."""
+"""`--dp-unit client` in whole runs: the same bits anywhere, budgets, and refusals."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from mdgan.data.dataset_file import load
 from mdgan.privacy.accountant import PrivacyCharge, PrivacyHistory, best_order, epsilon_of
 from tests.accounts import all_charges_in, charges_in
 from tests.claims.registry import claim
-from tests.integration.federated import IN_MEMORY, QUICK, here
+from tests.integration.federated import IN_MEMORY, QUICK, train_in_memory
 from tests.processes import (
     check_refused,
     ended_well,
@@ -36,16 +36,18 @@ OWN_RANKS = ["--world-size", "7", "--set", "client_state=fresh"]
 
 @pytest.mark.usefixtures("known_noise")
 def test_it_does_not_matter_where_clients_are_trained(tmp_path: Path) -> None:
-    placed = here(tmp_path, "placed", *SAME, *PLACED)
-    assert here(tmp_path, "home", *SAME, *OWN_RANKS, "--workers-per-host", "1") == placed
-    assert here(tmp_path, "other-noise", *SAME, *PLACED, "--seed", "1") != placed
+    placed = train_in_memory(tmp_path, "placed", *SAME, *PLACED)
+    assert train_in_memory(tmp_path, "home", *SAME, *OWN_RANKS, "--workers-per-host", "1") == placed
+    assert train_in_memory(tmp_path, "other-noise", *SAME, *PLACED, "--seed", "1") != placed
 
 
 @pytest.mark.parametrize("algorithm", ["fl-gan", pytest.param("fegan", marks=pytest.mark.slow)])
 def test_secure_sums_are_plain_sums(tmp_path: Path, algorithm: str) -> None:
     same = ["--algorithm", algorithm, "--participation", "1", "--dp-unit", "client"]
     same += ["--dp-noise", "0", "--dp-clip", "0.5", "--world-size", "5", "--workers-per-host", "1"]
-    assert here(tmp_path, "secure", *same, "--secure-aggregation") == here(tmp_path, "plain", *same)
+    assert train_in_memory(tmp_path, "secure", *same, "--secure-aggregation") == train_in_memory(
+        tmp_path, "plain", *same
+    )
 
 
 @claim(
@@ -87,7 +89,7 @@ def test_without_noise_and_bound_it_is_a_run_without_privacy(tmp_path: Path) -> 
     same = [*FL_GAN, *HALF, *PLACED]
     bare = ["--dp-unit", "client", "--dp-noise", "0", "--dp-clip", "inf", "--dp-disclose", "losses"]
     private, public = (
-        (here(tmp_path, name, *same, *flags), read_events(tmp_path / name, "round"))
+        (train_in_memory(tmp_path, name, *same, *flags), read_events(tmp_path / name, "round"))
         for name, flags in (("private", bare), ("public", ["--sampling", "poisson"]))
     )
     assert private[0] == public[0]
@@ -101,10 +103,10 @@ def test_without_noise_and_bound_it_is_a_run_without_privacy(tmp_path: Path) -> 
 def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_round_counts(tmp_path: Path) -> None:
     same = [*FL_GAN, *HALF, *PLACED, *NOISE]
     # The same secret for both, of a run that has not begun to spend.
-    here(tmp_path, "first", *same, "--dp-ledger", "secrets")
+    train_in_memory(tmp_path, "first", *same, "--dp-ledger", "secrets")
     for copy in ("whole", "cut"):
         shutil.copytree(tmp_path / "secrets", tmp_path / copy)
-    whole = here(tmp_path, "whole-run", *same, "--dp-ledger", "whole")
+    whole = train_in_memory(tmp_path, "whole-run", *same, "--dp-ledger", "whole")
     cut = run_here(
         *(*QUICK, "--transport", "memory", *same, "--iterations", "5", "--dp-ledger", "cut"),
         *("--out", "cut-run"),
@@ -122,53 +124,51 @@ def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_round_counts(tmp_path: 
     assert generator_bytes(tmp_path / "cut-run") == whole
     charges = [all_charges_in(tmp_path / name) for name in ("cut", "whole")]
     assert charges[0] == charges[1] == (PrivacyCharge(1.0, 0.5, 6),)
-    told = [row["epsilon"]["0"] for row in read_events(tmp_path / "whole-run", "epsilon")]
+    events = [row["epsilon"]["0"] for row in read_events(tmp_path / "whole-run", "epsilon")]
     first = (PrivacyHistory(best_order(PrivacyCharge(1.0, 0.5, 3), 0.01), ()),)
     known = [epsilon_of(PrivacyCharge(1.0, 0.5, 3 + n), 0.01, "rdp", first) for n in (1, 2, 3)]
-    assert told == [round(epsilon, 4) for epsilon in known]
+    assert events == [round(epsilon, 4) for epsilon in known]
 
 
 @pytest.mark.slow  # hosts and their accounts by themselves: tests/unit/privacy/test_clients.py
-def test_clients_are_known_by_their_samples_and_not_by_the_name_of_the_data(
-    tmp_path: Path,
-) -> None:
+def test_clients_are_known_by_their_samples_and_not_by_the_name_of_the_data(tmp_path: Path) -> None:
     (tmp_path / "sets").mkdir()
     shutil.copy(load("digits", None).path, tmp_path / "sets" / "renamed.py")
     renamed = ["--dataset", "renamed", "--datasets-dir", "sets"]
     ledger = ["--dp-ledger", "ledger", "--workers-per-host", "3"]
-    asked = [*IN_MEMORY, *FL_GAN, *HALF, *BOUND, *OWN_RANKS, *ledger]
-    assert run_here(*asked, "--dp-epsilon", "8", "--out", "first", cwd=tmp_path).status == 0
+    arguments = [*IN_MEMORY, *FL_GAN, *HALF, *BOUND, *OWN_RANKS, *ledger]
+    assert run_here(*arguments, "--dp-epsilon", "8", "--out", "first", cwd=tmp_path).status == 0
     assert [charge.steps for charge in charges_in(tmp_path / "ledger")] == [3, 3, 3], (
         "the server's account of the data's name, and those of two hosts"
     )
     again = run_here(
-        *(*asked, *renamed, "--seed", "1", "--dp-epsilon", "8", "--out", "again"), cwd=tmp_path
+        *(*arguments, *renamed, "--seed", "1", "--dp-epsilon", "8", "--out", "again"), cwd=tmp_path
     )
     assert again.status == 2
     assert again.errors.count("\n") == 1
     assert "--dp-epsilon 8: the samples of rank 1 have spent 8 before" in again.errors
     # With more, the server, which has no account of that name, plans with what hosts tell it.
-    more = [*asked, *renamed, "--seed", "1", "--dp-epsilon", "12", "--out", "more"]
+    more = [*arguments, *renamed, "--seed", "1", "--dp-epsilon", "12", "--out", "more"]
     assert run_here(*more, cwd=tmp_path).status == 0
-    told = [row["epsilon"]["0"] for row in read_events(tmp_path / "more", "epsilon")]
-    assert 8 < told[0] < told[-1] <= 12
-    assert told[-1] > 11.9
+    events = [row["epsilon"]["0"] for row in read_events(tmp_path / "more", "epsilon")]
+    assert 8 < events[0] < events[-1] <= 12
+    assert events[-1] > 11.9
 
 
 def test_it_ends_when_the_budget_is_spent_and_names_nobody(tmp_path: Path) -> None:
-    asked = [*QUICK, "--transport", "memory", *FL_GAN, *HALF, *PLACED, *BOUND]
-    asked += ["--dp-noise", "1", "--dp-epsilon", "4", "--iterations", "60"]
-    asked += ["--round-iterations", "2"]
-    result = run_here(*asked, "--out", "run", cwd=tmp_path)
+    arguments = [*QUICK, "--transport", "memory", *FL_GAN, *HALF, *PLACED, *BOUND]
+    arguments += ["--dp-noise", "1", "--dp-epsilon", "4", "--iterations", "60"]
+    arguments += ["--round-iterations", "2"]
+    result = run_here(*arguments, "--out", "run", cwd=tmp_path)
     assert result.status == 0, result
-    told = [row["epsilon"]["0"] for row in read_events(tmp_path / "run", "epsilon")]
-    known = [epsilon_of(PrivacyCharge(1.0, 0.5, n), 0.01, "rdp") for n in range(1, len(told) + 2)]
-    assert told == [round(epsilon, 4) for epsilon in known[:-1]]
+    events = [row["epsilon"]["0"] for row in read_events(tmp_path / "run", "epsilon")]
+    known = [epsilon_of(PrivacyCharge(1.0, 0.5, n), 0.01, "rdp") for n in range(1, len(events) + 2)]
+    assert events == [round(epsilon, 4) for epsilon in known[:-1]]
     assert known[-2] <= 4 < known[-1], "no round less, and none more"
     status = read_status(tmp_path / "run")
-    assert (status["state"], status["iteration"]) == ("finished", 2 * len(told))
+    assert (status["state"], status["iteration"]) == ("finished", 2 * len(events))
     assert "the clients have spent their privacy budget ε = " in result.errors
-    assert (tmp_path / "run" / "checkpoints" / f"{2 * len(told):07d}").is_dir()
+    assert (tmp_path / "run" / "checkpoints" / f"{2 * len(events):07d}").is_dir()
     (attendance,) = read_events(tmp_path / "run", "attendance")
     assert attendance["workers"] == {}
     for row in read_events(tmp_path / "run", "round"):
@@ -185,7 +185,7 @@ def test_it_ends_when_the_budget_is_spent_and_names_nobody(tmp_path: Path) -> No
     assert rows
     assert all(row["generator_loss"] is row["discriminator_loss"] is None for row in rows)
     assert not any("by_worker" in row for row in rows)
-    again = run_here(*asked, "--out", "again", cwd=tmp_path)
+    again = run_here(*arguments, "--out", "again", cwd=tmp_path)
     assert again.status == 2
     assert again.errors.count("\n") == 1
     assert "too small for one step of the clients of digits" in again.errors

@@ -1,4 +1,4 @@
-"""What the commands print and write, as users meet them."""
+"""The output of commands, on the screen and in files."""
 
 import re
 from pathlib import Path

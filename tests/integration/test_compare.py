@@ -149,13 +149,13 @@ def test_private_runs_are_compared_by_what_they_spend(tmp_path: Path) -> None:
         for epsilon in (1, 3)
     ]
     flags = [*SHORT, *SCORED, "--jobs", "2"]
-    own = ["--dp-ledger", "ledgers/{run}", "--seeds", "0", "--out", "out"]
-    apart = run("compare", *files, *flags, *own, cwd=tmp_path)
+    own_flags = ["--dp-ledger", "ledgers/{run}", "--seeds", "0", "--out", "out"]
+    apart = run("compare", *files, *flags, *own_flags, cwd=tmp_path)
     assert apart.status == 0, apart
     assert {path.name for path in (tmp_path / "ledgers").iterdir()} == {"e1-seed0", "e3-seed0"}
-    found = json.loads((tmp_path / "out" / "comparison.json").read_text())["configurations"]
+    record = json.loads((tmp_path / "out" / "comparison.json").read_text())["configurations"]
     for epsilon in (1, 3):
-        assert epsilon - 0.1 < found[f"e{epsilon}"]["summary"]["epsilon"]["mean"] <= epsilon
+        assert epsilon - 0.1 < record[f"e{epsilon}"]["summary"]["epsilon"]["mean"] <= epsilon
     assert "by epsilon" in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -170,10 +170,7 @@ def test_private_runs_spend_of_one_account_unless_told_otherwise(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("transport", "of_host"),
-    [
-        ("memory", ""),
-        pytest.param("tcp", "host-1:kill@receive:3", marks=pytest.mark.slow),
-    ],
+    [("memory", ""), pytest.param("tcp", "host-1:kill@receive:3", marks=pytest.mark.slow)],
 )
 def test_who_goes_on_meets_only_the_faults_that_are_still_ahead(
     tmp_path: Path, transport: str, of_host: str

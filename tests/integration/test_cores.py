@@ -1,4 +1,4 @@
-"""`--cores` on real processes, looked at from outside."""
+"""`--cores` on real processes, observed from outside."""
 
 import os
 import signal
@@ -31,13 +31,13 @@ def test_every_host_computes_on_its_cores(tmp_path: Path) -> None:
     """Three hosts as on a machine that is fast, and one that is shared by two."""
     run = training(tmp_path, *LONG, "--world-size", "4", "--cores", "0,1,1")
     usual = allowed(os.getpid(), os.getpid())
-    found = [allowed(host, host) for host in run.hosts()]
+    results = [allowed(host, host) for host in run.hosts()]
     of_server = {allowed(run.server(), thread) for thread in threads_of(run.server())}
     # A thread was started before: it ends the host if the launcher is gone.
     of_first_host = [allowed(run.hosts()[0], thread) for thread in threads_of(run.hosts()[0])]
     os.kill(run.process.pid, signal.SIGTERM)
     finish(run.process)
-    assert found == ["0", "1", "1"]
+    assert results == ["0", "1", "1"]
     assert of_server == {usual}
     assert of_first_host.count(usual) <= 1
     assert len(of_first_host) > 2

@@ -33,7 +33,7 @@ QUICK = [
 IN_MEMORY = [*QUICK, "--transport", "memory"]
 
 
-def here(folder: Path, name: str, *flags: str) -> bytes:
+def train_in_memory(folder: Path, name: str, *flags: str) -> bytes:
     """Trains in this process."""
     return ended_well(run_here(*IN_MEMORY, *flags, "--out", name, cwd=folder), folder / name, 8)
 
@@ -46,7 +46,7 @@ def spread(folder: Path, name: str, *flags: str) -> bytes:
 def test_one_worker_equals_standalone(tmp_path: Path) -> None:
     alone = ["standalone", *QUICK[3:], "--local-steps", "2", "--out", "alone"]
     theirs = ended_well(run_here(*alone, cwd=tmp_path), tmp_path / "alone", 8)
-    assert here(tmp_path, "ours", "--world-size", "2", "--local-steps", "2") == theirs
+    assert train_in_memory(tmp_path, "ours", "--world-size", "2", "--local-steps", "2") == theirs
 
 
 WITHOUT_BUFFERS = """
@@ -70,7 +70,7 @@ def test_common_memory_gives_the_bits_of_the_star(tmp_path: Path, more: str) -> 
     (tmp_path / "own.py").write_text(digits + more)
     flags = ["--dataset", "own", "--datasets-dir", ".", "--world-size", "3"]
     shared = spread(tmp_path, "shared", *flags, "--all-reduce", "shared")
-    assert shared == here(tmp_path, "star", *flags, "--all-reduce", "star")
+    assert shared == train_in_memory(tmp_path, "star", *flags, "--all-reduce", "star")
 
 
 DIRECT = ["--all-reduce", "direct"]
@@ -84,7 +84,7 @@ DIRECT = ["--all-reduce", "direct"]
 def test_hosts_that_add_up_give_the_bits_of_the_star(tmp_path: Path, more: list[str]) -> None:
     flags = ["--local-steps", "2", "--generator-optimizer", "adam:clip_norm=0.5"]
     direct = spread(tmp_path, "direct", *flags, *DIRECT, *more)
-    assert direct == here(tmp_path, "star", *flags)
+    assert direct == train_in_memory(tmp_path, "star", *flags)
     assert run_here("report", "direct", cwd=tmp_path).status == 0
 
 
@@ -96,16 +96,16 @@ def test_a_group_that_breaks_costs_nothing(
     works = getattr(Collective, part)
     calls = itertools.count()
 
-    def fails_once(self: Collective, *given: object, **named: object) -> bool:
+    def fails_once(self: Collective, *arguments: object, **named: object) -> bool:
         if next(calls) == 13:
             self.close()
-        return bool(works(self, *given, **named))
+        return bool(works(self, *arguments, **named))
 
     monkeypatch.setattr(Collective, part, fails_once)
     flags = ["--workers-per-host", "1", *DIRECT, "--out", "direct"]
     result = run_here(*IN_MEMORY, *flags, cwd=tmp_path)
     assert "group broke: the server adds up" in result.errors
-    assert ended_well(result, tmp_path / "direct", 8) == here(tmp_path, "star")
+    assert ended_well(result, tmp_path / "direct", 8) == train_in_memory(tmp_path, "star")
 
 
 def test_hosts_that_would_step_otherwise_leave_it_to_the_server(
@@ -116,7 +116,7 @@ def test_hosts_that_would_step_otherwise_leave_it_to_the_server(
     flags = ["--workers-per-host", "1", *DIRECT, "--out", "direct"]
     result = run_here(*IN_MEMORY, *flags, cwd=tmp_path)
     assert result.errors.count("another chip: gradients go through the server") == 1
-    assert ended_well(result, tmp_path / "direct", 8) == here(tmp_path, "star")
+    assert ended_well(result, tmp_path / "direct", 8) == train_in_memory(tmp_path, "star")
 
 
 FIRST_ASYNC = ["--updates", "async", "--set", "image_buffer=2", "--set", "sync_after=5"]
@@ -138,9 +138,9 @@ SPREAD = [
 
 @pytest.mark.parametrize("flags", SPREAD)
 def test_any_spread_and_any_stop_give_the_same_generator(tmp_path: Path, flags: list[str]) -> None:
-    together = here(tmp_path, "memory", *flags)
+    together = train_in_memory(tmp_path, "memory", *flags)
     one_each = ["--workers-per-host", "1"]
-    assert here(tmp_path, "apart", *flags, *one_each) == together
+    assert train_in_memory(tmp_path, "apart", *flags, *one_each) == together
     stopped = [*IN_MEMORY, *flags, "--iterations", "3", "--out", "half"]
     assert run_here(*stopped, cwd=tmp_path).status == 0
     resumed = ["train", "--resume", "half", "--iterations", "8", "--transport", "memory"]
@@ -159,13 +159,13 @@ def test_what_becomes_of_data_that_are_not_shared_is_said_once(tmp_path: Path) -
 
 def test_a_lag_of_0_is_synchronous(tmp_path: Path) -> None:
     flags = ["--updates", "async", "--set", "image_buffer=0"]
-    assert here(tmp_path, "lag-0", *flags) == here(tmp_path, "serial")
+    assert train_in_memory(tmp_path, "lag-0", *flags) == train_in_memory(tmp_path, "serial")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["--workers-per-host", "3"], FIRST_ASYNC, APART], ids=str)
 def test_processes_give_the_same_generator(tmp_path: Path, flags: list[str]) -> None:
-    together = here(tmp_path, "memory", *flags)
+    together = train_in_memory(tmp_path, "memory", *flags)
     assert spread(tmp_path, "processes", *flags) == together
     assert run_here("report", "processes", cwd=tmp_path).status == 0
 
@@ -251,16 +251,16 @@ def test_machines_that_add_up_give_the_generator_of_one(tmp_path: Path) -> None:
         ended = [finish(process) for process in started]
     assert [result.status for result in ended] == [0, 0, 0], ended
     assert "go through the server" not in ended[0].errors
-    assert generator_bytes(tmp_path / "run") == here(tmp_path, "star")
+    assert generator_bytes(tmp_path / "run") == train_in_memory(tmp_path, "star")
 
 
 def test_workers_of_the_generator_hold_no_data(tmp_path: Path) -> None:
     flags = ["--updates", "async", "--generator-ranks", "2..3", "--partition", "sorted"]
-    told = run_here(*IN_MEMORY, *flags, "--dry-run", cwd=tmp_path).output
-    lines = [line.split() for line in told.splitlines() if line.startswith("  rank ")]
+    output = run_here(*IN_MEMORY, *flags, "--dry-run", cwd=tmp_path).output
+    lines = [line.split() for line in output.splitlines() if line.startswith("  rank ")]
     held = {line[1]: line[2] for line in lines}
     assert held == {"1": "719", "2": "no", "3": "no", "4": "719"}, "of 1,438 digits"
-    assert "generator alone      rank 2, 3; 16 of 2 worker(s); rate as given" in told
+    assert "generator alone      rank 2, 3; 16 of 2 worker(s); rate as given" in output
 
 
 @pytest.mark.slow
@@ -295,7 +295,7 @@ def test_listing_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         manager.train(mdgan.Estimator(), steps=4, quiet=True)
     flags = ["--global-batch-size", "18", "--lr-scaling", "linear"]
-    assert here(tmp_path, "theirs", *flags) == generator_bytes(tmp_path / "ours")
+    assert train_in_memory(tmp_path, "theirs", *flags) == generator_bytes(tmp_path / "ours")
     assert manager.eval(metric="kid", n=64) > 0
     with pytest.raises(mdgan.BadInput, match="metric=beauty"):
         manager.eval(metric="beauty", n=64)

@@ -13,8 +13,7 @@ FEW = ["--iterations", "2", *QUICK[2:]]
 
 
 @pytest.mark.parametrize(
-    "num_workers",
-    [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 4, 10))],
+    "num_workers", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 4, 10))]
 )
 def test_cifar10(tmp_path: Path, num_workers: int) -> None:
     dataset_formats.write_cifar10(tmp_path / "data", 100)
@@ -47,8 +46,8 @@ def test_one_process_alone_reads_ahead(tmp_path: Path) -> None:
     flags = ["--dataset", "celeba", "--algorithm", "standalone", "--set", "data_threads=3"]
     result = run_here("train", *FEW, *flags, "--out", "run", cwd=tmp_path)
     assert result.status == 0, result
-    (told, *_) = read_events(tmp_path / "run", "fetching")
-    assert (told["role"], told["threads"]) == ("standalone", 3)
+    (events, *_) = read_events(tmp_path / "run", "fetching")
+    assert (events["role"], events["threads"]) == ("standalone", 3)
 
 
 def test_small_files_that_claim_to_be_huge_pictures(tmp_path: Path) -> None:
@@ -89,9 +88,9 @@ def test_every_rank_has_a_folder_of_its_own(
     again = run_here("train", *FEW, *flags, *memory, cwd=tmp_path)
     assert again.status == 0, again
     assert generator_bytes(tmp_path / "a") == generator_bytes(tmp_path / "b")
-    told = read_events(tmp_path / "a", "fetching")
-    assert {row["role"] for row in told} == {"host-1", "host-2"}
-    assert sum(row["batches"] for row in told) >= 2 * 2
+    events = read_events(tmp_path / "a", "fetching")
+    assert {row["role"] for row in events} == {"host-1", "host-2"}
+    assert sum(row["batches"] for row in events) >= 2 * 2
     assert not read_events(tmp_path / "b", "fetching"), "nothing was read ahead"
     strict = run_here("train", *flags, "--set", "strict_data=true", cwd=tmp_path)
     assert (strict.status, strict.output) == (2, "")
@@ -123,9 +122,9 @@ def test_one_folder_is_divided_where_all_workers_are_here(
     result = run_here("train", "--dataset", "folder", *size, *flags, cwd=tmp_path)
     assert result.status == 0, result
     assert f"{holds} samples" in result.output
-    said = [line for line in result.errors.splitlines() if "--data-dir" in line]
-    assert len(said) == (says is not None)
-    assert says is None or f"--data-dir {says}" in said[0]
+    output = [line for line in result.errors.splitlines() if "--data-dir" in line]
+    assert len(output) == (says is not None)
+    assert says is None or f"--data-dir {says}" in output[0]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whatever a run trains with: resumed, spread, and one worker beside none, bit for bit."""
+"""Resumed runs, spread runs, and one worker instead of none give the same bits with each option."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS
 from mdgan.models.settings import ARCHITECTURES
 from tests.integration.exactness import (
     FAMILIES,
-    OWN,
+    SETS,
     SMALL,
     one_worker_and_a_single_process,
     spread_and_together,
@@ -45,8 +45,8 @@ CASES = {
     **{LOOKAHEAD + name: with_optimizer(LOOKAHEAD + name) for name in OPTIMIZERS},
     **HELP,
     "merged halves": ["--merge-halves", "--augment", "ada"],
-    "auxiliary": [*OWN, "auxiliary", *LABELS, *HELP["diffaugment"], "--r1", "1"],
-    "projection": [*OWN, "projection", *LABELS, *HELP["penalties"]],
+    "auxiliary": [*SETS, "auxiliary", *LABELS, *HELP["diffaugment"], "--r1", "1"],
+    "projection": [*SETS, "projection", *LABELS, *HELP["penalties"]],
 }
 QUICK_ONES = {
     *(("mdgan", "auxiliary"), ("mdgan", "ada"), ("mdgan", "lookahead:adabelief")),
@@ -66,10 +66,7 @@ def test_resumed_equals_never_stopped(
     assert resumed == whole
 
 
-@pytest.mark.parametrize(
-    "name",
-    mostly_slow(CASES, ["auxiliary", "ada", "table"]),
-)
+@pytest.mark.parametrize("name", mostly_slow(CASES, ["auxiliary", "ada", "table"]))
 def test_one_worker_equals_a_single_process(
     conditional_sets: Path, tmp_path: Path, name: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""The recipes of docs/extending.md, followed."""
+"""Follows the recipes of docs/extending.md."""
 
 import re
 import shutil
@@ -21,9 +21,9 @@ FEW = ["--iterations", "3", "--transport", "memory", "--out", "run"]
 def blocks(recipe: str, language: str) -> list[tuple[str, str]]:
     """The code of a recipe: (title, text) of every block of a language."""
     (section,) = re.findall(rf"^## {recipe}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
-    found = re.findall(rf'```{language}(?: title="(.*?)")?\n(.*?)```', section, re.DOTALL)
-    assert found, f"{recipe}: no block of {language}"
-    return found
+    match = re.findall(rf'```{language}(?: title="(.*?)")?\n(.*?)```', section, re.DOTALL)
+    assert match, f"{recipe}: no block of {language}"
+    return match
 
 
 def command(recipe: str) -> list[str]:

@@ -12,11 +12,10 @@ from PIL import Image
 from mdgan.data import dataset_file
 from mdgan.gan.model_vector import ModelVector
 from tests.gallery import Gallery
-from tests.integration.federated import here, rounds_of, spread
+from tests.integration.federated import rounds_of, spread, train_in_memory
 from tests.marks import mostly_slow
 from tests.processes import generator_bytes, read_events, run_here
 
-SLOW = pytest.mark.slow
 HALF = ["--participation", "0.5"]
 FEGAN = ["--algorithm", "fegan", *HALF]
 NUM_WORKERS = 4
@@ -44,15 +43,15 @@ def whole(gallery: Gallery) -> Path:
 
 def test_fegan_without_its_two_ideas_is_fl_gan(tmp_path: Path) -> None:
     plain = ["--sampling", "random", "--weighting", "uniform"]
-    fl_gan = here(tmp_path, "fl-gan", "--algorithm", "fl-gan", *HALF)
-    assert here(tmp_path, "plain", *FEGAN, *plain) == fl_gan
+    fl_gan = train_in_memory(tmp_path, "fl-gan", "--algorithm", "fl-gan", *HALF)
+    assert train_in_memory(tmp_path, "plain", *FEGAN, *plain) == fl_gan
     taken = [event["took_part"] for event in rounds_of(tmp_path / "plain")]
     assert taken == [event["took_part"] for event in rounds_of(tmp_path / "fl-gan")]
     assert [len(workers) for workers in taken] == [2, 2, 2]
     others = [
-        here(tmp_path, "weighted", *FEGAN, *plain[:2], "--partition", "sorted"),
-        here(tmp_path, "neither", *FEGAN, *plain, "--partition", "sorted"),
-        here(tmp_path, "balanced", *FEGAN, *plain[2:], "--partition", "sorted"),
+        train_in_memory(tmp_path, "weighted", *FEGAN, *plain[:2], "--partition", "sorted"),
+        train_in_memory(tmp_path, "neither", *FEGAN, *plain, "--partition", "sorted"),
+        train_in_memory(tmp_path, "balanced", *FEGAN, *plain[2:], "--partition", "sorted"),
         fl_gan,
     ]
     assert len(set(others)) == 4
@@ -70,7 +69,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("name", mostly_slow(LAYOUTS, [ALONE, "three in a process"]))
 def test_any_spread_gives_the_same_generator(tmp_path: Path, whole: Path, name: str) -> None:
-    start_run = here if "memory" in name else spread
+    start_run = train_in_memory if "memory" in name else spread
     flags = ["--algorithm", "fl-gan", *LAYOUTS[name]]
     assert start_run(tmp_path, "run", *flags) == generator_bytes(whole)
 
@@ -87,7 +86,7 @@ WEAK = ["--training-load", "weak:0.5,memory", "--partition", "sorted"]
 def test_any_spread_of_other_settings(tmp_path: Path, settings: list[str]) -> None:
     alone = spread(tmp_path, "alone", *settings)
     for number, (name, flags) in enumerate(LAYOUTS.items()):
-        start_run = here if "memory" in name else spread
+        start_run = train_in_memory if "memory" in name else spread
         assert start_run(tmp_path, f"run-{number}", *settings, *flags) == alone, name
 
 
@@ -105,7 +104,9 @@ def test_both_models_travel_once_each_way(whole: Path, tmp_path: Path) -> None:
 
 
 def test_updates_can_take_a_quarter_of_the_bytes(tmp_path: Path) -> None:
-    here(tmp_path, "run", "--algorithm", "fl-gan", "--wire", "models=int8", *LAYOUTS[ALONE])
+    train_in_memory(
+        tmp_path, "run", "--algorithm", "fl-gan", "--wire", "models=int8", *LAYOUTS[ALONE]
+    )
     counts = traffic(tmp_path / "run")
     down, up = counts["sent_bytes"]["ROUND"], counts["received_bytes"]["UPDATE"]
     assert 0.25 < up / down < 0.26
@@ -147,9 +148,9 @@ def test_samples_without_labels_are_grouped(tmp_path: Path) -> None:
         *("--dataset", "grey", "--datasets-dir", "mine", "--data-dir", "pictures"),
         *("--partition", "iid", "--batch-size", "4"),
     ]
-    here(tmp_path, "run", *flags)
+    train_in_memory(tmp_path, "run", *flags)
     (held,) = read_events(tmp_path / "run", "holdings")
     assert all(len(worker["classes"]) == 2 for worker in held["workers"].values())
     assert all(sum(worker["classes"]) == 6 for worker in held["workers"].values())
-    taken = {tuple(event["took_part"]) for event in rounds_of(tmp_path / "run")}
-    assert len(taken) == 3, "no worker is drawn twice before all were drawn once"
+    taken_digests = {tuple(event["took_part"]) for event in rounds_of(tmp_path / "run")}
+    assert len(taken_digests) == 3, "no worker is drawn twice before all were drawn once"

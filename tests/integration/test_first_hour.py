@@ -1,4 +1,4 @@
-"""What a user meets in the first hour: hosts that cannot come, small sites, starts that fail."""
+"""The first hour of a user: hosts that cannot join, small sites, starts that fail."""
 
 import re
 import time
@@ -102,8 +102,8 @@ def test_a_host_that_mends_what_it_lacked_is_taken_while_others_are_awaited(
 def test_a_site_may_hold_fewer_samples_than_a_batch(
     study: Path, flags: list[str], said: str
 ) -> None:
-    own = ["--data-dir", "s{rank}.csv", "--world-size", "3", "--transport", "memory"]
-    result = run_here("train", *QUICK, *TABLE, *own, *flags, "--out", "run", cwd=study)
+    own_flags = ["--data-dir", "s{rank}.csv", "--world-size", "3", "--transport", "memory"]
+    result = run_here("train", *QUICK, *TABLE, *own_flags, *flags, "--out", "run", cwd=study)
     assert result.status == 0, result
     assert said in result.errors
     assert ("fewer samples" in result.errors) == bool(said)
@@ -145,10 +145,10 @@ def test_hosts_that_were_stopped_say_so_without_a_number(tmp_path: Path, port: i
 
 
 def test_an_audit_at_a_server_without_samples_says_where_to_run_it(study: Path) -> None:
-    own = ["--data-dir", "s{rank}.csv", "--world-size", "3", "--transport", "memory"]
+    own_flags = ["--data-dir", "s{rank}.csv", "--world-size", "3", "--transport", "memory"]
     held_out = ["--held-out", "held.csv"]
     (study / "held.csv").write_text((study / "s1.csv").read_text())
-    words = ["train", *QUICK, *TABLE, *own, *held_out, "--out", "run"]
+    words = ["train", *QUICK, *TABLE, *own_flags, *held_out, "--out", "run"]
     assert run_here(*words, cwd=study).status == 0
     for n in (1, 2):
         (study / f"s{n}.csv").unlink()
@@ -165,8 +165,17 @@ def test_a_card_has_no_words_of_a_command_that_failed(
         raise BadInput("-o NAME.parquet", "needs pyarrow", "pip install 'mdgan[tables]'")
 
     monkeypatch.setattr(kind, "parquet_of", without_arrow)
-    own = ["--data-dir", "s1.csv", "--world-size", "2", "--transport", "memory", "--out", "run"]
-    assert run_here("train", *QUICK, *TABLE, *own, cwd=study).status == 0
+    own_flags = [
+        "--data-dir",
+        "s1.csv",
+        "--world-size",
+        "2",
+        "--transport",
+        "memory",
+        "--out",
+        "run",
+    ]
+    assert run_here("train", *QUICK, *TABLE, *own_flags, cwd=study).status == 0
     (study / "any.toml").write_text("require = []")
     words = ["release", "run", "-o", "bundle", "--no-generator", "--policy", "any.toml"]
     result = run_here(*words, "--samples", "20", cwd=study)

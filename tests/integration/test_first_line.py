@@ -1,4 +1,4 @@
-"""The line that says what trains: before a run, when it begins, and when it goes on."""
+"""The line that names what trains: before a run, at its start, and when it is resumed."""
 
 import re
 from pathlib import Path
@@ -41,15 +41,12 @@ def said(text: str) -> str:
         (5, "--updates arrival --kappa 1"),
     ],
 )
-@claim(
-    "first-line",
-    "When the server begins, and with `--dry-run`, one line says what trains",
-)
+@claim("first-line", "When the server begins, and with `--dry-run`, one line says what trains")
 def test_a_dry_run_says_what_the_run_says(tmp_path: Path, num_workers: int, flags: str) -> None:
-    given = [*TINY, "--world-size", str(num_workers + 1), "--batch-size", "4", *flags.split()]
-    dry = run_here(*given, "--dry-run", cwd=tmp_path)
+    options = [*TINY, "--world-size", str(num_workers + 1), "--batch-size", "4", *flags.split()]
+    dry = run_here(*options, "--dry-run", cwd=tmp_path)
     assert dry.status == 0, dry
-    ran = run_here(*given, "--out", "run", cwd=tmp_path)
+    ran = run_here(*options, "--out", "run", cwd=tmp_path)
     assert ran.status == 0, ran
     assert said(dry.output) == said(ran.errors)
     (kappa,) = re.findall(r"^  κ +(\d+)$", dry.output, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""A log on a full disk, and a reader that goes away, end no command and change no exit status."""
+"""A log on a full disk, or a reader that ends, stops no command and changes no exit status."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""Hosts that join while training is under way, that leave, and that are kept out."""
+"""Hosts that join during training, that leave, and that the server keeps out."""
 
 import os
 import signal
@@ -94,10 +94,7 @@ def test_one_comes_one_leaves_and_one_comes_back(tmp_path: Path) -> None:
     assert "the server was asked to stop" in ended.errors
 
 
-@claim(
-    "strangers",
-    "No machine takes part without a certificate of the run's authority",
-)
+@claim("strangers", "No machine takes part without a certificate of the run's authority")
 def test_the_uninvited_are_kept_out(tmp_path: Path) -> None:
     """Training with credentials goes on while others try to come in without, or send rubbish."""
     for name in ("run.cred", "other.cred"):
@@ -119,13 +116,13 @@ def test_the_uninvited_are_kept_out(tmp_path: Path) -> None:
             except OSError:
                 pass  # it was closed in the middle
     master = ["--master-addr", address, "--master-port", port, "--set", "connect_timeout=20"]
-    asked = [
+    arguments = [
         threading.Thread(target=_is_refused, args=(tmp_path, [*master, *shown]))
         for shown in ([], ["--credentials", "other.cred"])
     ]
-    for thread in asked:
+    for thread in arguments:
         thread.start()
-    for thread in asked:
+    for thread in arguments:
         thread.join()
     assert (tmp_path / "refusals").read_text().count("refused\n") == 2
     for connection in half_open:
@@ -143,6 +140,6 @@ def test_the_uninvited_are_kept_out(tmp_path: Path) -> None:
 def _is_refused(folder: Path, flags: list[str]) -> None:
     result = run("join", *flags, cwd=folder)
     is_one_line = result.errors.count("\n") == 2  # behind that of its question
-    told = result.status == 2 and "--credentials" in result.errors and is_one_line
+    output = result.status == 2 and "--credentials" in result.errors and is_one_line
     with (folder / "refusals").open("a") as file:
-        file.write("refused\n" if told else f"{result}\n")
+        file.write("refused\n" if output else f"{result}\n")

@@ -1,4 +1,4 @@
-"""`--workers-per-host auto`: the same generator, and the next run knows what this one found."""
+"""`--workers-per-host auto`: the same generator, and the next run reuses the size once found."""
 
 from pathlib import Path
 
@@ -62,8 +62,8 @@ def test_by_default_few_processes_give_the_bits_of_a_process_each(tmp_path: Path
     assert f"starting {workers + 1} processes" in alone.errors
     assert "--workers-per-host 1 gives each its own" not in alone.errors
     assert f"starting {1 + workers // 2} processes" in shared.errors
-    said = f"{workers} workers share {workers // 2} process(es)"
-    assert any(said in line for line in shared.errors.splitlines())
+    message = f"{workers} workers share {workers // 2} process(es)"
+    assert any(message in line for line in shared.errors.splitlines())
     generators = []
     for name, carried in (("shared", "1"), ("alone", "3")):
         more = ["--iterations", "18", "--workers-per-host", carried]

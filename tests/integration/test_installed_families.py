@@ -1,4 +1,4 @@
-"""Algorithms, kinds of samples and architectures that come with packages of their own."""
+"""Algorithms, kinds of samples and architectures from other installed packages."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What the Makefile installs, the wheel for other machines, what git keeps out of a checkout."""
+"""What the Makefile installs, what the wheel holds, and what git ignores in a checkout."""
 
 import json
 import re

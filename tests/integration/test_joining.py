@@ -1,4 +1,4 @@
-"""Ranks that are started apart find each other, or are told in one line why not."""
+"""Ranks of several commands find each other, or learn the reason in one line."""
 
 import re
 import signal
@@ -7,15 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import (
-    MDGAN,
-    QUICK,
-    check_refused,
-    finish,
-    read_status,
-    start,
-    wait_until,
-)
+from tests.processes import MDGAN, QUICK, check_refused, finish, read_status, start, wait_until
 from tests.unit.dataset_formats import write_mnist
 
 
@@ -30,9 +22,9 @@ def test_ranks_started_apart(tmp_path: Path, port: int) -> None:
     assert [result.status for result in results] == [0, 0], results
     # The machine without the server tells its user what it does.
     assert results[1].output == "rank 1, 2 ended with status 0\n"
-    told = {re.sub(r"^\S+ \S+ ", "", line) for line in results[1].errors.splitlines()}
-    assert any(line.startswith("rank 1 | iteration ") for line in told)
-    assert told >= {
+    output = {re.sub(r"^\S+ \S+ ", "", line) for line in results[1].errors.splitlines()}
+    assert any(line.startswith("rank 1 | iteration ") for line in output)
+    assert output >= {
         "joined as rank 1; holds 719 samples; iteration 0",
         "joined as rank 2; holds 719 samples; iteration 0",
         "rank 1 is done after iteration 12 of 12",

@@ -1,4 +1,4 @@
-"""Conditional runs: samples by class, what is told, and what cannot be."""
+"""Conditional runs: samples by class, printed classes, and refusals."""
 
 import re
 from pathlib import Path
@@ -9,15 +9,8 @@ from PIL import Image
 
 import mdgan
 from tests.claims.registry import claim
-from tests.integration.exactness import FAMILIES, IN_MEMORY, OWN
-from tests.processes import (
-    QUICK,
-    REPOSITORY,
-    ended_well,
-    read_events,
-    run,
-    run_here,
-)
+from tests.integration.exactness import FAMILIES, IN_MEMORY, SETS
+from tests.processes import QUICK, REPOSITORY, ended_well, read_events, run, run_here
 
 CLUSTERED = ["--algorithm", "fegan", "--clusters", "kmeans:3"]
 PRIVATE = ["--dp-epsilon", "5", "--dp-delta", "1e-4"]
@@ -25,7 +18,7 @@ PRIVATE = ["--dp-epsilon", "5", "--dp-delta", "1e-4"]
 
 @pytest.mark.slow
 def test_samples_of_a_run(conditional_sets: Path, tmp_path: Path) -> None:
-    flags = ["standalone", *QUICK, *OWN, "auxiliary", "--eval-interval", "0"]
+    flags = ["standalone", *QUICK, *SETS, "auxiliary", "--eval-interval", "0"]
     flags += ["--set", "class_weight=0.5", "--out", str(tmp_path / "run")]
     ended_well(run_here(*flags, cwd=conditional_sets), tmp_path / "run")
 
@@ -57,12 +50,12 @@ def test_samples_of_a_run(conditional_sets: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_is_told_of_a_run(conditional_sets: Path, tmp_path: Path) -> None:
-    flags = ["standalone", *QUICK, *OWN, "auxiliary", "--set", "label_prior=data"]
+    flags = ["standalone", *QUICK, *SETS, "auxiliary", "--set", "label_prior=data"]
     ended_well(
         run_here(*flags, "--out", str(tmp_path / "run"), cwd=conditional_sets), tmp_path / "run"
     )
-    told = run_here("evaluate", str(tmp_path / "run"), "-n", "100", cwd=conditional_sets)
-    assert "right class" in told.output
+    result = run_here("evaluate", str(tmp_path / "run"), "-n", "100", cwd=conditional_sets)
+    assert "right class" in result.output
     held = read_events(tmp_path / "run", "holdings")[0]["workers"]["1"]["classes"]
     (scored,) = read_events(tmp_path / "run", "scores")
     assert len(scored["by_class"]["right"]) == 10
@@ -83,32 +76,32 @@ def test_a_run_without_classes_has_none(conditional_sets: Path, tmp_path: Path) 
     ended_well(
         run_here("standalone", *QUICK, "--out", plain, cwd=conditional_sets), tmp_path / "plain"
     )
-    asked = run_here("sample", plain, "--class", "3", cwd=conditional_sets)
-    assert asked.status == 2
-    assert "--class 3: the generator of" in asked.errors
-    assert "is not conditional; leave it out" in asked.errors
+    result = run_here("sample", plain, "--class", "3", cwd=conditional_sets)
+    assert result.status == 2
+    assert "--class 3: the generator of" in result.errors
+    assert "is not conditional; leave it out" in result.errors
 
 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        ([*OWN, "unsaid"], "both models have num_classes = 10, but the dataset file says none"),
+        ([*SETS, "unsaid"], "both models have num_classes = 10, but the dataset file says none"),
         (
-            [*OWN, "projection", "--set", "class_weight=2"],
+            [*SETS, "projection", "--set", "class_weight=2"],
             "--set class_weight=2: the discriminator of",
         ),
         (
-            [*OWN, "auxiliary", "--set", "class_weight=-1"],
+            [*SETS, "auxiliary", "--set", "class_weight=-1"],
             "--set class_weight=-1.0: must be 0 or more",
         ),
         (["--set", "label_prior=data"], "--set label_prior=data: the models of"),
         (["--set", "label_prior=dat"], "--set label_prior=dat: must be one of uniform, data"),
         (
-            [*OWN, "auxiliary", *PRIVATE, "--set", "label_prior=data"],
+            [*SETS, "auxiliary", *PRIVATE, "--set", "label_prior=data"],
             "--set label_prior=data: with --dp-epsilon 5 workers keep their classes; add --dp-dis",
         ),
         (
-            [*OWN, "auxiliary", *CLUSTERED, "--set", "label_prior=data"],
+            [*SETS, "auxiliary", *CLUSTERED, "--set", "label_prior=data"],
             "--set label_prior=data: with --clusters kmeans:3 workers tell groups, not classes",
         ),
     ],
@@ -126,7 +119,7 @@ def test_what_cannot_be_is_one_line(
 
 
 def test_conditional_workers_are_computed_at_once(conditional_sets: Path, tmp_path: Path) -> None:
-    flags = ["train", *QUICK, *IN_MEMORY, *OWN, "auxiliary", "--world-size", "4", "--vectorize"]
+    flags = ["train", *QUICK, *IN_MEMORY, *SETS, "auxiliary", "--world-size", "4", "--vectorize"]
     done = run_here(*flags, "--out", str(tmp_path / "run"), cwd=conditional_sets)
     ended_well(done, tmp_path / "run")
     assert "one by one" not in done.errors
@@ -134,7 +127,7 @@ def test_conditional_workers_are_computed_at_once(conditional_sets: Path, tmp_pa
 
 @pytest.mark.slow
 def test_clients_measure_what_they_can(conditional_sets: Path, tmp_path: Path) -> None:
-    command = [*FAMILIES["fegan"], *OWN, "auxiliary", "--training-load", "measured"]
+    command = [*FAMILIES["fegan"], *SETS, "auxiliary", "--training-load", "measured"]
     ended_well(
         run_here(*command, "--out", str(tmp_path / "run"), cwd=conditional_sets), tmp_path / "run"
     )
@@ -143,15 +136,15 @@ def test_clients_measure_what_they_can(conditional_sets: Path, tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["--set", "label_prior=data", "--stale", "1"]])
 def test_a_run_can_be_planned(conditional_sets: Path, flags: list[str]) -> None:
-    command = ["plan", *OWN, "auxiliary", "--world-size", "4", "--threads", "1", *flags]
+    command = ["plan", *SETS, "auxiliary", "--world-size", "4", "--threads", "1", *flags]
     planned = run(*command, cwd=conditional_sets)
     assert planned.status == 0, planned
 
 
 def test_the_models_of_the_page_can_be_trained(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "labels.md").read_text(encoding="utf-8")
-    found = re.search(r'```python title="my-data/(\w+)\.py"\n(.*?)```', page, re.DOTALL)
-    assert found
-    (tmp_path / f"{found[1]}.py").write_text(found[2])
-    command = ["train", *QUICK, *IN_MEMORY, *OWN, found[1], "--world-size", "3", "--out", "run"]
+    match = re.search(r'```python title="my-data/(\w+)\.py"\n(.*?)```', page, re.DOTALL)
+    assert match
+    (tmp_path / f"{match[1]}.py").write_text(match[2])
+    command = ["train", *QUICK, *IN_MEMORY, *SETS, match[1], "--world-size", "3", "--out", "run"]
     ended_well(run_here(*command, cwd=tmp_path), tmp_path / "run")

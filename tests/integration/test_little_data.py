@@ -1,4 +1,4 @@
-"""The average of a generator, and what few data allow."""
+"""The average of the generator, and options for little data."""
 
 from pathlib import Path
 
@@ -23,9 +23,9 @@ def average_bytes(folder: Path) -> bytes:
 
 def test_spectral_norm_cannot_be_stacked(tmp_path: Path) -> None:
     flags = ["train", *QUICK, *IN_MEMORY, "--world-size", "3", "--spectral-norm", "--vectorize"]
-    asked = run_here(*flags, "--out", "asked", cwd=tmp_path)
-    assert "computes one by one: " in asked.errors
-    ended_well(asked, tmp_path / "asked")
+    result = run_here(*flags, "--out", "asked", cwd=tmp_path)
+    assert "computes one by one: " in result.errors
+    ended_well(result, tmp_path / "asked")
 
 
 @pytest.mark.parametrize("family", mostly_slow(FAMILIES, ["mdgan"]))
@@ -71,9 +71,9 @@ def test_the_average_is_what_is_scored(tmp_path: Path) -> None:
     assert all(result.status == 0 for result in told), told
     assert "other generator" not in told[0].output
     assert "other generator (the average, not itself)" in told[1].output
-    found = [row["scores"]["fid"] for row in read_events(tmp_path / "run", "scores")]
-    assert found[0] == pytest.approx(found[1])
-    assert found[0] != pytest.approx(found[2])
+    results = [row["scores"]["fid"] for row in read_events(tmp_path / "run", "scores")]
+    assert results[0] == pytest.approx(results[1])
+    assert results[0] != pytest.approx(results[2])
 
 
 TINY = """

@@ -1,4 +1,4 @@
-"""The run's folder goes away while training, or no file can be opened: training goes on."""
+"""Training continues when the run's folder disappears, or when no file can be opened."""
 
 import resource
 import signal
@@ -62,10 +62,12 @@ def stop(process: Process) -> str:
 
 def test_no_file_can_be_opened_and_then_the_folder_is_away(tmp_path: Path) -> None:
     running = begun(tmp_path, "--iterations", "100000")
-    here = [child.pid for child in psutil.Process(running.process.pid).children(recursive=True)]
-    allow_files(here, 3)
+    flags_of_run = [
+        child.pid for child in psutil.Process(running.process.pid).children(recursive=True)
+    ]
+    allow_files(flags_of_run, 3)
     wait_for_line(tmp_path, "Too many open files; training goes on")
-    allow_files(here, None)
+    allow_files(flags_of_run, None)
     wait_for_line(tmp_path, BACK)
     recorded = read_metrics(running.folder)[-1]["iteration"]
     running.folder.rename(tmp_path / "away")
@@ -95,8 +97,10 @@ def test_the_folder_is_gone_for_good(tmp_path: Path) -> None:
     assert "tensorboard gets no more records" in result.errors
     assert "done: 250 of 250 iterations" in result.output
     (saved,) = (file.parent for file in (tmp_path / "tmp").glob("*/generator.safetensors"))
-    told = "cannot write there (No such file or directory); name another place. The generator of "
-    assert f"{told}iteration 250 is in {saved}" in result.errors, result
+    message = (
+        "cannot write there (No such file or directory); name another place. The generator of "
+    )
+    assert f"{message}iteration 250 is in {saved}" in result.errors, result
     assert RunDirectory(saved).read_generator()[1] == 250
     assert not running.folder.exists(), "nothing is written where it was"
 

@@ -1,4 +1,4 @@
-"""`--algorithm moments`: workers tell one sum, go home, and a generator is trained on it."""
+"""`--algorithm moments`: workers send one sum and leave; the server trains a generator on it."""
 
 import os
 import signal
@@ -23,6 +23,7 @@ from tests.processes import (
     generator_bytes,
     read_events,
     run,
+    run_cleanly,
     run_here,
     start,
     wait_until,
@@ -37,12 +38,6 @@ MEMORY = ["--transport", "memory"]
 PRIVATE = ["--dp-epsilon", "3", "--dp-delta", "1e-4"]
 
 
-def here(folder: Path, *arguments: str) -> Finished:
-    result = run_here(*arguments, cwd=folder)
-    assert "Traceback" not in result.errors, result
-    return result
-
-
 def told_in(run_folder: Path) -> dict[str, torch.Tensor]:
     """What workers have told, from the newest checkpoint."""
     newest = max((run_folder / "checkpoints").iterdir())
@@ -52,7 +47,7 @@ def told_in(run_folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_one_worker_without_noise_tells_what_a_plain_computation_gives(tmp_path: Path) -> None:
-    result = here(tmp_path, *SMALL, *MEMORY, "--world-size", "2", "--out", "one")
+    result = run_cleanly(tmp_path, *SMALL, *MEMORY, "--world-size", "2", "--out", "one")
     ended_well(result, tmp_path / "one")
     digits = load("digits", None).partitioner(tmp_path)
     every = digits.images(torch.arange(len(digits)))
@@ -62,10 +57,10 @@ def test_one_worker_without_noise_tells_what_a_plain_computation_gives(tmp_path:
     for image, c in zip(every.flatten(1).double().numpy(), digits.labels, strict=True):
         waves = np.concatenate([np.cos(frequencies @ image), np.sin(frequencies @ image)])
         expected[int(c)] += [CONSTANT, *(waves * np.sqrt((1 - CONSTANT**2) / 50))]
-    found = told_in(tmp_path / "one")
+    outcome = told_in(tmp_path / "one")
     number = len(digits)
-    np.testing.assert_allclose(found["sums"].numpy() / number, expected / number, atol=1e-6)
-    assert int(found["samples"]) == number
+    np.testing.assert_allclose(outcome["sums"].numpy() / number, expected / number, atol=1e-6)
+    assert int(outcome["samples"]) == number
 
 
 def test_any_layout_and_secure_sums_give_the_same_bits(tmp_path: Path) -> None:
@@ -74,12 +69,12 @@ def test_any_layout_and_secure_sums_give_the_same_bits(tmp_path: Path) -> None:
         "apart": ["--workers-per-host", "1"],
         "secure": [*MEMORY, "--workers-per-host", "1", "--secure-aggregation"],
     }
-    found = {}
+    results = {}
     for name, flags in layouts.items():
         begin = run_here if "--transport" in flags else run
         result = begin(*SMALL, "--world-size", "6", *flags, "--out", name, cwd=tmp_path)
-        found[name] = ended_well(result, tmp_path / name)
-    assert len(set(found.values())) == 1, {name: hash(one) for name, one in found.items()}
+        results[name] = ended_well(result, tmp_path / name)
+    assert len(set(results.values())) == 1, {name: hash(one) for name, one in results.items()}
 
 
 @claim("tells-once", "a worker tells one noisy sum of its samples' features, and leaves.")
@@ -96,14 +91,14 @@ def test_workers_tell_once_and_go_home_and_training_goes_on(tmp_path: Path) -> N
     assert all(2.9 < epsilon <= 3 for epsilon in spent.values())
     before, sums = charges_in(tmp_path / "ledger"), told_in(tmp_path / "run")["sums"]
     # What was asked for is told again, and nothing else is.
-    again = here(tmp_path, *flags[:-1], "again")
+    again = run_cleanly(tmp_path, *flags[:-1], "again")
     ended_well(again, tmp_path / "again")
     assert torch.equal(told_in(tmp_path / "again")["sums"], sums)
     assert charges_in(tmp_path / "ledger") == before
-    other = here(tmp_path, *flags[:-1], "other", "--set", "num_features=50")
+    other = run_cleanly(tmp_path, *flags[:-1], "other", "--set", "num_features=50")
     assert other.status, other
     assert "have told other sums with this epsilon before" in other.errors
-    stronger = here(tmp_path, *flags[:-1], "other", "--dp-epsilon", "2.9")
+    stronger = run_cleanly(tmp_path, *flags[:-1], "other", "--dp-epsilon", "2.9")
     check_refused(stronger, "have spent", "give more", lines=1)
     assert charges_in(tmp_path / "ledger") == before
 
@@ -112,9 +107,9 @@ def test_workers_tell_once_and_go_home_and_training_goes_on(tmp_path: Path) -> N
 def test_a_run_that_goes_on_asks_nobody_and_costs_nothing(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     flags = [*SMALL, *PRIVATE, *MEMORY, "--world-size", "4", "--dp-ledger", "ledger"]
-    ended_well(here(tmp_path, *flags, "--out", "run"), tmp_path / "run")
+    ended_well(run_cleanly(tmp_path, *flags, "--out", "run"), tmp_path / "run")
     before, sums = charges_in(tmp_path / "ledger"), told_in(tmp_path / "run")["sums"]
-    result = here(tmp_path, "train", "--resume", "run", "--iterations", "20")
+    result = run_cleanly(tmp_path, "train", "--resume", "run", "--iterations", "20")
     ended_well(result, tmp_path / "run", 20)
     assert charges_in(tmp_path / "ledger") == before
     assert torch.equal(told_in(tmp_path / "run")["sums"], sums)
@@ -144,11 +139,12 @@ def test_a_run_that_is_killed_goes_on_with_what_was_told(tmp_path: Path) -> None
 
 def test_sums_of_other_features_are_not_gone_on_with(tmp_path: Path) -> None:
     ended_well(
-        here(tmp_path, *SMALL, *MEMORY, "--world-size", "3", "--out", "run"), tmp_path / "run"
+        run_cleanly(tmp_path, *SMALL, *MEMORY, "--world-size", "3", "--out", "run"),
+        tmp_path / "run",
     )
     before = generator_bytes(tmp_path / "run")
     more = ["train", "--resume", "run", "--iterations", "20", "--set", "kernel_width=0.7"]
-    check_refused(here(tmp_path, *more), "kernel_width", "begin a new run")
+    check_refused(run_cleanly(tmp_path, *more), "kernel_width", "begin a new run")
     assert generator_bytes(tmp_path / "run") == before
 
 
@@ -162,7 +158,7 @@ def test_with_secure_sums_all_workers_share_the_noise(tmp_path: Path) -> None:
     variances = {}
     for name, secure in (("plain", []), ("secure", ["--secure-aggregation"])):
         ledger = ["--dp-ledger", f"ledger-{name}", "--out", name]
-        ended_well(here(tmp_path, *flags, *secure, *ledger), tmp_path / name)
+        ended_well(run_cleanly(tmp_path, *flags, *secure, *ledger), tmp_path / name)
         variances[name] = float(told_in(tmp_path / name)["variance"])
         charged = {charge.noise for charge in charges_in(tmp_path / f"ledger-{name}")}
         if name == "secure":  # the sum has the noise that each is charged for
@@ -198,7 +194,7 @@ def test_machines_with_certificates_of_their_own_share_the_noise(tmp_path: Path,
     told = told_in(tmp_path / "main")
     assert float(told["variance"]) == pytest.approx(noise**2)
     plain = [*SMALL, *MEMORY, "--world-size", "7", "--out", "plain"]
-    ended_well(here(tmp_path, *plain), tmp_path / "plain")
+    ended_well(run_cleanly(tmp_path, *plain), tmp_path / "plain")
     added = told["sums"].double() - told_in(tmp_path / "plain")["sums"].double()
     assert float(added.std()) == pytest.approx(noise, rel=0.12)
 
@@ -226,14 +222,14 @@ def test_a_file_that_all_share_shares_no_noise(tmp_path: Path) -> None:
     assert run_here("credentials", "new", "run.cred", cwd=tmp_path).status == 0
     flags = [*SMALL, *PRIVATE, *MEMORY, "--world-size", "5", "--workers-per-host", "1"]
     flags += ["--secure-aggregation", "--credentials", "run.cred", "--dp-ledger", "ledger"]
-    result = here(tmp_path, *flags, "--out", "run")
+    result = run_cleanly(tmp_path, *flags, "--out", "run")
     ended_well(result, tmp_path / "run")
     assert "and each host adds all of the noise; against that" in result.errors
     (noise,) = {charge.noise for charge in charges_in(tmp_path / "ledger")}
     assert float(told_in(tmp_path / "run")["variance"]) == pytest.approx(4 * noise**2)
     many = ["--set", "noise_sharers=4"], ["--require", "noise-sharers>=2"]
     for asked in many:
-        check_refused(here(tmp_path, *flags, *asked), " ".join(asked), "issue", lines=1)
+        check_refused(run_cleanly(tmp_path, *flags, *asked), " ".join(asked), "issue", lines=1)
 
 
 def test_samples_with_a_past_have_all_the_noise_that_they_are_charged_for(tmp_path: Path) -> None:
@@ -251,8 +247,8 @@ def test_samples_with_a_past_have_all_the_noise_that_they_are_charged_for(tmp_pa
         "5",
     ]
     ranks = [*first, "--transport", "memory"]
-    ended_well(here(tmp_path, *ranks, "--out", "first"), tmp_path / "first")
-    later = here(tmp_path, *shared, "--dp-epsilon", "4", "--out", "later")
+    ended_well(run_cleanly(tmp_path, *ranks, "--out", "first"), tmp_path / "first")
+    later = run_cleanly(tmp_path, *shared, "--dp-epsilon", "4", "--out", "later")
     ended_well(later, tmp_path / "later")
     noise = charges_in(tmp_path / "ledger")[-1].noise
     assert float(told_in(tmp_path / "later")["variance"]) == pytest.approx(noise**2)
@@ -261,8 +257,10 @@ def test_samples_with_a_past_have_all_the_noise_that_they_are_charged_for(tmp_pa
 def test_more_workers_than_there_are_cannot_share_noise(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     flags = [*SMALL, *PRIVATE, *MEMORY, "--world-size", "5", "--workers-per-host", "1"]
-    asked = ["--secure-aggregation", "--set", "noise_sharers=9"]
-    check_refused(here(tmp_path, *flags, *asked), "noise_sharers=9", "4 workers", lines=1)
+    arguments = ["--secure-aggregation", "--set", "noise_sharers=9"]
+    check_refused(
+        run_cleanly(tmp_path, *flags, *arguments), "noise_sharers=9", "4 workers", lines=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -280,13 +278,13 @@ def test_more_workers_than_there_are_cannot_share_noise(tmp_path: Path) -> None:
     ids=str,
 )
 def test_what_has_no_use_is_refused(tmp_path: Path, flags: list[str], parts: list[str]) -> None:
-    result = here(tmp_path, *SMALL, *MEMORY, "--world-size", "4", *PRIVATE, *flags)
+    result = run_cleanly(tmp_path, *SMALL, *MEMORY, "--world-size", "4", *PRIVATE, *flags)
     check_refused(result, *parts, lines=1)
 
 
 def test_models_without_classes_learn_too(tmp_path: Path) -> None:
     flags = [*("train", "--algorithm", "moments"), *SMALL[7:], *MEMORY, "--world-size", "3"]
-    ended_well(here(tmp_path, *flags, "--out", "run"), tmp_path / "run")
+    ended_well(run_cleanly(tmp_path, *flags, "--out", "run"), tmp_path / "run")
     assert told_in(tmp_path / "run")["sums"].shape == (1, 101)
 
 
@@ -294,7 +292,7 @@ def test_models_without_classes_learn_too(tmp_path: Path) -> None:
 def test_runs_with_noise_in_every_step_name_what_does_better(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     flags = ["train", *MEMORY, "--world-size", "4", *PRIVATE, "--dry-run", "--batch-size", "16"]
-    result = here(tmp_path, *flags, "--dp-ledger", "ledger")
+    result = run_cleanly(tmp_path, *flags, "--dp-ledger", "ledger")
     assert result.status == 0, result
     assert "a worker here holds 479 samples, too few for noise in every step" in result.errors
     assert "--algorithm moments" in result.errors
@@ -304,7 +302,7 @@ def test_runs_with_noise_in_every_step_name_what_does_better(tmp_path: Path) -> 
     assert "noise in every step         FID" in noise
     assert "--algorithm moments         FID" in noise
     assert not (tmp_path / "ledger").exists(), "nothing is spent"
-    once = here(tmp_path, *flags, "--dp-ledger", "ledger", "--algorithm", "moments")
+    once = run_cleanly(tmp_path, *flags, "--dp-ledger", "ledger", "--algorithm", "moments")
     assert ", once, in a sum of all samples (rank 2, 479 samples)" in once.output
     assert "in every step" not in once.output + once.errors
 
@@ -333,10 +331,10 @@ class Small(nn.Module):
 def test_features_of_a_network_are_told_instead(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NETWORK.replace("SEED", "1"))
     flags = [*SMALL, "--world-size", "4", "--set", "feature_network=net.py:Small"]
-    ended_well(here(tmp_path, *flags, *MEMORY, "--out", "run"), tmp_path / "run")
-    found = told_in(tmp_path / "run")["sums"]
-    assert found.shape == (10, 31)
-    assert bool((found[:, 1:].norm(dim=1) <= found[:, 0] / CONSTANT).all())  # each of length 1
+    ended_well(run_cleanly(tmp_path, *flags, *MEMORY, "--out", "run"), tmp_path / "run")
+    result = told_in(tmp_path / "run")["sums"]
+    assert result.shape == (10, 31)
+    assert bool((result[:, 1:].norm(dim=1) <= result[:, 0] / CONSTANT).all())  # each of length 1
     apart = run(*flags, "--workers-per-host", "1", "--out", "apart", cwd=tmp_path)
     assert ended_well(apart, tmp_path / "apart") == generator_bytes(tmp_path / "run")
 
@@ -359,7 +357,7 @@ def test_another_network_than_the_servers_is_noticed(tmp_path: Path, port: int) 
 
 
 def test_a_network_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    result = here(tmp_path, *SMALL, *MEMORY, "--set", "feature_network=none.pt")
+    result = run_cleanly(tmp_path, *SMALL, *MEMORY, "--set", "feature_network=none.pt")
     check_refused(result, "--set feature_network none.pt", "cannot be read", lines=1)
 
 
@@ -381,6 +379,6 @@ def test_a_network_that_judges_samples_by_each_other_is_refused(
     """One sample would change what all others add."""
     mixing = NETWORK.replace("SEED", "1").replace("nn.Tanh()", layer)
     (tmp_path / "net.py").write_text(mixing)
-    asked = ["--set", "feature_network=net.py:Small", "--world-size", "4"]
-    result = here(tmp_path, *SMALL, *MEMORY, *asked, "--out", "run")
+    arguments = ["--set", "feature_network=net.py:Small", "--world-size", "4"]
+    result = run_cleanly(tmp_path, *SMALL, *MEMORY, *arguments, "--out", "run")
     check_refused(result, "--set feature_network net.py:Small: ", says, lines=1)

@@ -1,4 +1,4 @@
-"""What notebooks do: models of any kind, callbacks, scores of one's own, runs in the background."""
+"""Work in notebooks: models of any kind, callbacks, own scores, runs in the background."""
 
 import functools
 import os
@@ -54,25 +54,25 @@ def partials(sizes: Sizes) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", mostly_slow([closures, lambdas, partials], [partials]))
 @claim("no-pickle", "No pickle that comes in a file or over a socket can run code")
 def test_models_of_a_notebook_train(
-    here: Path, kind: Any, capsys: pytest.CaptureFixture[str]
+    cwd: Path, kind: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = mdgan.train(out="run", z_dim=16, **kind(Sizes()), **SETTINGS)
     assert 'mdgan.Run.open("run", generator=…, discriminator=…).resume(' in capsys.readouterr().out
     assert run.sample(3).shape == (3, 1, 8, 8)
     assert run.resume(iterations=14, quiet=True).iteration == 14
-    kept = next(run.path.glob("dataset/*.py")).read_text()
-    assert "# " in kept
+    bytes_before = next(run.path.glob("dataset/*.py")).read_text()
+    assert "# " in bytes_before
     files = [path for path in run.path.rglob("*") if path.is_file()]
     assert not [path for path in files if b"cloudpickle" in path.read_bytes()]
 
 
 def test_without_its_program_a_run_says_what_is_missing(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = closures(Sizes())
     run = mdgan.train(out="run", z_dim=16, quiet=True, **models, **SETTINGS)
     monkeypatch.setattr("mdgan.data.handed._KNOWN", {})
-    alone = run_here("sample", "run", "-o", "samples.npz", cwd=here)
+    alone = run_here("sample", "run", "-o", "samples.npz", cwd=cwd)
     assert alone.status == 2
     assert "mdgan.Run.open(RUN, generator=…, discriminator=…)" in alone.errors
     assert mdgan.Run.open(run.path, **models).sample(2).shape == (2, 1, 8, 8)
@@ -81,14 +81,14 @@ def test_without_its_program_a_run_says_what_is_missing(
 
 
 @claim("no-pickle", "No pickle that comes in a file or over a socket can run code")
-def test_pickles_are_read_from_pipes_alone(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickles_are_read_from_pipes_alone(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mdgan.data import handed
 
-    (here / "pickle").write_bytes(b"cposix\nsystem\n(S'touch owned'\ntR.")
+    (cwd / "pickle").write_bytes(b"cposix\nsystem\n(S'touch owned'\ntR.")
     monkeypatch.setenv(handed.HANDED, "34")
     monkeypatch.setattr(handed, "_received", [])
     before = os.dup(0)
-    with (here / "pickle").open() as file:
+    with (cwd / "pickle").open() as file:
         os.dup2(file.fileno(), 0)
     try:
         with pytest.raises(mdgan.BadInput, match="the input is no pipe"):
@@ -96,18 +96,18 @@ def test_pickles_are_read_from_pipes_alone(here: Path, monkeypatch: pytest.Monke
     finally:
         os.dup2(before, 0)
         os.close(before)
-    assert not (here / "owned").exists()
+    assert not (cwd / "owned").exists()
 
 
 @pytest.mark.slow
-def test_a_comparison_of_models_of_a_notebook(here: Path) -> None:
+def test_a_comparison_of_models_of_a_notebook(cwd: Path) -> None:
     both = {"few": {"batch_size": 4}, "many": {"batch_size": 8}}
     settings = {name: value for name, value in SETTINGS.items() if name != "batch_size"}
-    found = mdgan.compare(both, seeds=(0,), z_dim=16, **closures(Sizes()), **settings)
-    assert [found.runs[name][0].iteration for name in both] == [12, 12]
+    result = mdgan.compare(both, seeds=(0,), z_dim=16, **closures(Sizes()), **settings)
+    assert [result.runs[name][0].iteration for name in both] == [12, 12]
 
 
-def test_a_bug_of_a_notebook_is_told(here: Path) -> None:
+def test_a_bug_of_a_notebook_is_told(cwd: Path) -> None:
     class Failing(nn.Linear):
         calls = 0
 
@@ -124,21 +124,21 @@ def test_a_bug_of_a_notebook_is_told(here: Path) -> None:
     assert failed.value._render_traceback_() == [f"RunFailed: {failed.value}"]
 
 
-def test_callbacks_see_every_iteration_and_own_scores(here: Path) -> None:
-    seen: list[mdgan.Reached] = []
+def test_callbacks_see_every_iteration_and_own_scores(cwd: Path) -> None:
+    notes: list[mdgan.Reached] = []
     settings = {**SETTINGS, "eval_interval": 6, "eval_samples": 64}
-    own = {"mean": lambda samples: float(Tensor.mean(samples))}
-    run = mdgan.train(out="run", quiet=True, callbacks=[seen.append], scores=own, **settings)
-    trained = [reached for reached in seen if not reached.scores]
+    changes = {"mean": lambda samples: float(Tensor.mean(samples))}
+    run = mdgan.train(out="run", quiet=True, callbacks=[notes.append], scores=changes, **settings)
+    trained = [reached for reached in notes if not reached.scores]
     assert [reached.iteration for reached in trained] == list(range(1, 13))
-    assert {reached.iterations for reached in seen} == {12}
+    assert {reached.iterations for reached in notes} == {12}
     assert trained[-1].losses["generator"] == run.losses["generator"][-1]
-    scored = [reached.scores for reached in seen if reached.scores]
+    scored = [reached.scores for reached in notes if reached.scores]
     assert all({"kid", "mean"} <= scores.keys() for scores in scored), scored
     assert run.own_scores["mean"][-1] == scored[-1]["mean"]
 
 
-def test_a_callback_stops_a_run(here: Path) -> None:
+def test_a_callback_stops_a_run(cwd: Path) -> None:
     settings = {**SETTINGS, "iterations": 10**6}
     run = mdgan.train(out="run", quiet=True, callbacks=[lambda at: at.iteration > 3], **settings)
     assert run.state == "stopped"
@@ -148,7 +148,7 @@ def test_a_callback_stops_a_run(here: Path) -> None:
     assert run.state == "stopped"
 
 
-def test_a_run_in_the_background(here: Path) -> None:
+def test_a_run_in_the_background(cwd: Path) -> None:
     endless = mdgan.start(out="endless", **{**SETTINGS, "iterations": 10**6})
     with pytest.raises(TimeoutError):
         endless.wait(0.01)
@@ -169,7 +169,7 @@ def test_a_run_in_the_background(here: Path) -> None:
     assert repr(failed) == "<a run that could not begin>"
 
 
-def test_two_runs_at_once_have_folders_of_their_own(here: Path) -> None:
+def test_two_runs_at_once_have_folders_of_their_own(cwd: Path) -> None:
     both = [mdgan.start(**{**SETTINGS, "iterations": 2}) for _ in range(2)]
     first, second = (each.wait() for each in both)
     assert first.path != second.path
@@ -178,7 +178,7 @@ def test_two_runs_at_once_have_folders_of_their_own(here: Path) -> None:
 
 @pytest.mark.parametrize("has_folder", [False, True])
 def test_a_run_that_is_stopped_before_its_first_iteration(
-    here: Path, port: int, has_folder: bool
+    cwd: Path, port: int, has_folder: bool
 ) -> None:
     Path("never.py").write_text("import threading\nthreading.Event().wait()\n")  # is not loaded
     own = SETTINGS if has_folder else {**SETTINGS, "dataset": "never", "datasets_dir": "."}

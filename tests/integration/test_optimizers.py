@@ -1,4 +1,4 @@
-"""Runs with an optimizer of its own for each network."""
+"""Runs with a different optimizer for each network."""
 
 from pathlib import Path
 
@@ -25,18 +25,18 @@ def test_rates_do_not_depend_on_how_rounds_are_cut(tmp_path: Path) -> None:
     """A client that is alone trains on with what it had, so rounds change nothing."""
     one = ["train", "--algorithm", "fl-gan", *QUICK, *IN_MEMORY, "--world-size", "2"]
     flags = with_optimizers("lookahead:sgd", "adabelief")
-    found = set()
+    results = set()
     for length in ("4", "12"):
         how = ["--round-iterations", length, "--out", length]
-        found.add(ended_well(run_here(*one, *flags, *how, cwd=tmp_path), tmp_path / length))
-    assert len(found) == 1
+        results.add(ended_well(run_here(*one, *flags, *how, cwd=tmp_path), tmp_path / length))
+    assert len(results) == 1
 
 
 def test_what_cannot_be_stacked_goes_one_by_one(tmp_path: Path) -> None:
     flags = [*QUICK, *IN_MEMORY, "--world-size", "3", *with_optimizers("sgd", "lamb")]
     plain = run_here("train", *flags, "--out", "plain", cwd=tmp_path)
-    asked = run_here("train", *flags, "--vectorize", "--out", "asked", cwd=tmp_path)
-    told = "computes one by one: Lamb steps one model at a time"
-    assert told in asked.errors
-    assert told not in plain.errors
-    assert ended_well(asked, tmp_path / "asked") == ended_well(plain, tmp_path / "plain")
+    result = run_here("train", *flags, "--vectorize", "--out", "asked", cwd=tmp_path)
+    message = "computes one by one: Lamb steps one model at a time"
+    assert message in result.errors
+    assert message not in plain.errors
+    assert ended_well(result, tmp_path / "asked") == ended_well(plain, tmp_path / "plain")

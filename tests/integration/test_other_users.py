@@ -36,9 +36,9 @@ def as_nobody(act: Callable[[], dict[str, str]]) -> dict[str, str]:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as told:
-        found: dict[str, str] = json.load(told)
+        results: dict[str, str] = json.load(told)
     os.waitpid(child, 0)
-    return found
+    return results
 
 
 def intrude(run: Path, folder: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What one's own models do wrong in the middle of a run: it fails at once, and says why at last."""
+"""Errors in a user's own models during a run: it fails at once, and its last line says why."""
 
 import time
 from pathlib import Path

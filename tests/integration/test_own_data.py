@@ -1,4 +1,4 @@
-"""Samples of a Python program as people have them, trained without models of their own."""
+"""Samples of a Python program as people have them, trained without own models."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import mdgan
-from tests.processes import QUICK_SETTINGS
+from tests.processes import QUICK_SETTINGS, REPOSITORY, finish, run_here, start_anew
 
 pytestmark = pytest.mark.usefixtures("quick_start")
 SETTINGS: dict[str, Any] = {**QUICK_SETTINGS, "iterations": 2, "world_size": 3, "width": 8}
@@ -45,7 +45,7 @@ def pixels(*shape: int) -> Any:
     ids=["vectors", "series", "grey", "channels last", "no square", "volumes"],
 )
 def test_what_people_have_trains_without_models(
-    here: Path, capsys: pytest.CaptureFixture[str], given: Any, shape: tuple[int, ...], says: str
+    cwd: Path, capsys: pytest.CaptureFixture[str], given: Any, shape: tuple[int, ...], says: str
 ) -> None:
     run = mdgan.train(given, out="run", **SETTINGS)
     printed = capsys.readouterr().out
@@ -66,24 +66,70 @@ def test_what_people_have_trains_without_models(
     ids=["suited", "the user's", "the paper's", "another algorithm"],
 )
 def test_pictures_train_with_settings_that_suit_them_unless_the_user_says_otherwise(
-    here: Path, own: dict[str, Any], swap: str | None, rate: float
+    cwd: Path, own: dict[str, Any], swap: str | None, rate: float
 ) -> None:
     mdgan.train(pixels(8, 8, 3), out="run", **SETTINGS, **own)
-    taken = json.loads((here / "run" / "config.json").read_text())
+    taken = json.loads((cwd / "run" / "config.json").read_text())
     assert taken.get("swap") == swap
     assert f"lr={rate}," in taken["discriminator_optimizer"]
 
 
-def test_channels_that_come_last_are_moved(here: Path) -> None:
+def test_channels_that_come_last_are_moved(cwd: Path) -> None:
     pictures = pixels(8, 8, 3)
     last, first = mdgan.Data(pictures), mdgan.Data(pictures.transpose(0, 3, 1, 2).copy())
     assert last.sha256 == first.sha256
     assert mdgan.Data(pictures, shape=(8, 8, 3)).shape == (8, 8, 3)
 
 
-def test_an_architecture_can_be_named(here: Path) -> None:
+def test_an_architecture_can_be_named(cwd: Path) -> None:
     run = mdgan.train((floats(8, 8), LABELS), out="run", architecture="acgan", **SETTINGS)
     assert tuple(run.sample(3, label=1).shape) == (3, 1, 8, 8)
+
+
+def test_a_class_is_asked_for_by_its_name(here: Path) -> None:
+    names = np.array(["cat", "dog", "eel"])[LABELS]
+    run = mdgan.train((floats(8, 8), names), out="run", architecture="acgan", **SETTINGS)
+    torch.testing.assert_close(run.sample(3, label="dog"), run.sample(3, label=1))
+    with pytest.raises(mdgan.BadInput) as refused:
+        run.sample(3, label="ape")
+    assert str(refused.value) == "label ape: must be cat, dog, eel, or one of 0-2"
+    asked = run_here("sample", "run", "-n", "3", "--class", "dog", "-o", "dogs.npz", cwd=here)
+    assert asked.status == 0, asked
+    drawn = torch.from_numpy(np.load(here / "dogs.npz")["images"])
+    torch.testing.assert_close(drawn, run.sample(3, label=1))
+
+
+SCRIPT = """
+import numpy as np
+from torch import nn
+
+import mdgan
+
+
+class Flat(nn.Linear):
+    def forward(self, z):
+        return super().forward(z)
+
+
+def generator():
+    return Flat(8, 64)
+
+
+def discriminator():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
+
+
+images = np.linspace(-1, 1, 24 * 64, dtype=np.float32).reshape(24, 1, 8, 8)
+mdgan.train(images, generator=GENERATOR, discriminator=discriminator, z_dim=8, quiet=True)
+"""
+
+
+@pytest.mark.parametrize("build", ["generator", "lambda: generator()"])
+def test_a_wrong_shape_names_the_line_of_the_program(here: Path, build: str) -> None:
+    (here / "mine.py").write_text(SCRIPT.replace("GENERATOR", build))
+    ended = finish(start_anew([sys.executable, "mine.py"], here, PYTHONPATH=str(REPOSITORY)))
+    said = "mine.py: Generator gives [2, 64] for 2 vectors of noise, SHAPE says [2, 1, 8, 8] "
+    assert ended.errors.splitlines()[-1] == f"BadInput: {said}(mine.py:9)"
 
 
 def frame(rows: int) -> Any:
@@ -101,15 +147,15 @@ def frame(rows: int) -> Any:
 
 
 def test_a_data_frame_is_rows_of_a_table(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cwd: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {**SETTINGS, "width": 16}
     data = mdgan.Data(frame(60), frame(40), label="ill")
     run = mdgan.train(data, out="run", **settings)
-    said = capsys.readouterr().out.splitlines()[0]
-    assert said.startswith("data: 60 and 40 rows of a table with 4 columns, ill to be predicted")
-    assert "left out: patient_id: " in said
-    assert said.endswith("; architecture: table")
+    output = capsys.readouterr().out.splitlines()[0]
+    assert output.startswith("data: 60 and 40 rows of a table with 4 columns, ill to be predicted")
+    assert "left out: patient_id: " in output
+    assert output.endswith("; architecture: table")
     assert run.resume(iterations=3, quiet=True).iteration == 3
     rows = run.sample(5)
     assert [*rows.columns] == ["age", "pressure", "sex", "ill"]
@@ -127,7 +173,7 @@ def test_a_data_frame_is_rows_of_a_table(
         mdgan.train(data, generator=nn.Identity, discriminator=nn.Identity)
 
 
-def test_a_missing_z_dim_is_named(here: Path) -> None:
+def test_a_missing_z_dim_is_named(cwd: Path) -> None:
     def generator() -> nn.Module:
         return nn.Sequential(nn.Linear(32, 64), nn.Unflatten(1, (1, 8, 8)))
 

@@ -47,8 +47,8 @@ def test_any_layout_tells_what_a_loop_over_all_files_counts(sites: Path) -> None
         *(("one", 4, MEMORY), ("two", 2, []), ("four", 1, MEMORY)),
         ("secure", 1, [*MEMORY, "--secure-aggregation"]),
     ):
-        own = [*SITES, "--workers-per-host", str(size), *flags, "--out", name]
-        ended = (run_here if flags else run)(*own, cwd=sites)
+        own_flags = [*SITES, "--workers-per-host", str(size), *flags, "--out", name]
+        ended = (run_here if flags else run)(*own_flags, cwd=sites)
         generators.add(ended_well(ended, sites / name, 4))
         assert torch.equal(told_in(sites / name)["sums"], plain_pairs(rows, 16, 0.0)), name
     assert len(generators) == 1
@@ -64,10 +64,10 @@ def test_a_run_that_ends_after_it_was_told_goes_on_and_asks_nobody(
     expected = ended_well(run_here(*flags, "--out", "whole", cwd=sites), sites / "whole", 4)
     first = [lesson.step]
 
-    def ends(*given: Any) -> float:
+    def ends(*arguments: Any) -> float:
         if not first:
             raise KeyboardInterrupt
-        return first.pop()(*given)
+        return first.pop()(*arguments)
 
     with monkeypatch.context() as patched:
         patched.setattr(lesson, "step", ends)
@@ -82,10 +82,10 @@ def test_a_run_that_ends_after_it_was_told_goes_on_and_asks_nobody(
 
 def test_rows_of_a_class_are_drawn_and_the_others_are_not(sites: Path) -> None:
     ended_well(run_here(*SITES, *MEMORY, "--out", "run", cwd=sites), sites / "run", 4)
-    asked = ["-n", "70", "--where", f"{TARGET}=died", "-o", "some.csv"]
+    arguments = ["-n", "70", "--where", f"{TARGET}=died", "-o", "some.csv"]
     forward = PairsGenerator.forward
     with patch.object(PairsGenerator, "forward", autospec=True, side_effect=forward) as made:
-        assert run_here("sample", "run", *asked, cwd=sites).status == 0
+        assert run_here("sample", "run", *arguments, cwd=sites).status == 0
     rows = list(csv.DictReader((sites / "some.csv").read_text().splitlines()))
     assert [row[TARGET] for row in rows] == ["died"] * 70
     assert {c for call in made.mock_calls for c in call.args[2].tolist()} == {2}
@@ -96,10 +96,10 @@ def test_private_runs_are_compared_released_and_verified(sites: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     private = ["--dp-delta", "1e-3", *MEMORY]
     for epsilon in (1, 3):
-        own = {"algorithm": "moments", "dp_epsilon": epsilon}
-        (sites / f"e{epsilon}.json").write_text(json.dumps(own))
-    asked = [*SITES[3:], *private, "--dp-ledger", "ledgers/{run}", "--out", "out"]
-    compared = run("compare", "e1.json", "e3.json", "--seeds", "0", *asked, cwd=sites)
+        changes = {"algorithm": "moments", "dp_epsilon": epsilon}
+        (sites / f"e{epsilon}.json").write_text(json.dumps(changes))
+    arguments = [*SITES[3:], *private, "--dp-ledger", "ledgers/{run}", "--out", "out"]
+    compared = run("compare", "e1.json", "e3.json", "--seeds", "0", *arguments, cwd=sites)
     assert compared.status == 0, compared
     (sites / "any.toml").write_text("require = []")
     policy = ["--policy", "any.toml", "--samples", "50"]

@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import (
-    QUICK,
-    generator_bytes,
-    read_events,
-    read_metrics,
-    run,
-    run_here,
-)
+from tests.processes import QUICK, generator_bytes, read_events, read_metrics, run, run_here
 
 PART = [
     "--world-size",
@@ -41,14 +34,14 @@ def in_memory(folder: Path, *flags: str, out: str) -> Path:
 
 def check_swaps(folder: Path, last: int) -> None:
     """Every swap is recorded, and what the next one moves is where this one has put it, whole."""
-    found = swaps(folder)
-    assert [event["iteration"] for event in found] == list(range(1, last))
+    result = swaps(folder)
+    assert [event["iteration"] for event in result] == list(range(1, last))
     holders: set[int] = set()
-    for event in found:
+    for event in result:
         moves = dict(event["moves"])
         assert event["exact"] is True, event
         assert all(event["taken"][str(t)] == event["given"][str(g)] for g, t in moves.items())
-        if event is not found[0]:
+        if event is not result[0]:
             assert moves.keys() <= holders, "a worker gave what it did not have"
         else:
             holders = set(moves)

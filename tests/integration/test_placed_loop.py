@@ -1,4 +1,4 @@
-"""Placed clients against a loop that trains one after another: the same bits."""
+"""Placed clients give the bits of a loop that trains one client after another."""
 
 from pathlib import Path
 

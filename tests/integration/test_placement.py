@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.federated import here, spread
+from tests.integration.federated import spread, train_in_memory
 from tests.marks import mostly_slow
 from tests.processes import (
     finish,
@@ -27,9 +27,9 @@ OWN_RANKS = [*CLIENTS[:2], "--world-size", "7", *CLIENTS[4:], "--set", "client_s
 
 @pytest.mark.parametrize("name", mostly_slow(["rr", "bb", "lb"], ["lb"]))
 def test_any_placement_trains_what_clients_at_home_train(tmp_path: Path, name: str) -> None:
-    home = here(tmp_path, "home", *OWN_RANKS)
+    home = train_in_memory(tmp_path, "home", *OWN_RANKS)
     flags = [*CLIENTS, "--placement", name, "--slots", "3", "--world-size", "3"]
-    assert here(tmp_path, name, *flags) == home
+    assert train_in_memory(tmp_path, name, *flags) == home
     placed = read_events(tmp_path / name, "placement")
     assert placed[0]["strategy"] == ("rr" if name == "lb" else name)
     assert placed[-1]["strategy"] == name
@@ -39,16 +39,18 @@ def test_any_placement_trains_what_clients_at_home_train(tmp_path: Path, name: s
 def test_clients_of_a_slot_train_at_once(tmp_path: Path) -> None:
     """Repeated with the same bits where placement does not follow the clock."""
     flags = ["--algorithm", "fl-gan", "--clients", "16", "--placement", "rr", "--slots", "2"]
-    singly = here(tmp_path, "singly", *flags)
-    at_once = [here(tmp_path, name, *flags, "--vectorize") for name in ("first", "second")]
+    singly = train_in_memory(tmp_path, "singly", *flags)
+    at_once = [
+        train_in_memory(tmp_path, name, *flags, "--vectorize") for name in ("first", "second")
+    ]
     assert at_once[0] == at_once[1] != singly
 
 
 @pytest.mark.slow
 def test_rules_that_outvote_liars_see_the_models_of_all_clients(tmp_path: Path) -> None:
     rule = ["--aggregation", "trimmed-mean:1"]
-    home = here(tmp_path, "home", *OWN_RANKS, *rule)
-    assert here(tmp_path, "placed", *CLIENTS, *rule, "--slots", "2") == home
+    home = train_in_memory(tmp_path, "home", *OWN_RANKS, *rule)
+    assert train_in_memory(tmp_path, "placed", *CLIENTS, *rule, "--slots", "2") == home
 
 
 @pytest.mark.slow
@@ -60,7 +62,7 @@ def test_slots_as_processes_train_what_clients_at_home_train(
     tmp_path: Path, flags: list[str]
 ) -> None:
     rule = flags[2:] if "--aggregation" in flags else []
-    home = here(tmp_path, "home", *OWN_RANKS, *rule)
+    home = train_in_memory(tmp_path, "home", *OWN_RANKS, *rule)
     assert spread(tmp_path, "placed", *CLIENTS, *flags) == home
 
 

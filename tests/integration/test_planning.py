@@ -1,4 +1,4 @@
-"""`mdgan plan`: what it says, what it refuses; `benchmarks/planning.py` sees if it comes true."""
+"""`mdgan plan`: its output and refusals; `benchmarks/planning.py` compares plans with runs."""
 
 import re
 from collections.abc import Iterator
@@ -186,24 +186,26 @@ def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
     assert "digits: 3 worker(s) in 3 host(s)" in result.output
     assert "b = 16, κ = 2" in result.output
-    found = figures(result.output)
+    output = figures(result.output)
     batch = 4 * 16 * 64
     generated = 2 * batch  # X^(g) and X^(d) of its worker
-    assert found["server sends"] == pytest.approx(3 * generated, rel=0.1)
-    assert found["server receives"] == pytest.approx(3 * batch, rel=0.15)
-    assert found["host receives"] == pytest.approx(generated, rel=0.1)
+    assert output["server sends"] == pytest.approx(3 * generated, rel=0.1)
+    assert output["server receives"] == pytest.approx(3 * batch, rel=0.15)
+    assert output["host receives"] == pytest.approx(generated, rel=0.1)
     assert f"Table III: {3 * 2 * batch / 1000:.1f} kB, 2bdN" in result.output
     for way, what in (("out", "sends"), ("back", "receives")):
-        seconds = 8 * found[f"server {what}"] / 1e5 / 0.94
-        assert found[f"the server's link, {way}"] == pytest.approx(seconds, rel=0.05)
-    assert found["latency"] == pytest.approx(0.02)
-    assert found["all of it"] > found["server sends"] * 8 / 1e5 + 0.02
+        seconds = 8 * output[f"server {what}"] / 1e5 / 0.94
+        assert output[f"the server's link, {way}"] == pytest.approx(seconds, rel=0.05)
+    assert output["latency"] == pytest.approx(0.02)
+    assert output["all of it"] > output["server sends"] * 8 / 1e5 + 0.02
     assert re.search(r"every +30 +iterations", result.output)  # 480 / 16
-    assert found["the server's process"] < found["all together"]
-    assert found["a further worker in it"] < found["a host's process"] < found["all together"]
+    assert output["the server's process"] < output["all together"]
+    assert output["a further worker in it"] < output["a host's process"] < output["all together"]
     answer, bottleneck = result.output.splitlines()[1:3]
     assert bottleneck.startswith("bottleneck: the server's link")
-    assert re.match(r"[\d,]+ iterations take .* and move .*; memory of all processes: ", answer)
+    assert re.match(
+        r"[\d,]+ iterations will take .* and move .*; memory of all processes: ", answer
+    )
 
 
 @pytest.mark.slow
@@ -228,14 +230,14 @@ def test_a_machine_each(tmp_path: Path) -> None:
     flags = ["--world-size", "7", "--workers-per-host", "2", "--machines", "each"]
     result = run("plan", *flags, cwd=tmp_path)
     assert result.status == 0, result
-    found = figures(result.output)
+    output = figures(result.output)
     assert "6 worker(s) in 3 host(s) and the server, on machines of their own" in result.output
-    stages = [name for name in found if name.startswith("worker: ")]
+    stages = [name for name in output if name.startswith("worker: ")]
     assert "worker: feedback" in stages
-    one = sum(found[stage] for stage in stages)
-    assert found["the workers"] == pytest.approx(2 * one + found["host: messages"], rel=0.02)
-    assert found["all of it"] >= max(found["the workers"], found["the server"]) * 0.99
-    assert "all together" not in found
+    one = sum(output[stage] for stage in stages)
+    assert output["the workers"] == pytest.approx(2 * one + output["host: messages"], rel=0.02)
+    assert output["all of it"] >= max(output["the workers"], output["the server"]) * 0.99
+    assert "all together" not in output
     assert re.search(r"every +\d+ +iterations", result.output)  # the samples are here
 
 
@@ -245,12 +247,14 @@ def test_rounds(tmp_path: Path) -> None:
     result = run("plan", *flags, "--shard-size", "160", "--bandwidth", "1", cwd=tmp_path)
     assert result.status == 0, result
     assert list(tmp_path.iterdir()) == []
-    found = figures(result.output)
+    output = figures(result.output)
     assert "\na round\n" in result.output
+    assert "\na round waits longest for the server's link, out and back: " in result.output
+    assert "bottleneck" not in result.output
     assert re.search(r"all of it .* rounds/s\n", result.output)
-    assert found["server sends"] == pytest.approx(3 * found["host receives"], rel=0.01)
+    assert output["server sends"] == pytest.approx(3 * output["host receives"], rel=0.01)
     assert "a worker, |θ| + |w|" in result.output
-    assert found["worker: train"] > 0
+    assert output["worker: train"] > 0
     assert "a swap" not in result.output
 
 
@@ -261,11 +265,11 @@ def test_clients_placed_on_uneven_machines(tmp_path: Path) -> None:
     result = run("plan", *flags, "--machines", "1x fast, 2x slow:0.5/2", cwd=tmp_path)
     assert result.status == 0, result
     assert "20 of 40 clients in 3 host(s)" in result.output
-    found = figures(result.output)
-    assert found["server sends"] == pytest.approx(3 * found["host receives"], rel=0.05)
-    assert max(found["1x fast"], found["2x slow"]) < found["all of it"]
+    output = figures(result.output)
+    assert output["server sends"] == pytest.approx(3 * output["host receives"], rel=0.05)
+    assert max(output["1x fast"], output["2x slow"]) < output["all of it"]
     assert re.search(r"2x slow +.*2 slot\(s\), (6|6\.5|7) client\(s\)", result.output)
-    assert 0 < found["each of its slots"] < found["a host's process"]
+    assert 0 < output["each of its slots"] < output["a host's process"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Differential privacy in whole runs: the same bits anywhere, budgets that end, what is refused."""
+"""Differential privacy in whole runs: the same bits anywhere, budgets that end, and refusals."""
 
 import json
 import re
@@ -12,11 +12,11 @@ from tests.accounts import all_charges_in, charges_in
 from tests.claims.registry import claim
 from tests.known_noise import run_with_known_noise
 from tests.processes import (
-    Finished,
     ended_well,
     generator_bytes,
     read_events,
     read_status,
+    run_cleanly,
     run_here,
 )
 from tests.refusals import check_refused_in_one_line
@@ -30,12 +30,6 @@ BARE = [
 FLAGS = [*BARE, "--swap-interval", "3", "--eval-interval", "0", "--iterations", "12"]
 MEMORY = ["--transport", "memory"]
 NOISE = ["--dp-noise", "1.5", "--dp-delta", "0.0001"]
-
-
-def here(folder: Path, *arguments: str) -> Finished:
-    result = run_here(*arguments, cwd=folder)
-    assert "Traceback" not in result.errors, result
-    return result
 
 
 @pytest.mark.parametrize(
@@ -52,7 +46,7 @@ def test_the_same_secret_gives_the_same_bits_wherever_workers_are(
     tmp_path: Path, elsewhere: list[str]
 ) -> None:
     same = [*FLAGS, *NOISE]
-    first = ended_well(here(tmp_path, *same, *MEMORY, "--out", "here"), tmp_path / "here")
+    first = ended_well(run_cleanly(tmp_path, *same, *MEMORY, "--out", "here"), tmp_path / "here")
     begin = run_here if "memory" in elsewhere else run_with_known_noise
     there = begin(*same, *elsewhere, "--out", "there", cwd=tmp_path)
     assert ended_well(there, tmp_path / "there") == first
@@ -60,31 +54,31 @@ def test_the_same_secret_gives_the_same_bits_wherever_workers_are(
 
 @pytest.mark.slow
 def test_noise_0_without_a_bound_is_a_run_without_privacy(tmp_path: Path) -> None:
-    asked = {
+    question = {
         "without": ["--batch-sampling", "poisson"],
         "with": ["--dp-noise", "0", "--dp-clip", "inf", "--dp-disclose", "classes,features,losses"],
     }
-    found = {}
-    for out, flags in asked.items():
-        result = here(tmp_path, *FLAGS, *MEMORY, *flags, "--out", out)
+    results = {}
+    for out, flags in question.items():
+        result = run_cleanly(tmp_path, *FLAGS, *MEMORY, *flags, "--out", out)
         losses = [
             row["by_worker"]
             for line in (tmp_path / out / "metrics.jsonl").read_text().splitlines()
             if "by_worker" in (row := json.loads(line))
         ]
-        found[out] = ended_well(result, tmp_path / out), losses
-    assert found["with"] == found["without"]
+        results[out] = ended_well(result, tmp_path / out), losses
+    assert results["with"] == results["without"]
 
 
 def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_step_counts(tmp_path: Path) -> None:
     same = [*FLAGS, *NOISE, *MEMORY, "--checkpoint-interval", "6"]
     # The same secrets for both, of a run that has not begun to spend.
-    here(tmp_path, *same, "--dp-ledger", "secrets", "--iterations", "1", "--out", "first")
+    run_cleanly(tmp_path, *same, "--dp-ledger", "secrets", "--iterations", "1", "--out", "first")
     for ledger in ("whole", "cut"):
         shutil.copytree(tmp_path / "secrets", tmp_path / ledger)
-    here(tmp_path, *same, "--dp-ledger", "whole", "--out", "whole-run")
-    here(tmp_path, *same, "--dp-ledger", "cut", "--iterations", "6", "--out", "cut-run")
-    here(tmp_path, "train", "--resume", "cut-run", "--iterations", "12")
+    run_cleanly(tmp_path, *same, "--dp-ledger", "whole", "--out", "whole-run")
+    run_cleanly(tmp_path, *same, "--dp-ledger", "cut", "--iterations", "6", "--out", "cut-run")
+    run_cleanly(tmp_path, "train", "--resume", "cut-run", "--iterations", "12")
     assert generator_bytes(tmp_path / "cut-run") == generator_bytes(tmp_path / "whole-run")
     charges = [all_charges_in(tmp_path / name) for name in ("whole", "cut")]
     assert charges[0] == charges[1]
@@ -100,7 +94,7 @@ def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_step_counts(tmp_path: P
 )
 def test_another_seed_divides_the_data_anew_and_is_no_new_account(tmp_path: Path) -> None:
     same = [*FLAGS, *MEMORY, "--dp-delta", "0.0001", "--dp-ledger", "ledger"]
-    assert here(tmp_path, *same, "--dp-epsilon", "8", "--out", "first").status == 0
+    assert run_cleanly(tmp_path, *same, "--dp-epsilon", "8", "--out", "first").status == 0
     again = run_here(*same, "--dp-epsilon", "8", "--seed", "1", "--out", "again", cwd=tmp_path)
     assert again.status == 2
     assert again.errors.count("\n") == 1
@@ -108,9 +102,9 @@ def test_another_seed_divides_the_data_anew_and_is_no_new_account(tmp_path: Path
     assert "give more" in again.errors
     more = [*same, "--dp-epsilon", "12", "--seed", "1", "--dry-run"]
     before = (tmp_path / "ledger" / FILE).read_bytes()
-    assert here(tmp_path, *more).status == 0
+    assert run_cleanly(tmp_path, *more).status == 0
     assert (tmp_path / "ledger" / FILE).read_bytes() == before
-    result = here(tmp_path, *more[:-1], "--out", "more")
+    result = run_cleanly(tmp_path, *more[:-1], "--out", "more")
     assert "the samples of rank 2 have spent 8 before; 12 steps" in result.errors
     spent = read_events(tmp_path / "more", "epsilon")[-1]["epsilon"]
     assert all(11.9 < epsilon <= 12 for epsilon in spent.values())
@@ -125,8 +119,8 @@ def test_workers_leave_when_their_budgets_are_spent(tmp_path: Path, algorithm: s
     rounds = ["--round-iterations", "2"] if algorithm == "fl-gan" else []
     budget = ["--dp-epsilon", "0.8", "--dp-noise", "1", "--dp-delta", "0.0001"]
     sizes = ["--partition", "dirichlet:0.3", "--iterations", "60", "--eval-interval", "0"]
-    asked = [*BARE, *rounds, *sizes, *budget, *MEMORY, "--algorithm", algorithm]
-    result = here(tmp_path, *asked, "--out", "run")
+    arguments = [*BARE, *rounds, *sizes, *budget, *MEMORY, "--algorithm", algorithm]
+    result = run_cleanly(tmp_path, *arguments, "--out", "run")
     assert result.status == 0, result
     assert "--partition dirichlet:0.3: who holds a sample, and how many each" in result.errors
     left = read_events(tmp_path / "run", "left")
@@ -141,7 +135,7 @@ def test_workers_leave_when_their_budgets_are_spent(tmp_path: Path, algorithm: s
     assert status["iteration"] == left[1]["iteration"]
     assert "go on      not possible: all of --dp-epsilon 0.8 is spent" in result.output
     assert "--resume" not in result.output
-    again = run_here(*asked, "--out", "again", cwd=tmp_path)
+    again = run_here(*arguments, "--out", "again", cwd=tmp_path)
     assert again.status == 2
     assert again.errors.count("\n") == 1
     assert "--dp-epsilon 0.8: " in again.errors
@@ -159,19 +153,21 @@ OPEN_BEFORE = {
 def test_a_run_that_learnt_without_privacy_cannot_go_on_with_it(
     tmp_path: Path, before: str
 ) -> None:
-    here(tmp_path, *FLAGS, *MEMORY, *OPEN_BEFORE[before], "--iterations", "2", "--out", "run")
-    asked = ["--dp-epsilon", "8", "--dp-delta", "0.0001", "--iterations", "4"]
-    asked += ["--dp-noise", "2"] if before == "noiseless" else []
-    refused = run_here("train", "--resume", "run", *asked, cwd=tmp_path)
+    run_cleanly(
+        tmp_path, *FLAGS, *MEMORY, *OPEN_BEFORE[before], "--iterations", "2", "--out", "run"
+    )
+    arguments = ["--dp-epsilon", "8", "--dp-delta", "0.0001", "--iterations", "4"]
+    arguments += ["--dp-noise", "2"] if before == "noiseless" else []
+    refused = run_here("train", "--resume", "run", *arguments, cwd=tmp_path)
     says = "mdgan: --resume run: --dp-epsilon 8 covers the steps from here on alone, and the run "
     assert refused.status == 2, refused
     assert refused.errors.splitlines()[-1].startswith(says)
 
 
 def test_what_a_run_begins_with_is_not_covered_and_it_is_said(tmp_path: Path) -> None:
-    here(tmp_path, *FLAGS, *MEMORY, "--iterations", "2", "--out", "first")
+    run_cleanly(tmp_path, *FLAGS, *MEMORY, "--iterations", "2", "--out", "first")
     same = [*FLAGS, *MEMORY, *NOISE, "--iterations", "2", "--out", "second"]
-    result = here(tmp_path, *same, "--init-from", "first")
+    result = run_cleanly(tmp_path, *same, "--init-from", "first")
     assert result.status == 0, result
     assert "--init-from first: --dp-noise 1.5 does not cover what it has learnt" in result.errors
 
@@ -181,7 +177,7 @@ def test_what_a_run_begins_with_is_not_covered_and_it_is_said(tmp_path: Path) ->
 @claim("no-classes", "how many in all is told")
 def test_what_is_not_covered_is_not_told(tmp_path: Path) -> None:
     scored = ["--iterations", "6", "--eval-interval", "6", "--set", "eval_samples=64"]
-    result = here(tmp_path, *BARE, *NOISE, *MEMORY, *scored, "--out", "run")
+    result = run_cleanly(tmp_path, *BARE, *NOISE, *MEMORY, *scored, "--out", "run")
     assert result.status == 0, result
     (begun,) = read_events(tmp_path / "run", "holdings")
     assert {n: held["classes"] for n, held in begun["workers"].items()} == {"1": [], "2": []}
@@ -197,7 +193,7 @@ def test_what_is_not_covered_is_not_told(tmp_path: Path) -> None:
 )
 def test_the_server_is_told_the_declared_number_of_samples(tmp_path: Path) -> None:
     same = [*FLAGS, *NOISE, *MEMORY, "--iterations", "2", "--out", "run"]
-    result = here(tmp_path, *same, "--set", "dp_public_samples=900")
+    result = run_cleanly(tmp_path, *same, "--set", "dp_public_samples=900")
     assert result.status == 0, result
     (begun,) = read_events(tmp_path / "run", "holdings")
     assert {n: held["samples"] for n, held in begun["workers"].items()} == {"1": 900, "2": 900}
@@ -209,7 +205,7 @@ def test_the_server_is_told_the_declared_number_of_samples(tmp_path: Path) -> No
 @claim("no-times", "Hosts tell neither times nor memory")
 def test_hosts_tell_no_times_of_what_they_compute(tmp_path: Path) -> None:
     for out, flags in {"open": [], "private": NOISE}.items():
-        here(tmp_path, *FLAGS, *MEMORY, *flags, "--out", out)
+        run_cleanly(tmp_path, *FLAGS, *MEMORY, *flags, "--out", out)
     told = {
         out: '"spans"' in (tmp_path / out / "trace" / "host-1.jsonl").read_text()
         for out in ("open", "private")

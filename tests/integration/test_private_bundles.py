@@ -1,4 +1,4 @@
-"""Bundles of private runs, and of tables: what they tell, and what they do not."""
+"""Bundles of private runs and of tables: what they reveal, and what they do not."""
 
 import json
 import shutil
@@ -81,9 +81,9 @@ def a_run_on_tables(gallery: Gallery) -> Path:
 
 
 def test_hosts_name_the_generator_though_their_budgets_end_with_the_run(private: Path) -> None:
-    found = checked(private)
-    assert wrong(found) == ""
-    lines = [each.line for each in found]
+    checks = checked(private)
+    assert wrong(checks) == ""
+    lines = [each.line for each in checks]
     (line,) = [each for each in lines if each.startswith("privacy: ")]
     assert line.endswith("as all hosts have signed")
     assert float(line.split()[3]) <= 8
@@ -128,11 +128,11 @@ def test_a_private_bundle_tells_nothing_that_no_noise_covers(private: Path) -> N
 )
 @claim("terms-alone", "sign settings and ε alone.")
 def test_hosts_that_told_one_sum_have_signed_the_terms_alone(sums: Path) -> None:
-    said = wrong(checked(sums))
-    assert said.startswith("generator: no host has signed it: which one it is, is the server's")
-    found = checked(sums, unsigned=True)
-    assert wrong(found) == ""
-    lines = "\n".join(each.line for each in found)
+    problems = wrong(checked(sums))
+    assert problems.startswith("generator: no host has signed it: which one it is, is the server's")
+    checks = checked(sums, unsigned=True)
+    assert wrong(checks) == ""
+    lines = "\n".join(each.line for each in checks)
     assert lines.count("the terms alone") == 2
     assert "as all hosts have signed" in lines
     assert "samples.csv: made again, every bit is the same" in lines
@@ -217,6 +217,6 @@ def test_hosts_whose_budgets_end_early_have_their_say(tmp_path: Path) -> None:
     evidence = released(tmp_path, "bundle", "--policy", "any.toml")
     assert sorted(rank for answer in evidence.attestations for rank in answer.workers) == [1, 2]
     assert all(answer.signature for answer in evidence.attestations)
-    found = checked(tmp_path, policy=tmp_path / "any.toml", unsigned=True)
-    assert not wrong(found), wrong(found)
-    assert any("as all hosts have signed" in each.line for each in found)
+    checks = checked(tmp_path, policy=tmp_path / "any.toml", unsigned=True)
+    assert not wrong(checks), wrong(checks)
+    assert any("as all hosts have signed" in each.line for each in checks)

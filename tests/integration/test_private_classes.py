@@ -34,8 +34,8 @@ def test_real_processes_draw_and_weigh_by_noisy_counts(tmp_path: Path, flags: li
     assert [charge.steps for charge in of_counts] == [1] * len(WORKERS)
     assert len({charge.noise for charge in of_counts}) == 1
     assert sum(charge.steps for charge in charges if charge.rate < 1) >= 6
-    told = read_events(tmp_path / "run", "epsilon")
-    spent = {worker: most for row in told for worker, most in row["epsilon"].items()}
+    events = read_events(tmp_path / "run", "epsilon")
+    spent = {worker: most for row in events for worker, most in row["epsilon"].items()}
     assert spent.keys() == set(WORKERS)
     assert 2 < min(spent.values()) <= max(spent.values()) <= 8
     rounds = read_events(tmp_path / "run", "round")

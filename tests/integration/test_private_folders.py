@@ -1,4 +1,4 @@
-"""Scores of runs whose workers have folders of their own, which the server does not have."""
+"""Scores of runs whose workers have their own folders, which the server does not have."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ BY_CHANCE = "network of random weights"
 
 @pytest.fixture
 def sites(tmp_path: Path) -> Path:
-    """Pictures of two sites, and of nobody's patients with their classes."""
+    """Makes pictures of two sites, and held-out pictures with the same classes."""
     digits = load_digits()
     for number, (pixels, label) in enumerate(zip(digits.images[:420], digits.target, strict=False)):
         where = f"photos/{1 + number % 2}" if number < 280 else f"public/{label}"
@@ -43,9 +43,9 @@ def evaluated(folder: Path, *flags: str) -> dict[str, Any]:
 def test_they_are_scored_and_the_network_is_named(sites: Path) -> None:
     done = run(*FLAGS, cwd=sites)
     ended_well(done, sites / "run", 4)
-    (told,) = [line for line in done.errors.splitlines() if f"by a {BY_CHANCE}" in line]
-    assert "--held-out DIR" in told
-    assert "weights-inception-2015-12-05-6726825d.pth" in told
+    (warning,) = [line for line in done.errors.splitlines() if f"by a {BY_CHANCE}" in line]
+    assert "--held-out DIR" in warning
+    assert "weights-inception-2015-12-05-6726825d.pth" in warning
     assert f" by {BY_CHANCE} at iteration 4" in done.output
     (scored,) = read_events(sites / "run", "scores")
     assert (scored["extractor"]["name"], scored["n_real"]) == (BY_CHANCE, 280)
@@ -78,10 +78,10 @@ def test_a_server_without_them_scores_by_held_out_pictures(sites: Path) -> None:
     assert refused.errors.count("\n") == 1
     assert "--data-dir photos/1: no such folder" in refused.errors
     assert "--held-out DIR" in refused.errors
-    found = evaluated(sites, "--held-out", "public")
-    assert found["extractor"]["accuracy"] > 0.5
-    assert found["n_real"] == found["n_held_out"]
-    assert "kid" in found["scores"]
+    figures_read = evaluated(sites, "--held-out", "public")
+    assert figures_read["extractor"]["accuracy"] > 0.5
+    assert figures_read["n_real"] == figures_read["n_held_out"]
+    assert "kid" in figures_read["scores"]
 
 
 def test_pictures_without_classes_on_this_machine_are_scored_too(sites: Path) -> None:
@@ -90,4 +90,4 @@ def test_pictures_without_classes_on_this_machine_are_scored_too(sites: Path) ->
     (scored,) = read_events(sites / "run", "scores")
     assert (scored["extractor"]["name"], scored["n_real"]) == (BY_CHANCE, 140)
     tensors, _ = read_tensors(sites / "run" / "extractor.safetensors")
-    assert not tensors  # everybody makes it
+    assert not tensors  # every rank makes it

@@ -85,8 +85,8 @@ def trained(folder: Path, *flags: str, others: int = 202) -> Finished:
 def answered(folder: Path, command: str, *flags: str) -> dict[str, Any]:
     result = run_here(command, "run", "--json", "-n", "100", *flags, cwd=folder)
     assert result.status == 0, result
-    found: dict[str, Any] = json.loads(result.output)
-    return found
+    output: dict[str, Any] = json.loads(result.output)
+    return output
 
 
 def cached(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Runs of Python programs: the bits of the command line, with objects of the program."""
+"""Runs of Python programs give the bits of the command line, with objects of the program."""
 
 import inspect
 import os
@@ -101,32 +101,32 @@ SHAPE, Z_DIM = (1, 8, 8), 16
 
 
 def test_own_objects_train_with_the_bits_of_the_command_line(
-    here: Path, digits: DatasetFile, capsys: pytest.CaptureFixture[str]
+    cwd: Path, digits: DatasetFile, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here / "own.py").write_text(FILE)
+    (cwd / "own.py").write_text(FILE)
     flags = ["--datasets-dir", ".", "--dataset", "own", "--world-size", "3", *QUICK]
-    told = run_command("train", *flags, "--out", "typed", cwd=here)
+    told = run_command("train", *flags, "--out", "typed", cwd=cwd)
     assert told.status == 0, told
 
     data = mdgan.Data(Digits(digits), Digits(digits, held_out=True))
     half = {**SETTINGS, "iterations": np.int64(6)}
-    run = mdgan.train(data, out=here / "called", **nameless_models(), **half)
+    run = mdgan.train(data, out=cwd / "called", **nameless_models(), **half)
     assert "done: 6 of 6 iterations" in capsys.readouterr().out
     assert run.scores["iteration"].tolist() == []
     assert run.resume(iterations=12, quiet=True) == run
     assert capsys.readouterr().out == ""
-    assert generator_bytes(run.path) == generator_bytes(here / "typed")
+    assert generator_bytes(run.path) == generator_bytes(cwd / "typed")
     assert np.isfinite(run.losses["generator"]).all()
     assert (run.state, run.iteration, run.losses["iteration"][-1]) == ("finished", 12, 12)
-    check_what_is_read(run, here)
-    check_without_the_program(run, data, here)
+    check_what_is_read(run, cwd)
+    check_without_the_program(run, data, cwd)
 
 
-def check_what_is_read(run: mdgan.Run, here: Path) -> None:
+def check_what_is_read(run: mdgan.Run, cwd: Path) -> None:
     samples = run.sample(5, seed=3)
-    result = run_here("sample", "called", "-n", "5", "--seed", "3", "-o", "samples.npz", cwd=here)
+    result = run_here("sample", "called", "-n", "5", "--seed", "3", "-o", "samples.npz", cwd=cwd)
     assert result.status == 0, result
-    with np.load(here / "samples.npz") as written:
+    with np.load(cwd / "samples.npz") as written:
         assert (written["images"] == samples.numpy()).all()
     with torch.no_grad():
         assert run.generator(torch.zeros(2, 16)).shape == (2, 1, 8, 8)
@@ -137,15 +137,15 @@ def check_what_is_read(run: mdgan.Run, here: Path) -> None:
         run.sample(0)
 
 
-def check_without_the_program(run: mdgan.Run, data: mdgan.Data, here: Path) -> None:
+def check_without_the_program(run: mdgan.Run, data: mdgan.Data, cwd: Path) -> None:
     """The run holds its models but no sample, and can be moved."""
     saved = data.sha256
-    assert data.save(here / "samples") == saved
+    assert data.save(cwd / "samples") == saved
     assert not [file for file in run.path.rglob("*") if file.suffix == ".npy"]
     config = (run.path / "config.json").read_text()
-    (run.path / "config.json").write_text(config.replace(data.folder, str(here / "gone")))
-    moved = Path(shutil.move(run.path, here / "moved"))
-    alone = run_here("train", "--resume", "moved", "--iterations", "14", cwd=here)
+    (run.path / "config.json").write_text(config.replace(data.folder, str(cwd / "gone")))
+    moved = Path(shutil.move(run.path, cwd / "moved"))
+    alone = run_here("train", "--resume", "moved", "--iterations", "14", cwd=cwd)
     assert alone.status == 2
     assert "mdgan.Run.open(RUN).resume(dataset=…)" in alone.errors
     other = mdgan.Data(torch.zeros(30, 1, 8, 8) - 1)
@@ -154,25 +154,25 @@ def check_without_the_program(run: mdgan.Run, data: mdgan.Data, here: Path) -> N
     again = mdgan.Run.open(moved).resume(dataset=data, iterations=14, quiet=True)
     assert again.iteration == 14
     flags = ("--iterations", "16", "--transport", "memory", "--data-dir", "samples")
-    typed = run_here("train", "--resume", "moved", *flags, cwd=here)
+    typed = run_here("train", "--resume", "moved", *flags, cwd=cwd)
     assert typed.status == 0, typed
     assert again.iteration == 16
 
 
-def test_a_named_data_set_from_a_thread_has_the_bits_of_the_command_line(here: Path) -> None:
+def test_a_named_data_set_from_a_thread_has_the_bits_of_the_command_line(cwd: Path) -> None:
     runs: list[mdgan.Run] = []
     flags = ["--world-size", "3", *QUICK, "--transport", "memory"]
-    told = run_here("train", *flags, "--out", "typed", cwd=here)
-    assert told.status == 0, told
+    result = run_here("train", *flags, "--out", "typed", cwd=cwd)
+    assert result.status == 0, result
     thread = threading.Thread(target=lambda: runs.append(mdgan.train(quiet=True, **SETTINGS)))
     thread.start()
     thread.join()
     assert re.fullmatch(r"runs/digits-\d{8}-\d{6}", str(runs[0].path))
-    assert generator_bytes(runs[0].path) == generator_bytes(here / "typed")
+    assert generator_bytes(runs[0].path) == generator_bytes(cwd / "typed")
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("values", "said"),
     [
         ({"iteratons": 3}, "iteratons: is no setting; did you mean 'iterations'"),
         ({"callback": print}, "callback: is no setting; did you mean 'callbacks'"),
@@ -186,12 +186,12 @@ def test_a_named_data_set_from_a_thread_has_the_bits_of_the_command_line(here: P
     ],
 )
 def test_what_cannot_work_is_one_line_and_leaves_nothing(
-    here: Path, given: dict[str, Any], said: str
+    cwd: Path, values: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(mdgan.BadInput, match=said) as refused:
-        mdgan.train(**{"quiet": True, **given})
+        mdgan.train(**{"quiet": True, **values})
     assert "\n" not in str(refused.value)
-    assert not list(here.glob("runs/*"))
+    assert not list(cwd.glob("runs/*"))
 
 
 def broken() -> nn.Module:
@@ -203,15 +203,13 @@ BROKEN_LINE = inspect.getsourcelines(broken)[1] + 2
 
 
 @pytest.mark.parametrize("is_handed_over", [False, True])
-def test_an_error_of_a_model_names_the_line_of_the_program(
-    here: Path, is_handed_over: bool
-) -> None:
+def test_an_error_of_a_model_names_the_line_of_the_program(cwd: Path, is_handed_over: bool) -> None:
     models = nameless_models()
     models["discriminator"] = types.FunctionType(broken.__code__, {"__name__": "__main__"})
     if is_handed_over:  # as what cannot be written down
         models = {**models, "generator": partial(generator), "discriminator": partial(broken)}
-    said = rf"Discriminator fails .*: IndexError: .* \(test_python.py:{BROKEN_LINE}\)$"
-    with pytest.raises(mdgan.BadInput, match=said):
+    message = rf"Discriminator fails .*: IndexError: .* \(test_python.py:{BROKEN_LINE}\)$"
+    with pytest.raises(mdgan.BadInput, match=message):
         mdgan.train(quiet=True, **models, **SETTINGS)
 
 
@@ -225,19 +223,19 @@ mdgan.Data([[1]]).folder
 """
 
 
-def test_a_refusal_ends_a_script_in_one_line(here: Path) -> None:
-    (here / "own.py").write_text(SCRIPT)
-    done = finish(start_anew([sys.executable, "own.py"], here, PYTHONPATH=str(REPOSITORY)))
+def test_a_refusal_ends_a_script_in_one_line(cwd: Path) -> None:
+    (cwd / "own.py").write_text(SCRIPT)
+    done = finish(start_anew([sys.executable, "own.py"], cwd, PYTHONPATH=str(REPOSITORY)))
     assert (done.status, done.output) == (1, "caught iteratons\n")
     assert done.errors.startswith("BadInput: train[0]: cannot be read: its shape is []")
     assert done.errors.count("\n") == 1
-    (here / "own.py").write_text("import mdgan\nmdgan.BadInput\nraise KeyError(3)")
-    done = finish(start_anew([sys.executable, "own.py"], here, PYTHONPATH=str(REPOSITORY)))
+    (cwd / "own.py").write_text("import mdgan\nmdgan.BadInput\nraise KeyError(3)")
+    done = finish(start_anew([sys.executable, "own.py"], cwd, PYTHONPATH=str(REPOSITORY)))
     assert done.errors.startswith("Traceback")
 
 
 def test_a_run_in_the_background_shows_lines_if_asked(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = {**SETTINGS, "transport": "memory"}
     mdgan.start(**settings).wait()
@@ -246,8 +244,8 @@ def test_a_run_in_the_background_shows_lines_if_asked(
     assert "done: 12 of 12 iterations" in capsys.readouterr().out
 
 
-def test_interrupting_saves_the_run(here: Path) -> None:
-    folder = here / "run"
+def test_interrupting_saves_the_run(cwd: Path) -> None:
+    folder = cwd / "run"
     # Another test may have trained in this process, whose handler stays.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -264,26 +262,26 @@ def test_interrupting_saves_the_run(here: Path) -> None:
     assert run.resume(iterations=stopped + 2, quiet=True).iteration == stopped + 2
 
 
-def test_a_run_that_fails_says_why(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_fails_says_why(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MDGAN_FAULTS", "server:kill@wait:3")
     with pytest.raises(mdgan.RunFailed, match="ended with status"):
         mdgan.train(out="run", quiet=True, transport="memory", **SETTINGS)
 
 
 @pytest.mark.slow
-def test_a_comparison(here: Path, digits: DatasetFile) -> None:
+def test_a_comparison(cwd: Path, digits: DatasetFile) -> None:
     data = mdgan.Data(Digits(digits), Digits(digits, held_out=True))
     both = {"few": {"batch_size": 4}, "many": {"batch_size": 8}}
     shared = {**MODELS, **SETTINGS, "eval_interval": 6, "eval_samples": 64}
-    found = mdgan.compare(both, dataset=data, seeds=(0, 1), **{**shared, "batch_size": 2})
-    assert list(found.table) == ["few", "many"]
-    assert [run.iteration for name in both for run in found.runs[name]] == [12] * 4
-    assert found.page.exists()
-    run = found.runs["few"][0]
+    result = mdgan.compare(both, dataset=data, seeds=(0, 1), **{**shared, "batch_size": 2})
+    assert list(result.table) == ["few", "many"]
+    assert [run.iteration for name in both for run in result.runs[name]] == [12] * 4
+    assert result.page.exists()
+    run = result.runs["few"][0]
     assert run.scores["iteration"].tolist() == [6, 12]
     assert np.isfinite(run.scores["precision"]).all()
     assert mdgan.evaluate(run, n=64)["scores"]["precision"] == run.scores["precision"][-1]
-    assert read_status(found.runs["few"][0].path)["dataset_file"] == "dataset/own.py"
+    assert read_status(result.runs["few"][0].path)["dataset_file"] == "dataset/own.py"
     with pytest.raises(mdgan.BadInput, match=r"few.json: batch_size=0"):
         mdgan.compare({"few": {"batch_size": 0}}, seeds=(0,))
     with pytest.raises(mdgan.BadInput, match="becomes that of a folder"):
@@ -291,7 +289,7 @@ def test_a_comparison(here: Path, digits: DatasetFile) -> None:
 
 
 def test_a_process_is_started_and_refuses_in_one_line(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "subprocess", subprocess)
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
@@ -303,7 +301,7 @@ def test_a_process_is_started_and_refuses_in_one_line(
 
 
 @pytest.mark.slow
-def test_a_program_without_any_stream_is_refused_as_others(here: Path) -> None:
+def test_a_program_without_any_stream_is_refused_as_others(cwd: Path) -> None:
     program = """
 import mdgan
 try:
@@ -311,27 +309,27 @@ try:
 except mdgan.BadInput as error:
     open("said", "w").write(str(error))
 """
-    (here / "own.py").write_text(program)
+    (cwd / "own.py").write_text(program)
     command = ["sh", "-c", f"{sys.executable} own.py <&- >&- 2>&-"]
-    assert finish(start_anew(command, here, PYTHONPATH=str(REPOSITORY))).status == 0
-    assert (here / "said").read_text().startswith("batch_size=1000000: larger than")
+    assert finish(start_anew(command, cwd, PYTHONPATH=str(REPOSITORY))).status == 0
+    assert (cwd / "said").read_text().startswith("batch_size=1000000: larger than")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", ["tcp", "memory"])
-def test_a_run_ends_with_its_program(here: Path, transport: str) -> None:
+def test_a_run_ends_with_its_program(cwd: Path, transport: str) -> None:
     """However the program ends, the run is saved and no process is left."""
     settings = {**SETTINGS, "iterations": 10**6, "transport": transport, "out": "run"}
-    (here / "own.py").write_text(f"import mdgan\nmdgan.train(**{settings})")
-    program = start_anew([sys.executable, "own.py"], here, PYTHONPATH=str(REPOSITORY))
-    wait_until(lambda: bool(read_metrics(here / "run")), "first iterations")
+    (cwd / "own.py").write_text(f"import mdgan\nmdgan.train(**{settings})")
+    program = start_anew([sys.executable, "own.py"], cwd, PYTHONPATH=str(REPOSITORY))
+    wait_until(lambda: bool(read_metrics(cwd / "run")), "first iterations")
     program.kill()
     program.communicate()
     wait_until(lambda: mdgan.Run.open("run").state == "stopped", "the end of the run", 30)
 
 
 @pytest.mark.slow
-def test_the_program_of_the_page(here: Path) -> None:
+def test_the_program_of_the_page(cwd: Path) -> None:
     """A script whose objects are its own, as a new process: from nothing to a report."""
     page = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")
     program = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0]
@@ -339,10 +337,10 @@ def test_the_program_of_the_page(here: Path) -> None:
     assert program in (REPOSITORY / "README.md").read_text(encoding="utf-8")
     quick = program.replace("iterations=1000", "iterations=20, threads=1")
     assert quick != program
-    (here / "own.py").write_text(quick)
-    result = finish(start_anew([sys.executable, "own.py"], here, PYTHONPATH=str(REPOSITORY)))
+    (cwd / "own.py").write_text(quick)
+    result = finish(start_anew([sys.executable, "own.py"], cwd, PYTHONPATH=str(REPOSITORY)))
     assert result.status == 0, result
-    assert list(here.glob("runs/own-*/report.html"))
+    assert list(cwd.glob("runs/own-*/report.html"))
 
 
 @pytest.mark.slow
@@ -351,10 +349,10 @@ def test_the_program_of_the_page(here: Path) -> None:
     sorted((REPOSITORY / "examples" / "notebooks").glob("*.ipynb")),
     ids=lambda p: p.stem,
 )
-def test_a_notebook(notebook: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook(notebook: Path, cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     content = nbformat.read(notebook, as_version=4)
-    nbclient.NotebookClient(content, timeout=100, kernel_name="python3").execute(cwd=str(here))
+    nbclient.NotebookClient(content, timeout=100, kernel_name="python3").execute(cwd=str(cwd))
     shown = [out for cell in content.cells for out in cell.get("outputs", [])]
     assert any("image/png" in str(out) for out in shown)

@@ -1,4 +1,4 @@
-"""Values that few rows have, and conditions that few rows fulfil."""
+"""Values that few rows have, and conditions that few rows meet."""
 
 import csv
 import json
@@ -55,9 +55,9 @@ def wards(path: Path) -> Counter[str]:
 def test_scores_samples_and_bundles_agree_on_rare_values(rare: Path) -> None:
     evaluated = run_here("evaluate", "run", "-n", "10000", "--json", cwd=rare)
     assert evaluated.status == 0, evaluated
-    (told,) = json.loads(evaluated.output)["rare"]
-    assert (told["column"], told["value"], told["expected"]) == ("ward", "C", 40)
-    assert 20 <= told["generated"] <= 60
+    (output,) = json.loads(evaluated.output)["rare"]
+    assert (output["column"], output["value"], output["expected"]) == ("ward", "C", 40)
+    assert 20 <= output["generated"] <= 60
     (trained,) = [row for row in read_events(rare / "run", "scores") if row.get("by") is None]
     assert trained["rare"][0]["value"] == "C"
     seed = str(json.loads((rare / "run" / "config.json").read_text())["seed"])
@@ -65,7 +65,7 @@ def test_scores_samples_and_bundles_agree_on_rare_values(rare: Path) -> None:
         flags = ["-n", "10000", "--seed", seed, "-o", name]
         assert run_here("sample", "run", *flags, cwd=rare).status == 0
     assert wards(rare / "one.csv") == wards(rare / "two.csv")
-    assert wards(rare / "one.csv")["C"] == told["generated"]
+    assert wards(rare / "one.csv")["C"] == output["generated"]
 
     shown = run_here("evaluate", "run", "-n", "1000", cwd=rare)
     assert re.search(r"ward = C +4\.0 +\d+", shown.output), shown
@@ -88,9 +88,9 @@ def test_a_stranger_draws_rare_values_with_torch_alone(rare: Path, tmp_path: Pat
     assert run_here("sample", "run", "-n", "300", "-o", output, cwd=rare).status == 0
     theirs = torch.load(tmp_path / "samples.pt", weights_only=True)
     assert torch.equal(theirs, torch.from_numpy(np.load(output)["images"]))
-    own = tmp_path / "own.csv"
-    assert run_here("sample", "run", "-n", "2000", "-o", str(own), cwd=rare).status == 0
-    assert wards(own)["C"] == wards(bundle / "samples.csv")["C"] > 0
+    own_file = tmp_path / "own.csv"
+    assert run_here("sample", "run", "-n", "2000", "-o", str(own_file), cwd=rare).status == 0
+    assert wards(own_file)["C"] == wards(bundle / "samples.csv")["C"] > 0
     assert "expected" not in (bundle / "evidence.json").read_text()
 
 
@@ -98,8 +98,10 @@ def test_conditions_that_few_rows_fulfil_say_how_long_they_take(rare: Path) -> N
     done = run_here("sample", "run", "-n", "400", "--where", "ward=C", "-o", "c.csv", cwd=rare)
     assert done.status == 0, done
     assert wards(rare / "c.csv") == {"C": 400}
-    said = r"--where ward=C: holds for \d+ of 65,536 draws, about 1 of \d+; 400 take [\d,]+, \d+ s"
-    assert re.search(said, done.errors), done
+    message = (
+        r"--where ward=C: holds for \d+ of 65,536 draws, about 1 of \d+; 400 take [\d,]+, \d+ s"
+    )
+    assert re.search(message, done.errors), done
     quick = run_here("sample", "run", "-n", "9", "--where", "ward=A", "-o", "a.csv", cwd=rare)
     assert quick.status == 0, quick
     assert "draws" not in quick.errors

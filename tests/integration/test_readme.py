@@ -1,4 +1,4 @@
-"""What the README and the documentation promise."""
+"""The commands and promises of the README and the documentation."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""What users register: losses, optimizers, architectures and scaling rules of their own."""
+"""Losses, optimizers, architectures and scaling rules that users register."""
 
 from pathlib import Path
 
@@ -138,7 +138,7 @@ def test_an_own_scaling_rule_that_equals_mdgans_gives_the_same_generator(folder:
 
 
 @pytest.mark.parametrize(
-    ("text", "flags", "said"),
+    ("text", "flags", "message"),
     [
         ("", ["--generator-loss", "own-los"], "did you mean 'own-loss'?"),
         ("", ["--generator-optimizer", "lookahead:heavy-bal"], "'lookahead:heavy-ball'?"),
@@ -173,11 +173,11 @@ def test_an_own_scaling_rule_that_equals_mdgans_gives_the_same_generator(folder:
         ),
     ],
 )
-def test_what_cannot_be_registered(folder: Path, text: str, flags: list[str], said: str) -> None:
+def test_what_cannot_be_registered(folder: Path, text: str, flags: list[str], message: str) -> None:
     (folder / "own.py").write_text(OWN + text)
     refused = run_here(*FROM_FILE, *flags, "--out", "no", cwd=folder)
     assert refused.status == 2, refused
-    assert said in refused.errors
+    assert message in refused.errors
     assert refused.errors.strip().count("\n") == 0, refused
     assert not (folder / "no").exists()
 

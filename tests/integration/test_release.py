@@ -27,10 +27,10 @@ from tests.processes import check_refused, run_here
 
 
 def test_a_stranger_learns_who_signed_what(place: Path) -> None:
-    found = run_here("verify", "bundle", "--authority", "ca/ca.pem", cwd=place)
-    assert found.status == 0, found
+    result = run_here("verify", "bundle", "--authority", "ca/ca.pem", cwd=place)
+    assert result.status == 0, result
     for part in ("server: signed by server", "rank(s) 1: signed by site1", "closest_record_ratio"):
-        assert part in found.output
+        assert part in result.output
     check_refused(run_here("verify", "bundle", cwd=place), "--authority FILE", lines=1)
 
 
@@ -56,9 +56,9 @@ def test_files_that_come_or_go_are_named(place: Path, tmp_path: Path) -> None:
     (bundle / "card.md").unlink()
     (bundle / "more.txt").write_text("trust me")
     os.mkfifo(bundle / "pipe")
-    said = wrong(checked(place, bundle))
+    problems = wrong(checked(place, bundle))
     for part in ("card.md: cannot be read", "more.txt: is not in the", "pipe: is not in the"):
-        assert part in said
+        assert part in problems
 
 
 @claim("release", "mdgan verify bundle --authority authority/ca.pem # anywhere, without a network")
@@ -78,10 +78,10 @@ def test_a_revoked_certificate_is_named(place: Path, tmp_path: Path) -> None:
     ours = tmp_path / "ca"
     shutil.copytree(place / "ca", ours)
     issue(tmp_path, "revoke", "ca", "site1")
-    said = wrong(checked(place, revoked=ours / "revoked.pem")).splitlines()
-    assert said[0].startswith("rank(s) 1: signed by site1")
-    assert said[0].endswith("whose certificate is revoked")
-    assert said[1:] == ["policy: silent <= 0 if known: silent = 1"]
+    problems = wrong(checked(place, revoked=ours / "revoked.pem")).splitlines()
+    assert problems[0].startswith("rank(s) 1: signed by site1")
+    assert problems[0].endswith("whose certificate is revoked")
+    assert problems[1:] == ["policy: silent <= 0 if known: silent = 1"]
 
 
 @claim("files-signatures", "certificates are not revoked")
@@ -89,8 +89,8 @@ def test_the_certificate_of_another_authority_counts_for_nothing(
     place: Path, tmp_path: Path
 ) -> None:
     issue(tmp_path, "init", "theirs")
-    found = verify_bundle(place / "bundle", Trust(tmp_path / "theirs" / "ca.pem"))
-    assert {line.partition(":")[0] for line in wrong(found).splitlines()} == {
+    result = verify_bundle(place / "bundle", Trust(tmp_path / "theirs" / "ca.pem"))
+    assert {line.partition(":")[0] for line in wrong(result).splitlines()} == {
         *("server", "rank(s) 1", "rank(s) 2", "generator")
     }
 
@@ -113,10 +113,10 @@ def test_a_server_that_says_something_else_later_is_named(
 
 
 def test_a_signature_that_was_moved_to_another_rank_is_named(place: Path, tmp_path: Path) -> None:
-    def moved(known: RunEvidence) -> RunEvidence:
-        first, *others = known.attestations
+    def moved(evidence: RunEvidence) -> RunEvidence:
+        first, *others = evidence.attestations
         first = msgspec.structs.replace(first, workers=[7])
-        return msgspec.structs.replace(known, attestations=[first, *others])
+        return msgspec.structs.replace(evidence, attestations=[first, *others])
 
     assert "rank(s) 7: has not signed" in wrong(
         checked(place, resealed(place, tmp_path / "b", moved))
@@ -124,30 +124,30 @@ def test_a_signature_that_was_moved_to_another_rank_is_named(place: Path, tmp_pa
 
 
 def test_certificates_that_are_none_are_named(place: Path, tmp_path: Path) -> None:
-    def spoilt(known: RunEvidence) -> RunEvidence:
+    def spoilt(evidence: RunEvidence) -> RunEvidence:
         texts = ("no PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-        both = zip(known.attestations, texts, strict=True)
-        found = [msgspec.structs.replace(answer, chain=text) for answer, text in both]
-        return msgspec.structs.replace(known, attestations=found)
+        both = zip(evidence.attestations, texts, strict=True)
+        results = [msgspec.structs.replace(answer, chain=text) for answer, text in both]
+        return msgspec.structs.replace(evidence, attestations=results)
 
-    said = wrong(checked(place, resealed(place, tmp_path / "b", spoilt)))
-    assert said.count("has not signed") == 2
+    problems = wrong(checked(place, resealed(place, tmp_path / "b", spoilt)))
+    assert problems.count("has not signed") == 2
 
 
 def test_a_list_of_revoked_certificates_that_is_none_is_named(place: Path, tmp_path: Path) -> None:
-    def with_a_list(known: RunEvidence) -> RunEvidence:
+    def with_a_list(evidence: RunEvidence) -> RunEvidence:
         (tmp_path / "b" / "revoked.pem").write_text("nothing is revoked")
-        return known
+        return evidence
 
-    said = wrong(checked(place, resealed(place, tmp_path / "b", with_a_list)))
-    assert "revoked.pem: is no list of revoked certificates" in said
+    problems = wrong(checked(place, resealed(place, tmp_path / "b", with_a_list)))
+    assert "revoked.pem: is no list of revoked certificates" in problems
 
 
 @claim("policy-yours", "The policy: yours (--policy FILE), or mdgan's")
 def test_readers_may_have_rules_of_their_own(place: Path, tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text('require = ["signed_by >= 2", "fid <= 0.001 * floor"]')
-    found = checked(place, policy=tmp_path / "p.toml")
-    assert wrong(found).startswith("policy: fid <= 0.001 * floor: fid = ")
+    checks = checked(place, policy=tmp_path / "p.toml")
+    assert wrong(checks).startswith("policy: fid <= 0.001 * floor: fid = ")
     with pytest.raises(mdgan.BadInput, match="cannot be read"):
         checked(place, policy=tmp_path / "none.toml")
 
@@ -223,10 +223,10 @@ def test_croissant_and_card_are_valid(place: Path) -> None:
 def test_a_policy_that_is_not_met_writes_nothing(place: Path, tmp_path: Path) -> None:
     place = Path(shutil.copytree(place, tmp_path / "place"))
     (place / "strict.toml").write_text('require = ["signed_by >= 3", "fid <= 1000"]')
-    found = run_here("release", "run", "-o", "none", "--policy", "strict.toml", cwd=place)
-    assert found.status == 1
-    assert "NO signed_by >= 3: signed_by = 2" in found.output
-    assert "ok fid <= 1000: fid = " in found.output
+    result = run_here("release", "run", "-o", "none", "--policy", "strict.toml", cwd=place)
+    assert result.status == 1
+    assert "NO signed_by >= 3: signed_by = 2" in result.output
+    assert "ok fid <= 1000: fid = " in result.output
     tried = run_here("release", "run", "-o", "none", "--dry-run", cwd=place)
     assert tried.status == 0, tried
     assert "rank(s) 1: signed by site1, key " in tried.output
@@ -245,8 +245,8 @@ def test_a_bundle_without_its_generator_is_taken_only_on_the_servers_word(
     place: Path, tmp_path: Path
 ) -> None:
     place = Path(shutil.copytree(place, tmp_path / "place"))
-    asked = ["release", "run", "-o", str(tmp_path / "b"), "--samples", "20", "--no-generator"]
-    assert run_here(*asked, cwd=place).status == 0
+    arguments = ["release", "run", "-o", str(tmp_path / "b"), "--samples", "20", "--no-generator"]
+    assert run_here(*arguments, cwd=place).status == 0
     assert not list((tmp_path / "b").glob("generator*"))
     line = "samples and cards: are the server's word, since the bundle has no generator"
     assert line in wrong(checked(place, tmp_path / "b"))
@@ -304,9 +304,9 @@ def test_a_generator_that_stores_ten_samples_is_refused(tmp_path: Path) -> None:
         quiet=True,
         out=str(tmp_path / "run"),
     )
-    found = run.release(tmp_path / "bundle")
-    assert not found.is_fit
-    unmet = {each.why.partition(" ")[0] for each in found.verdicts if not each.met}
+    result = run.release(tmp_path / "bundle")
+    assert not result.is_fit
+    unmet = {each.why.partition(" ")[0] for each in result.verdicts if not each.met}
     assert "copied_share" in unmet
     assert not (tmp_path / "bundle").exists()
 

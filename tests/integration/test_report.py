@@ -97,8 +97,8 @@ def browse(folder: Path, page: str, *flags: str) -> "subprocess.CompletedProcess
 def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str, str]:
     with pytest.raises(SystemExit) as ended:
         main(["report", *arguments])
-    said = capsys.readouterr()
-    return ended.value.code, said.out, said.err
+    streams = capsys.readouterr()
+    return ended.value.code, streams.out, streams.err
 
 
 def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,20 +130,20 @@ def test_what_is_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_browser_shows_every_figure_at_every_width(folder: Path) -> None:
     result = browse(folder, "probe.html", "--dump-dom", "--window-size=1900,1000")
     assert "CONSOLE" not in result.stderr, result.stderr
-    seen = re.search(r'<pre id="seen">(.+?)</pre>', result.stdout)
-    assert seen is not None, result.stdout[-2000:]
-    for width, found in json.loads(seen[1]).items():
-        assert found["overflow"] == 0, width
-        assert len(found["sizes"]) > 10
-        for name, (across, down, drawn) in found["sizes"].items():
+    shown = re.search(r'<pre id="seen">(.+?)</pre>', result.stdout)
+    assert shown is not None, result.stdout[-2000:]
+    for width, record in json.loads(shown[1]).items():
+        assert record["overflow"] == 0, width
+        assert len(record["sizes"]) > 10
+        for name, (across, down, drawn) in record["sizes"].items():
             assert drawn, (width, name)
             assert across > 100, (width, name)
             assert down > 40, (width, name)
-        assert found["smallest_text"] >= 10, width
-        assert found["before"] != found["after"]
-        assert found["opened"]
-        assert found["views"][:3] == [True, False, True]
-        assert found["pictures"]
+        assert record["smallest_text"] >= 10, width
+        assert record["before"] != record["after"]
+        assert record["opened"]
+        assert record["views"][:3] == [True, False, True]
+        assert record["pictures"]
 
 
 @needs_browser
@@ -193,9 +193,9 @@ def test_a_page_that_reads_itself_again_comes_back_as_it_was_left(folder: Path) 
     (folder / "live.html").write_text(live, encoding="utf-8")
     (folder / "again.html").write_text(AGAIN.replace("PAGE", "live.html"))
     result = browse(folder, "again.html", "--dump-dom")
-    seen = re.search(r'<pre id="seen">(.+?)</pre>', result.stdout)
-    assert seen is not None, result.stdout[-2000:]
-    loads, top, is_open, num_open = json.loads(seen[1])
+    shown = re.search(r'<pre id="seen">(.+?)</pre>', result.stdout)
+    assert shown is not None, result.stdout[-2000:]
+    loads, top, is_open, num_open = json.loads(shown[1])
     assert loads > 1
     assert (top, is_open) == (700, True)
     assert num_open < 3

@@ -1,4 +1,4 @@
-"""A run that ended early goes on from its newest checkpoint as if nothing had happened."""
+"""A run that ended early continues from its newest checkpoint as if it had never ended."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""`--resume-or-start`: a job that a cluster starts again with the flags that it had."""
+"""`--resume-or-start`: a cluster starts a job again with the same flags."""
 
 import json
 import re

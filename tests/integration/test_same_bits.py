@@ -1,4 +1,4 @@
-"""How a run is spread over processes must not change a bit of its generator."""
+"""The processes over which a run is spread change no bit of its generator."""
 
 import sys
 from pathlib import Path
@@ -8,15 +8,7 @@ import pytest
 
 from mdgan.families.mdgan import host_swaps
 from tests.claims.registry import claim
-from tests.processes import (
-    QUICK,
-    ended_well,
-    finish,
-    read_events,
-    run,
-    run_here,
-    start,
-)
+from tests.processes import QUICK, ended_well, finish, read_events, run, run_here, start
 
 PROCESSES = {
     "a process per worker": ["--workers-per-host", "1"],
@@ -57,10 +49,7 @@ DERANGEMENT = [
     "One process with all workers, a process for each, and several machines with equal "
     "processors give the same generator, bit for bit, unless a flag gives that up.",
 )
-@claim(
-    "any-spread",
-    "Any number of processes, hosts and machines: the same bits",
-)
+@claim("any-spread", "Any number of processes, hosts and machines: the same bits")
 def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]) -> None:
     generators: dict[str, bytes] = {}
     for name, flags in {**PROCESSES, **MEMORY}.items():
@@ -75,13 +64,13 @@ def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]
 
 def test_a_worker_refuses_the_same_discriminators_wherever_others_are(tmp_path: Path) -> None:
     flags = ["train", "--world-size", "6", "--transport", "memory", *QUICK, *PAIRS]
-    found = {}
+    results = {}
     with patch.object(host_swaps, "_WEIGHTS", 1.002):
         for size in ("1", "2", "5"):
             ended = run_here(*flags, "--workers-per-host", size, "--out", size, cwd=tmp_path)
             refused = [swap["refused"] for swap in read_events(tmp_path / size, "swap")]
-            found[size] = ended_well(ended, tmp_path / size), refused
-    assert found["1"] == found["2"] == found["5"]
+            results[size] = ended_well(ended, tmp_path / size), refused
+    assert results["1"] == results["2"] == results["5"]
     assert any(refused), "there is something to refuse"
     assert not all(len(ranks) == 4 for ranks in refused), "and something to take"
 
@@ -89,10 +78,7 @@ def test_a_worker_refuses_the_same_discriminators_wherever_others_are(tmp_path: 
 @pytest.mark.parametrize(
     "flags", [[], pytest.param(["--merge-halves"], marks=pytest.mark.slow)], ids=str
 )
-@claim(
-    "as-standalone",
-    "One worker: the bits of `--algorithm standalone`.",
-)
+@claim("as-standalone", "One worker: the bits of `--algorithm standalone`.")
 def test_one_worker_equals_standalone(tmp_path: Path, flags: list[str]) -> None:
     same = [*QUICK, *flags]
     alone = run_here("standalone", *same, "--out", "alone", cwd=tmp_path)
@@ -105,12 +91,12 @@ def test_one_worker_equals_standalone(tmp_path: Path, flags: list[str]) -> None:
 def test_profiled_runs_give_the_same_generator(tmp_path: Path, layout: list[str]) -> None:
     flags = ["--world-size", "3", *QUICK, *layout]
     plain = run("train", *flags, "--out", "plain", cwd=tmp_path)
-    found = run("train", *flags, "--profile", "4..6", "--out", "profiled", cwd=tmp_path)
-    assert ended_well(plain, tmp_path / "plain") == ended_well(found, tmp_path / "profiled")
+    result = run("train", *flags, "--profile", "4..6", "--out", "profiled", cwd=tmp_path)
+    assert ended_well(plain, tmp_path / "plain") == ended_well(result, tmp_path / "profiled")
     roles = {row["role"] for row in read_events(tmp_path / "profiled", "profile")}
     assert roles == ({"server"} if layout else {"server", "host-1", "host-2"})
     assert not read_events(tmp_path / "plain", "profile")
-    assert "Activity" not in found.output + found.errors
+    assert "Activity" not in result.output + result.errors
 
 
 def test_one_worker_is_awaited_alone_by_both_policies(tmp_path: Path) -> None:

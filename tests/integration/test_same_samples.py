@@ -1,4 +1,4 @@
-"""A run keeps its schema and its samples; what has changed since it began is said, or refused."""
+"""A run keeps its schema and its samples; it reports or refuses what has changed since."""
 
 import json
 import random
@@ -84,14 +84,14 @@ def test_without_a_change_nothing_is_said(here: Path) -> None:
     assert done.status == 0, done
     assert "changed" not in done.errors
     (here / "study.json").write_text(json.dumps({**SCHEMA}, indent=4))  # laid out otherwise
-    kept = (here / "run/dataset/schema.json").read_bytes()
+    bytes_before = (here / "run/dataset/schema.json").read_bytes()
     assert (
         "changed"
         not in run_here(
             *("train", "--resume", "run", "--iterations", "6", "--schema", "study.json"), cwd=here
         ).errors
     )
-    assert (here / "run/dataset/schema.json").read_bytes() == kept
+    assert (here / "run/dataset/schema.json").read_bytes() == bytes_before
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_without_a_change_nothing_is_said(here: Path) -> None:
 def test_another_schema_is_refused_with_both_hashes(
     was: str, is_now: str, flags: list[str], here: Path
 ) -> None:
-    kept = (here / "run/dataset/schema.json").read_bytes()
+    bytes_before = (here / "run/dataset/schema.json").read_bytes()
     before = read_schema(here / "study.json").sha256
     text = json.dumps(SCHEMA)
     assert was in text
@@ -121,7 +121,7 @@ def test_another_schema_is_refused_with_both_hashes(
     assert f"(sha256 {before}); give run/dataset/schema.json, or start" in refused.errors
     again = [*TABLE, "--data-dir", "site-{rank}.csv", "--resume-or-start", "run"]
     check_refused(run_here(*again, cwd=here), "--schema study.json: is another schema")
-    assert (here / "run/dataset/schema.json").read_bytes() == kept
+    assert (here / "run/dataset/schema.json").read_bytes() == bytes_before
 
 
 def test_a_run_needs_no_schema_but_its_own(here: Path) -> None:
@@ -138,9 +138,9 @@ def test_rows_that_have_changed_are_counted(here: Path) -> None:
     counted = (here / "run/encoding.safetensors").read_bytes()
     for site in (1, 2):
         write(here / f"site-{site}.csv", [*map(five_times_b, rows(site))])
-    said = go_on(here).errors
-    assert "warning: --data-dir site-{rank}.csv: samples here have changed since the run" in said
-    assert "began: 80 are new and 80 of 80 gone" in said
+    output = go_on(here).errors
+    assert "warning: --data-dir site-{rank}.csv: samples here have changed since the run" in output
+    assert "began: 80 are new and 80 of 80 gone" in output
     assert (here / "run/encoding.safetensors").read_bytes() == counted
 
 
@@ -165,13 +165,13 @@ def test_changes_are_those_of_what_rows_say(lines: list[str], says: str, here: P
 
 def test_rows_that_are_divided_anew_are_counted(here: Path) -> None:
     write(here / "site-1.csv", rows(1)[1:])
-    said = go_on(here, "divided").errors
-    assert "0 are new and 1 of 40 gone; " in said
-    assert "others have another worker, as the data are divided anew" in said
+    output = go_on(here, "divided").errors
+    assert "0 are new and 1 of 40 gone; " in output
+    assert "others have another worker, as the data are divided anew" in output
     write(here / "site-1.csv", rows(1)[::-1])
-    said = run_here("train", "--resume", "divided", "--iterations", "6", cwd=here).errors
-    assert "since the run began: " in said
-    assert " samples have another worker, as the data are divided anew" in said
+    output = run_here("train", "--resume", "divided", "--iterations", "6", cwd=here).errors
+    assert "since the run began: " in output
+    assert " samples have another worker, as the data are divided anew" in output
 
 
 def test_what_is_remembered_tells_nothing_to_others(here: Path, tmp_path: Path) -> None:
@@ -265,9 +265,9 @@ def test_held_out_rows_that_were_trained_on_judge_nothing(
     assert (f"--held-out held-out.csv: {says} held-out samples are trained on" in dry.errors) == (
         bool(says)
     )
-    given = ["--held-out", "held-out.csv"]
-    audited = run_here("audit", "run", "-n", "100", "--steps", "0", *given, cwd=here)
-    released = run_here("release", "run", "-o", "bundle", "--dry-run", *given, cwd=here)
+    options = ["--held-out", "held-out.csv"]
+    audited = run_here("audit", "run", "-n", "100", "--steps", "0", *options, cwd=here)
+    released = run_here("release", "run", "-o", "bundle", "--dry-run", *options, cwd=here)
     if says:
         refusal = f"run: {says} held-out samples are trained on, too, so no attack can be judged"
         check_refused(audited, refusal)

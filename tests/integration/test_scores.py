@@ -158,8 +158,8 @@ def test_a_run_whose_sums_are_by_halves_is_scored_by_its_data(
     }
     earlier.write_tensors("real.safetensors", halves, about)
     (*_, trained) = read_events(scored_run, "scores")
-    found = evaluate(earlier.path, "-n", "2100")
-    assert found["scores"]["fid"] == pytest.approx(trained["scores"]["fid"], rel=1e-6)
+    figures_read = evaluate(earlier.path, "-n", "2100")
+    assert figures_read["scores"]["fid"] == pytest.approx(trained["scores"]["fid"], rel=1e-6)
 
 
 def test_evaluation_prints_a_table_and_warns_of_few_samples(
@@ -248,12 +248,12 @@ def test_a_server_without_data(tmp_path: Path, port: int) -> None:
     for process in (server, hosts):
         ended = finish(process)
         assert ended.status == 0, ended
-    (*_, found) = read_events(tmp_path / "alone", "scores")
-    assert found["scores"]["fid"] == pytest.approx(wanted["scores"]["fid"], rel=1e-6)
-    assert found["n_real"] == 200
-    assert "kid" not in found["scores"]
-    assert "held-out" in found["left_out"]["kid"]
-    assert "neighbours" not in found
+    (*_, result) = read_events(tmp_path / "alone", "scores")
+    assert result["scores"]["fid"] == pytest.approx(wanted["scores"]["fid"], rel=1e-6)
+    assert result["n_real"] == 200
+    assert "kid" not in result["scores"]
+    assert "held-out" in result["left_out"]["kid"]
+    assert "neighbours" not in result
 
 
 def test_ranks_with_other_extractors_are_refused(tmp_path: Path, port: int) -> None:

@@ -52,16 +52,16 @@ PRIVATE = ["--dp-noise", "1.5", "--dp-delta", "0.0001"]
     "host or sum is left out or cut.",
 )
 def test_the_generator_is_the_same(tmp_path: Path, family: str) -> None:
-    found = []
+    results = []
     for name, secure in (("plain", []), ("secure", ["--secure-aggregation"])):
         flags = [*SMALL, *FAMILIES[family], "--transport", "memory", *secure, "--out", name]
-        found.append(ended_well(run_here(*flags, cwd=tmp_path), tmp_path / name, 6))
-    assert found[0] == found[1]
+        results.append(ended_well(run_here(*flags, cwd=tmp_path), tmp_path / name, 6))
+    assert results[0] == results[1]
 
 
 def test_weights_that_clients_keep_to_themselves_are_those_in_the_clear(tmp_path: Path) -> None:
     """The round that follows, and one that goes on from a checkpoint, ask for no classes again."""
-    found: dict[str, dict[str, torch.Tensor]] = {}
+    results: dict[str, dict[str, torch.Tensor]] = {}
     flags = [*SMALL, *FAMILIES["fegan"], "--sampling", "random", "--transport", "memory"]
     secure = [*flags, "--secure-aggregation"]
     for name, i, given in (
@@ -74,10 +74,10 @@ def test_weights_that_clients_keep_to_themselves_are_those_in_the_clear(tmp_path
         with asks as asked:
             ended_well(run_here(*given, "--iterations", str(i), cwd=tmp_path), tmp_path / name, i)
         assert asked is None or not asked.called
-        found[f"{name} {i}"] = load_file(tmp_path / name / "generator.safetensors")
-    for name, plain in found["plain 2"].items():
-        torch.testing.assert_close(found["secure 2"][name], plain, rtol=2.0**-23, atol=0.0)
-        assert torch.equal(found["secure 6"][name], found["whole 6"][name])
+        results[f"{name} {i}"] = load_file(tmp_path / name / "generator.safetensors")
+    for name, plain in results["plain 2"].items():
+        torch.testing.assert_close(results["secure 2"][name], plain, rtol=2.0**-23, atol=0.0)
+        assert torch.equal(results["secure 6"][name], results["whole 6"][name])
 
 
 def test_the_first_line_tells_of_fewer_batches_where_sums_have_too_few_hosts(
@@ -93,8 +93,8 @@ def test_the_first_line_tells_of_fewer_batches_where_sums_have_too_few_hosts(
             "κ = 1 batch of 4, which workers both judge and train on, 10 workers",
         ),
     ):
-        given = [*flags, "--world-size", world_size, *more, "--out", world_size]
-        assert f"MD-GAN (Hardy et al. 2019): {said}" in run_here(*given, cwd=tmp_path).errors
+        options = [*flags, "--world-size", world_size, *more, "--out", world_size]
+        assert f"MD-GAN (Hardy et al. 2019): {said}" in run_here(*options, cwd=tmp_path).errors
 
 
 @pytest.mark.slow
@@ -103,14 +103,14 @@ def test_the_first_line_tells_of_fewer_batches_where_sums_have_too_few_hosts(
 def test_the_generator_is_the_same_beside_differential_privacy(tmp_path: Path, family: str) -> None:
     """Here and in processes."""
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
-    flags, found = [*SMALL, *FAMILIES[family], *PRIVATE], []
+    flags, results = [*SMALL, *FAMILIES[family], *PRIVATE], []
     for name, secure in (("plain", []), ("secure", ["--secure-aggregation"])):
         here = run_here(*flags, *secure, "--transport", "memory", "--out", name, cwd=tmp_path)
-        found.append(ended_well(here, tmp_path / name, 6))
+        results.append(ended_well(here, tmp_path / name, 6))
     secure_flags = [*flags, "--secure-aggregation", "--out", "apart"]
     apart = run_with_known_noise(*secure_flags, cwd=tmp_path)
-    found.append(ended_well(apart, tmp_path / "apart", 6))
-    assert found[0] == found[1] == found[2]
+    results.append(ended_well(apart, tmp_path / "apart", 6))
+    assert results[0] == results[1] == results[2]
     spent = {n for row in read_events(tmp_path / "apart", "epsilon") for n in row["epsilon"]}
     assert sorted(spent) == [str(n) for n in range(1, 8)]
 
@@ -155,15 +155,15 @@ def test_all_that_the_server_gets_of_an_answer_is_masked(tmp_path: Path) -> None
 )
 def test_a_host_drops_out(tmp_path: Path, family: str, phase: str) -> None:
     """Those that are left take the masks off; the generator is that of plain sums of theirs."""
-    found = []
+    results = []
     for name, secure in (("plain", []), ("secure", ["--secure-aggregation"])):
         flags = [*SMALL, *FAMILIES[family], *secure, "--out", name]
         faults = {"MDGAN_FAULTS": f"host-3:kill@{phase}:4"}
         with patch.dict(os.environ, faults):
             run(*flags, cwd=tmp_path)
         assert [row["workers"] for row in read_events(tmp_path / name, "lost")] == [[3]]
-        found.append((tmp_path / name / "generator.safetensors").read_bytes())
-    assert found[0] == found[1]
+        results.append((tmp_path / name / "generator.safetensors").read_bytes())
+    assert results[0] == results[1]
 
 
 @pytest.mark.slow
@@ -198,10 +198,7 @@ def test_a_host_drops_out_that_waits_for_a_question(tmp_path: Path, phase: str) 
         ),
         (["--stale", "1"], "--stale 1: with --secure-aggregation"),
         (["--kappa", "3"], "--kappa 3 of 7 worker(s): with --secure-aggregation"),
-        (
-            ["--algorithm", "fl-gan", "--participation", "0.3"],
-            "a sum of 2 worker(s) at a time",
-        ),
+        (["--algorithm", "fl-gan", "--participation", "0.3"], "a sum of 2 worker(s) at a time"),
         (["--algorithm", "fl-gan", "--clients", "50"], "--clients 50: with --secure-aggregation"),
         (["--algorithm", "paragan"], "--secure-aggregation"),
         (["--workers-per-host", "4"], "2 host(s)"),
@@ -217,8 +214,8 @@ def test_a_host_drops_out_that_waits_for_a_question(tmp_path: Path, phase: str) 
     "arrival, --clients, and --wire codecs that lose something",
 )
 def test_bad_input(tmp_path: Path, flags: list[str], why: str) -> None:
-    given = [*SMALL, "--transport", "memory", "--secure-aggregation", *flags, "--out", "run"]
-    result = run_here(*given, cwd=tmp_path)
+    options = [*SMALL, "--transport", "memory", "--secure-aggregation", *flags, "--out", "run"]
+    result = run_here(*options, cwd=tmp_path)
     assert result.status == 2, result
     assert why in result.errors
     assert "Traceback" not in result.errors
@@ -229,8 +226,7 @@ def test_bad_input(tmp_path: Path, flags: list[str], why: str) -> None:
     [("mdgan", "3 times in a row there was no sum"), ("moments", "it tells once alone")],
 )
 @claim(
-    "too-few-left",
-    "after three times in a row (30, while a spoiler is searched for) the run ends",
+    "too-few-left", "after three times in a row (30, while a spoiler is searched for) the run ends"
 )
 @claim("ends-in-order", "The run ends after three iterations without a sum.")
 @claim(
@@ -266,11 +262,18 @@ def test_sums_of_too_few_hosts_to_find_who_spoils_them_end_the_run_in_order(
     "only if its settings are the same.",
 )
 def test_a_worker_that_insists_takes_no_part_in_a_run_without(tmp_path: Path) -> None:
-    given = [*SMALL, *FAMILIES["mdgan"], "--transport", "memory", "--require", "secure-aggregation"]
-    refused = run_here(*given, "--out", "plain", cwd=tmp_path)
+    options = [
+        *SMALL,
+        *FAMILIES["mdgan"],
+        "--transport",
+        "memory",
+        "--require",
+        "secure-aggregation",
+    ]
+    refused = run_here(*options, "--out", "plain", cwd=tmp_path)
     assert refused.status == 2
     assert "--require secure-aggregation: the run has no --secure-aggregation" in refused.errors
-    taken = run_here(*given, "--secure-aggregation", "--dry-run", cwd=tmp_path)
+    taken = run_here(*options, "--secure-aggregation", "--dry-run", cwd=tmp_path)
     assert taken.status == 0, taken
 
 
@@ -293,13 +296,13 @@ def certificates(folder: Path, *names: str) -> None:
 
 
 def apart(folder: Path, port: int, *flags: str) -> list[Finished]:
-    """Five processes that rank 0 leads, each with a certificate of its own."""
+    """Five processes that rank 0 leads, each with its own certificate."""
     same = [*MDGAN, "train", *SMALL[1:], "--world-size", "5", "--master-port", str(port)]
     same += [*FAMILIES["mdgan"], "--kappa", "1", "--secure-aggregation", *flags]
-    own = {"0": ["main.cred", "--out", "run"], **{str(n): [f"{n}.cred"] for n in range(1, 5)}}
+    changes = {"0": ["main.cred", "--out", "run"], **{str(n): [f"{n}.cred"] for n in range(1, 5)}}
     processes = [
         start([*same, "--ranks", rank, "--credentials", f"authority/{file}", *others], folder)
-        for rank, (file, *others) in own.items()
+        for rank, (file, *others) in changes.items()
     ]
     return [finish(process) for process in processes]
 
@@ -312,8 +315,8 @@ def test_hosts_with_certificates_of_their_own(tmp_path: Path, port: int) -> None
     assert [result.status for result in results] == [0] * 5, results
     plain = [*SMALL, *FAMILIES["mdgan"], "--world-size", "5", "--kappa", "1", "--transport"]
     result = run_here(*plain, "memory", "--out", "plain", cwd=tmp_path)
-    found = ended_well(result, tmp_path / "plain", 6)
-    assert ended_well(results[0], tmp_path / "run", 6) == found
+    outcome = ended_well(result, tmp_path / "plain", 6)
+    assert ended_well(results[0], tmp_path / "run", 6) == outcome
     assert all(swap["exact"] for swap in read_events(tmp_path / "run", "swap"))
 
 
@@ -338,21 +341,20 @@ def test_a_host_that_wants_sums_of_five_gets_one_of_eight(tmp_path: Path) -> Non
 
 def test_a_servers_certificate_does_not_stand_for_workers(tmp_path: Path) -> None:
     certificates(tmp_path, "main")
-    given = [*SMALL, *FAMILIES["mdgan"], "--secure-aggregation", "--out", "run"]
-    result = run_here(*given, "--credentials", "authority/main.cred", cwd=tmp_path)
+    options = [*SMALL, *FAMILIES["mdgan"], "--secure-aggregation", "--out", "run"]
+    result = run_here(*options, "--credentials", "authority/main.cred", cwd=tmp_path)
     assert result.status == 2
     assert "the certificate here is that of a server, which cannot stand for" in result.errors
 
 
 @claim(
-    "shared-file-warned",
-    "With a shared file the server can pass for hosts, which a warning says",
+    "shared-file-warned", "With a shared file the server can pass for hosts, which a warning says"
 )
 def test_a_shared_certificate_is_warned_of(tmp_path: Path) -> None:
     assert run_here("credentials", "new", "run.cred", cwd=tmp_path).status == 0
-    given = [*SMALL, *FAMILIES["mdgan"], "--transport", "memory", "--out", "run"]
+    options = [*SMALL, *FAMILIES["mdgan"], "--transport", "memory", "--out", "run"]
     for secure in ([], ["--secure-aggregation"]):
-        result = run_here(*given, *secure, "--credentials", "run.cred", "--dry-run", cwd=tmp_path)
+        result = run_here(*options, *secure, "--credentials", "run.cred", "--dry-run", cwd=tmp_path)
         assert result.status == 0, result
         warned = "a server that lies could pass for workers" in result.errors
         assert warned == bool(secure)

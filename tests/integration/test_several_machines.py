@@ -1,4 +1,4 @@
-"""`run-distributed.sh` on several machines, as the README's VM recipe has it."""
+"""`run-distributed.sh` on several machines, following the README's recipe for VMs."""
 
 import os
 import signal
@@ -54,15 +54,9 @@ def test_three_machines_give_the_generator_of_one(tmp_path: Path) -> None:
         spread = [
             # The workers' machines are ready before the server is: they wait for it.
             start([*second.prefix, *train, "--ranks", "2,3"], tmp_path),
+            start([*third.prefix, SCRIPT, "4..5", *FLAGS, *OWN], tmp_path, **rank_0),
             start(
-                [*third.prefix, SCRIPT, "4..5", *FLAGS, *OWN],
-                tmp_path,
-                **rank_0,
-            ),
-            start(
-                [*first.prefix, SCRIPT, "0..1", *FLAGS, *OWN, "--out", "spread"],
-                tmp_path,
-                **rank_0,
+                [*first.prefix, SCRIPT, "0..1", *FLAGS, *OWN, "--out", "spread"], tmp_path, **rank_0
             ),
         ]
         results = [finish(process) for process in spread]

@@ -23,7 +23,7 @@ def test_three_workers_learn_from_more_for_fewer_bytes(tmp_path: Path) -> None:
     learnt = ended_well(more, tmp_path / "more"), ended_well(paper, tmp_path / "paper")
     assert learnt[0] != learnt[1]
     of_more, of_paper = (sum(bytes_sent(tmp_path / name)) for name in ("more", "paper"))
-    # Three batches of a byte a value instead of two of four bytes a value.
+    # Three batches with one byte for each value instead of two with four bytes.
     assert of_more < 0.7 * of_paper
 
 

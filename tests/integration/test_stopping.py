@@ -1,4 +1,4 @@
-"""However a run ends, nothing is left behind: no process, no half-written file."""
+"""However a run ends, it leaves no process and no half-written file."""
 
 import os
 import shlex
@@ -55,9 +55,12 @@ def check_goes_on(running: Training, stopped_at: int, iterations: int) -> None:
     manifest = Checkpoints(running.folder / "checkpoints", keep=1).newest()[0]
     assert manifest is not None
     assert (manifest.iteration, manifest.workers) == (stopped_at, (1, 2, 3, 4))
-    here = ["--transport", "memory", "--iterations", str(iterations)]
+    flags_of_run = ["--transport", "memory", "--iterations", str(iterations)]
     above = running.folder.parent
-    for command in (["train", "--resume", "run", *here], [*LONG, *here, "--out", "whole"]):
+    for command in (
+        ["train", "--resume", "run", *flags_of_run],
+        [*LONG, *flags_of_run, "--out", "whole"],
+    ):
         result = run_here(*command, cwd=above)
         assert result.status == 0, result
     assert generator_bytes(running.folder) == generator_bytes(above / "whole")
@@ -126,9 +129,9 @@ def test_one_process_is_asked_to_stop(tmp_path: Path, command: str) -> None:
     assert result.status == 130, result
     assert "stopped when asked to" in result.output
     check_left_whole(running, "stopped")
-    found = Checkpoints(running.folder / "checkpoints", keep=1).newest()[0]
-    assert found is not None
-    assert found.iteration == read_status(running.folder)["iteration"]
+    outcome = Checkpoints(running.folder / "checkpoints", keep=1).newest()[0]
+    assert outcome is not None
+    assert outcome.iteration == read_status(running.folder)["iteration"]
 
 
 @pytest.mark.slow

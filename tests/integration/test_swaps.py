@@ -1,4 +1,4 @@
-"""Swaps over real processes: what arrives is, bit for bit, what was given."""
+"""Swaps over real processes: the taker gets the giver's discriminator bit for bit."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Runs on rows of tables: what is learnt before training, scores, files, and what is refused."""
+"""Runs on rows of tables: preparation, scores, files, and refusals."""
 
 import csv
 import hashlib
@@ -120,9 +120,9 @@ def test_from_files_to_rows_and_scores(sites: Path) -> None:
     assert {(row["sex"], row["sick"]) for row in rows} == {("F", "yes")}
     assert min(int(row["age"]) for row in rows) >= 30
 
-    told = run_here("evaluate", "run", "-n", "200", cwd=sites)
-    assert told.status == 0, told
-    assert "column shapes" in told.output
+    result = run_here("evaluate", "run", "-n", "200", cwd=sites)
+    assert result.status == 0, result
+    assert "column shapes" in result.output
     reported = run_here("report", "run", cwd=sites)
     assert reported.status == 0, reported
     page = (sites / "run" / "report.html").read_text()
@@ -131,7 +131,7 @@ def test_from_files_to_rows_and_scores(sites: Path) -> None:
 
 
 def test_counts_and_generators_do_not_depend_on_where_workers_run(sites: Path) -> None:
-    found = {}
+    results = {}
     for name, flags in {
         "memory": ["--transport", "memory"],
         "spread": ["--workers-per-host", "2"],
@@ -139,8 +139,8 @@ def test_counts_and_generators_do_not_depend_on_where_workers_run(sites: Path) -
     }.items():
         command = [*table(), *UNSCORED, "--kappa", "1", *flags, "--out", name]
         ended = (run if name == "spread" else run_here)(*command, cwd=sites)
-        found[name] = ended_well(ended, sites / name, 4), counts(sites / name)
-    first, *others = found.values()
+        results[name] = ended_well(ended, sites / name, 4), counts(sites / name)
+    first, *others = results.values()
     for generator, counted in others:
         assert generator == first[0]
         assert torch.equal(counted, first[1])
@@ -199,9 +199,9 @@ def test_a_server_that_asks_a_resumed_run_again_is_told_nothing(
     told = counts(patients / "run")
     learn_from = ServerEncoding.learn_from
 
-    def learn_anew(self: ServerEncoding, *given: Any) -> Message | None:
+    def learn_anew(self: ServerEncoding, *arguments: Any) -> Message | None:
         self.goes_on = False
-        return learn_from(self, *given)
+        return learn_from(self, *arguments)
 
     monkeypatch.setattr(ServerEncoding, "learn_from", learn_anew)
     more = ["--iterations", "6", "--dp-epsilon", "20"]
@@ -226,8 +226,10 @@ def test_a_site_with_another_schema_is_refused(sites: Path, port: int) -> None:
     joins = start([*MDGAN, *flags, "--ranks", "2", "--schema", "other.json"], sites)
     check_refused(finish(joins), f"schema_sha256 = {both[0]}, rank 0 has schema_sha256 = {both[1]}")
     place = ["--master-addr", "127.0.0.1", "--master-port", str(port)]
-    own = ["--schema", "other.json", "--data-dir", "site-2.csv"]
-    late = run_here("join", *place, *own, cwd=sites)  # refused before it counts, and so spends
+    own_flags = ["--schema", "other.json", "--data-dir", "site-2.csv"]
+    late = run_here(
+        "join", *place, *own_flags, cwd=sites
+    )  # refused before it counts, and so spends
     assert late.status == 2, late
     refusal = f"--schema other.json: is not the run's schema: its schema_sha256 is {both[0]}"
     assert refusal in late.errors
@@ -262,10 +264,7 @@ def at_site(text: str) -> str:
     return "\n".join(line.replace(",M,", ",m,") for line in lines)
 
 
-MAP = {
-    "Alter": {"name": "age"},
-    "Geschlecht": {"name": "sex", "values": {"w": "F", "m": "M"}},
-}
+MAP = {"Alter": {"name": "age"}, "Geschlecht": {"name": "sex", "values": {"w": "F", "m": "M"}}}
 
 
 def test_sites_map_their_own_words_and_keep_them(sites: Path, port: int) -> None:
@@ -289,12 +288,20 @@ def test_sites_map_their_own_words_and_keep_them(sites: Path, port: int) -> None
     ]
     for folder in ("mapped", "b"):
         lines = (sites / folder / "audit-log.jsonl").read_text().splitlines()
-        told = [json.loads(line) for line in lines]
-        maps = [(each["ranks"], each["outcome"]) for each in told if each["action"] == "map"]
+        messages = [json.loads(line) for line in lines]
+        maps = [(each["ranks"], each["outcome"]) for each in messages if each["action"] == "map"]
         assert sorted(maps) == [  # hosts join in any order
             ([rank], f"SHA-256 {digest}") for rank, digest in zip((1, 2), digests, strict=True)
         ]
         assert run_here("log", "verify", folder, cwd=sites).status == 0
+    (sites / "others.csv").write_text(site(100, 60))
+    quickly = ["-n", "100", "--steps", "0", "--held-out", "others.csv"]
+    as_they_are = ["audit", "a", *quickly, "--data-dir", "raw-{rank}.csv"]
+    assert "raw-1.csv" in run_here(*as_they_are, cwd=sites).errors
+    by_map = run_here(*as_they_are, "--map", "map-{rank}.json", cwd=sites)
+    assert by_map.status == 0, by_map
+    plainly = run_here("audit", "plain", *quickly, cwd=sites).output
+    assert by_map.output.replace("a/checkpoints", "plain/checkpoints") == plainly
     everything = [path for path in (sites / "a").rglob("*") if path.is_file()]
     for digest in (*digests, "Geschlecht", "Alter"):
         assert not [path for path in everything if digest.encode() in path.read_bytes()]

@@ -1,4 +1,4 @@
-"""The tutorial of three hospitals, with a process for everybody who takes part."""
+"""The tutorial of three hospitals, with a process for each participant."""
 
 import re
 import shlex
@@ -30,7 +30,7 @@ QUICK += ["--sample-interval", "0", "--eval-interval", "0", "--iterations"]
 
 
 class Study:
-    """Three hospitals, each in a folder of its own with scans and credentials, and the server."""
+    """Three hospitals, each in its own folder with scans and credentials, and the server."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -100,13 +100,13 @@ def test_three_hospitals_join_and_go_on_and_one_is_left_out(tmp_path: Path) -> N
     said = study.stop(server, hosts)
     assert not not_said(re.sub(r"\d[\d.:,]*", "…", BEGUN), said), "addresses and counts are others"
 
-    server = study.serve(study.resume)  # everybody gives the same command again
+    server = study.serve(study.resume)  # each participant gives the same command again
     hosts = study.joins(["east", "south", "north"])
     study.stop(server, hosts)
     assert read_metrics(study.run)[-1]["workers"] == 3
     for name, rank in RANKS.items():
-        kept = {path.name for path in (tmp_path / name / "runs").glob("*/checkpoints/*/*")}
-        assert {path.partition(".")[0] for path in kept} == {f"worker-000{rank}"}, "its own rank"
+        before = {path.name for path in (tmp_path / name / "runs").glob("*/checkpoints/*/*")}
+        assert {path.partition(".")[0] for path in before} == {f"worker-000{rank}"}, "its own rank"
 
     study.certify(study.credentials[-1])
     server = study.serve(study.resume, "--set", "connect_timeout=60")

@@ -1,4 +1,4 @@
-"""What users see of tables whose workers tell of pairs of columns."""
+"""The output of runs on tables whose workers send sums over pairs of columns."""
 
 import json
 from pathlib import Path
@@ -30,10 +30,10 @@ def test_the_report_shows_how_near_pairs_are_to_what_was_told(sites: Path) -> No
     ended = run_here(*flags, "--out", "run", cwd=sites)
     ended_well(ended, sites / "run", 60)
     assert "a worker tells 6 pairs of columns" in ended.errors
-    told = read_events(sites / "run", "told pairs")
-    assert [event["iteration"] for event in told] == [40, 60]
-    assert told[-1]["correlated"] == COLUMNS
-    assert told[-1]["real"] == [[1.0] * 4] * 4, "without noise nothing is explained by it"
+    events = read_events(sites / "run", "told pairs")
+    assert [event["iteration"] for event in events] == [40, 60]
+    assert events[-1]["correlated"] == COLUMNS
+    assert events[-1]["real"] == [[1.0] * 4] * 4, "without noise nothing is explained by it"
     page, _ = checked(sites / "run")
     assert "fig-told-pairs" in page.drawn
     assert "sex and dose" in page.text

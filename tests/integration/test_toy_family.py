@@ -1,4 +1,4 @@
-"""An algorithm in one file of at most 150 lines is served by everything, unasked."""
+"""Everything serves an algorithm in one file of at most 150 lines, without further code."""
 
 import os
 import signal

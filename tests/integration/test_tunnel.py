@@ -1,4 +1,4 @@
-"""Sites that reach the server through a tunnel of messages alone, and who cannot use it."""
+"""Sites reach the server through a tunnel of messages, which others cannot use."""
 
 import json
 import re
@@ -34,8 +34,8 @@ def served(folder: Path, change: Callable[[bytes], bytes]) -> Iterator[tuple[Pro
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     flags = ["--ranks", "0", "--listen", f"127.0.0.1:{port}", "--out", "run"]
-    own = ["--credentials", "authority/main.cred"]
-    server = start([*MDGAN, "train", "--config", "study.json", *flags, *own], folder)
+    own_flags = ["--credentials", "authority/main.cred"]
+    server = start([*MDGAN, "train", "--config", "study.json", *flags, *own_flags], folder)
     cells = FakeCells(change)
     far, near = cells.relay("server", ("127.0.0.1", port)), cells.relay("site")
     try:

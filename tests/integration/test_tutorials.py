@@ -7,7 +7,7 @@ import pytest
 from tests.tutorials import TUTORIALS, not_said, walk
 
 ELSEWHERE = {"index", "three-hospitals"}
-"""The list of all; and one that several people walk at once, which has a test of its own."""
+"""The list of all; and one that several people walk at once, which has its own test."""
 
 SLOW = {"contributor", "lesson", "my-pictures", "notebook", "thousand-clients"}
 """Of two of them each command imports torch anew; three train and draw much."""

@@ -1,4 +1,4 @@
-"""Hosts that compute all their workers at once, or find out whether to."""
+"""Hosts that compute all their workers at once, or try whether that is faster."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Runs on volumes in files: trained, shown, resumed; patients are never divided."""
+"""Runs on volumes in files: trained, shown, resumed; a patient's volumes stay together."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What every unit test gets."""
+"""Fixtures that every unit test gets."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -36,7 +36,7 @@ def server_kind() -> type[PlayedServer]:
 
 @pytest.fixture
 def stage(tmp_path: Path, stage_kind: type[Stage]) -> Iterator[Callable[..., Stage]]:
-    """Makes stages, each in a folder of its own, and clears them away."""
+    """Makes stages, each in its own folder, and clears them away."""
     made: list[Stage] = []
     numbers = count(1)
 
@@ -58,7 +58,7 @@ def server(tmp_path: Path, server_kind: type[PlayedServer]) -> Iterator[PlayedSe
 
 @pytest.fixture
 def rounds(tmp_path: Path) -> Iterator[Callable[..., RoundStage]]:
-    """Makes stages of federated algorithms, each in a folder of its own, and clears them away."""
+    """Makes stages of federated algorithms, each in its own folder, and clears them away."""
     made: list[RoundStage] = []
     numbers = count(1)
 

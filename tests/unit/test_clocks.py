@@ -32,13 +32,13 @@ READ_BY_PEOPLE = {
 
 def test_the_wall_clock_is_asked_for_what_people_read_alone() -> None:
     asks = re.compile(r"\btime\.time(_ns)?\(|\.created\b")
-    found = {
+    results = {
         str(path.relative_to(REPOSITORY))
         for path in (REPOSITORY / "mdgan").rglob("*.py")
         if asks.search(path.read_text(encoding="utf-8"))
     }
     shown = {"mdgan/cli/logs.py"}  # the time before each line
-    assert found == READ_BY_PEOPLE.keys() | shown
+    assert results == READ_BY_PEOPLE.keys() | shown
 
 
 def test_training_while_the_clock_is_set_to_and_fro(

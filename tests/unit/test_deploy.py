@@ -32,8 +32,8 @@ def resources() -> list[dict[str, Any]]:
 
 
 def named(kind: str, name: str) -> dict[str, Any]:
-    (found,) = [r for r in resources() if (r["kind"], r["metadata"]["name"]) == (kind, name)]
-    return found
+    (results,) = [r for r in resources() if (r["kind"], r["metadata"]["name"]) == (kind, name)]
+    return results
 
 
 def pod(name: str) -> dict[str, Any]:
@@ -153,8 +153,8 @@ def test_the_settings_are_mdgans_and_fit_the_number_of_workers() -> None:
 def test_pods_start_mdgan_with_flags_that_it_has(name: str) -> None:
     (container,) = pod(name)["containers"]
     flags = mdgan_flags(container["args"][0])
-    known = {option for parameter in train.params for option in parameter.opts}
-    assert {flag for flag in flags if flag.startswith("--")} <= known
+    entries = {option for parameter in train.params for option in parameter.opts}
+    assert {flag for flag in flags if flag.startswith("--")} <= entries
     assert flags[flags.index("--master-port") + 1] == str(DEFAULT_PORT)
     # A secret's file can be read by its group; mdgan wants a key of its owner alone.
     (there,) = re.findall(f"install -m 600 (.*) {of(flags)}", container["args"][0])
@@ -173,12 +173,12 @@ def test_pods_start_mdgan_with_flags_that_it_has(name: str) -> None:
 
 def test_compose_starts_every_rank_once_with_flags_that_mdgan_has() -> None:
     (compose,) = documents(REPOSITORY / "compose.yaml")
-    known = {option for parameter in train.params for option in parameter.opts}
+    entries = {option for parameter in train.params for option in parameter.opts}
     ranks, folders, secrets = [], [], set[str]()
     for name, service in compose["services"].items():
         command, *flags = shlex.split(re.sub(r"\$\{flags:-(.*?)\}", r"\1", service["command"]))
         assert command == "train"
-        assert {flag for flag in flags if flag.startswith("--")} <= known
+        assert {flag for flag in flags if flag.startswith("--")} <= entries
         values = dict(zip(flags[::2], flags[1::2], strict=True))
         ranks.append(values["--ranks"])
         assert values["--world-size"] == str(len(compose["services"]))
@@ -225,7 +225,7 @@ def test_the_image_gets_all_that_the_package_is_built_from_and_no_secret() -> No
 
 
 def test_make_install_takes_nothing_whose_hash_it_does_not_know() -> None:
-    """But PyTorch without CUDA, which has an index of its own."""
+    """But PyTorch without CUDA, which has its own index."""
     lock = (REPOSITORY / "requirements.lock").read_text()
     entries = re.findall(
         r"^([a-z][\w.-]*)==(\S+)(.*(?:\n    --hash=sha256:[0-9a-f]{64}.*)+)", lock, re.M

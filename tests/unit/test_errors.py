@@ -1,4 +1,4 @@
-"""How trouble that comes again and again is told."""
+"""How the log reports trouble that recurs."""
 
 import pytest
 
@@ -11,11 +11,11 @@ def test_a_refusal_moves_no_terminal(name: str) -> None:
     refused = BadInput(name, f"is no {flag('dataset', name)}", f"name another than {name!r}")
     for is_for_python in (False, True):
         refused.is_for_python = is_for_python
-        said = str(refused)
-        assert said.isprintable()
-        assert repr(refused) == f"BadInput({said!r})"
-        assert f"{flag('dataset')}" not in said
-        said.encode()
+        message = str(refused)
+        assert message.isprintable()
+        assert repr(refused) == f"BadInput({message!r})"
+        assert f"{flag('dataset')}" not in message
+        message.encode()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The page of questions quotes messages as mdgan says them."""
+"""The page of questions quotes messages exactly as mdgan prints them."""
 
 import ast
 import re
@@ -33,6 +33,6 @@ def runs_of_words(message: str) -> list[str]:
 
 @pytest.mark.parametrize("message", QUOTED)
 def test_a_quoted_message_is_in_the_code(message: str) -> None:
-    found = runs_of_words(message)
-    assert found
-    assert not [run for run in found if run not in all_texts()]
+    result = runs_of_words(message)
+    assert result
+    assert not [run for run in result if run not in all_texts()]

@@ -13,7 +13,7 @@ from tests.processes import REPOSITORY
 
 PACKAGE = REPOSITORY / "mdgan"
 FLOORS = [
-    {"settings", "errors", "spelling", "messages", "timeouts", "version"},
+    {"settings", "errors", "spelling", "messages", "timeouts", "version", "system"},
     {"credentials", "storage", "transport", "gan", "privacy"},
     {"samples"},
     {"models", "data"},
@@ -50,13 +50,13 @@ def room_of(path: Path) -> str:
 
 @cache
 def imported(tree: ast.Module) -> list[str]:
-    found = list[str]()
+    results = list[str]()
     for node in nodes(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found += (f"{node.module}.{alias.name}" for alias in node.names)
+            results += (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
-            found += (alias.name for alias in node.names)
-    return found
+            results += (alias.name for alias in node.names)
+    return results
 
 
 def test_every_room_has_a_floor() -> None:
@@ -133,11 +133,36 @@ def algorithms_in(node: ast.AST) -> Iterator[str]:
         yield from (value for value in values if value == "mdgan")
 
 
+OF_SOME_SYSTEMS = re.compile(
+    r"\b(sched_[gs]et\w+|pidfd_\w+|SO_PEERCRED|TCP_DEFER_ACCEPT|MSG_NOSIGNAL|CDLL|mallopt|prctl"
+    r"|os\.fork|get_context|sys\.platform|os\.name|hasattr\((os|signal|socket))\b|/proc/"
+)
+"""What Linux has and macOS lacks, or where forks are unsafe. Other names, such as `fcntl`, `killpg`
+or `AF_UNIX`, are of every system but Windows, where `refuse_windows` ends each command."""
+USES_WHAT_THERE_IS = {
+    "settings/machine.py": {"sched_setaffinity"},  # after `check_cores` has asked PINS_PROCESSES
+    "families/data_parallel/meeting.py": {"get_context"},  # a launcher that may fork makes one
+    "families/data_parallel/together.py": {"pidfd_open", "pidfd_send_signal"},  # HOLDS_PROCESSES
+    "families/federated/slots.py": {"os.fork"},  # its builder has asked `may_fork`
+    "launch/forks.py": {"get_context"},  # starts all other processes
+    "plan/short_run.py": {"get_context"},  # refuses where it may not fork
+}
+
+
+def test_one_room_asks_what_the_system_has() -> None:
+    used = {
+        str(path.relative_to(PACKAGE)): {match[0] for match in OF_SOME_SYSTEMS.finditer(text)}
+        for path, _ in modules()
+        if path.name != "system.py" and OF_SOME_SYSTEMS.search(text := path.read_text("utf-8"))
+    }
+    assert used == USES_WHAT_THERE_IS
+
+
 def test_files_and_functions_can_be_read_in_one_go() -> None:
     too_long = {
-        str(path.relative_to(PACKAGE)): found
+        str(path.relative_to(PACKAGE)): too_long
         for path, tree in modules()
-        if (found := list(lengths(tree, len(path.read_text(encoding="utf-8").splitlines()))))
+        if (too_long := list(lengths(tree, len(path.read_text(encoding="utf-8").splitlines()))))
     }
     assert not too_long
 
@@ -163,7 +188,7 @@ def test_no_two_classes_have_the_same_name() -> None:
 
 
 def test_constructors_have_few_parameters() -> None:
-    found = {
+    results = {
         f"{path.relative_to(PACKAGE)}: {node.name}": len(init.args.args)
         + len(init.args.kwonlyargs)
         - 1
@@ -173,7 +198,7 @@ def test_constructors_have_few_parameters() -> None:
         for init in node.body
         if isinstance(init, ast.FunctionDef) and init.name == "__init__"
     }
-    assert not {name: number for name, number in found.items() if number > MOST_PARAMETERS}
+    assert not {name: number for name, number in results.items() if number > MOST_PARAMETERS}
 
 
 def test_only_the_command_line_prints() -> None:

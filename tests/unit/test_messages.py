@@ -62,11 +62,11 @@ def test_states_come_back_by_worker(
     assert state.fields == {"purpose": purpose, "taker": 7}
     adopt = messages.adopt(3, given_states)
     for message in (state, adopt):
-        found = messages.by_worker(message)
-        assert found.keys() == given_states.keys()
+        result = messages.by_worker(message)
+        assert result.keys() == given_states.keys()
         for worker, tensors in given_states.items():
-            assert found[worker].keys() == tensors.keys()
-            assert all(found[worker][name] is tensor for name, tensor in tensors.items())
+            assert result[worker].keys() == tensors.keys()
+            assert all(result[worker][name] is tensor for name, tensor in tensors.items())
 
 
 @pytest.mark.parametrize("name", ["weight", "x/weight", "/weight", ""])

@@ -1,4 +1,4 @@
-"""Refusals are data: settings and commands in them are mentions, which each reader can type."""
+"""Refusals are data: they mention settings and commands, spelled as each reader can type them."""
 
 import ast
 from collections.abc import Iterator
@@ -41,14 +41,14 @@ def test_no_text_of_a_refusal_spells_out_a_flag_or_a_command() -> None:
 
 
 def test_texts_of_the_table_mention_settings_that_there_are() -> None:
-    known = {**registry.declared_settings(), **LaunchSettings.declared()}
+    entries = {**registry.declared_settings(), **LaunchSettings.declared()}
     kinds: list[type[Settings]] = [registry.algorithm(name).settings for name in registry.names()]
     kinds.append(LaunchSettings)
     texts = {row.text for kind in kinds for row, _ in kind.rows()}
     fields = {field for text in texts for _, field, _, _ in Formatter().parse(text) if field}
     mentions = {field.partition("=")[0] for field in fields - {"when"}}
     assert len(mentions) > 20
-    spelled_by = {f"{'' if item.has_flag else 'set '}{name}" for name, item in known.items()}
+    spelled_by = {f"{'' if item.has_flag else 'set '}{name}" for name, item in entries.items()}
     assert mentions <= spelled_by, mentions - spelled_by
 
 

@@ -13,6 +13,7 @@ from mdgan.version import SERIES, __version__
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PLACES = {
     "CITATION.cff": r"^version: (\S+)$",
+    "README.md": r"version = \{([\d.]+)\}",
     "CHANGELOG.md": r"\A# Changelog\n(?:\n[^#].*\n)*\n## (\S+) ",
     "docs/getting-started.md": r"mdgan-([\d.]+)-py3",
     "docs/faq.md": r"newer than this ([\d.]+\d)",

@@ -10,7 +10,7 @@ from mdgan.engine.server.hosts import workers_of
 from mdgan.engine.server.running_engine import RunningEngine
 from mdgan.errors import BadInput, Interrupted
 from mdgan.observe.tracer import memory_bytes
-from mdgan.spelling import flag, key
+from mdgan.spelling import count, flag, key
 from mdgan.storage.fence import Fenced
 from mdgan.storage.manifest import Manifest
 
@@ -42,7 +42,7 @@ class Server:
         ended = manifest.iteration == manifest.settings.get("iterations")
         self.part.go_on(manifest.progress, changed, ended=ended)
         self.peers.admission.restore(manifest, takes_over=replaces_another)
-        # A worker's discriminator may be another worker's; only the previous server knew whose.
+        # Swaps move discriminators, and only the previous server knew which worker trained which.
         self.peers.strikes.excuse(manifest.workers)
         self._goes_on, self._replaces_another = True, replaces_another
 
@@ -113,7 +113,7 @@ class Server:
                 joined = ",".join(map(str, sorted(newcomers)))
                 holdings = self.peers.holdings(newcomers).values()
                 num_samples = sum(holding["samples"] for holding in holdings)
-                line = f"rank(s) {joined} joined ({num_samples:,} samples); {waits}"
+                line = f"rank(s) {joined} joined ({count(num_samples, 'sample')}); {waits}"
                 self.observer.note(line if newcomers else f"{waits} to join")
                 told_at = time.monotonic()
                 logged |= newcomers
@@ -139,7 +139,7 @@ class Server:
                 self._end(state, reason)
 
     def _train(self) -> None:
-        """Lets the algorithm advance until the last iteration; records, scores and saves it."""
+        """Has the algorithm advance to the last iteration; records, scores and saves its steps."""
         engine, part, last = self.engine, self.part, self.settings.training.iterations
         if engine.done == 0:
             self._save_if_due(-1)  # so that a run that fails early can be resumed
@@ -176,7 +176,7 @@ class Server:
             engine.save(alone=True)
         elif self.checkpoints.due(before, engine.done, ends=self._over):
             if self._over or engine.done == self.settings.training.iterations:
-                engine.await_files()  # no worker trains any more: first completes the last one
+                engine.await_files()  # training is over, so the checkpoint before can be completed
             engine.save()
 
     def _await_last_words(self) -> None:

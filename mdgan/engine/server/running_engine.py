@@ -22,6 +22,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.observe.timelines import Timelines
+from mdgan.spelling import count
 from mdgan.storage.state_file import Damaged
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import SLOWED, Asked, Joined, Lost, Received, ServerEvent, Visited
@@ -221,7 +222,8 @@ class RunningEngine(Engine):
         i = self.peers.iteration
         for worker in sorted(spent.keys() & set(self.peers.workers())):
             self._any_spent = True
-            why = f"has spent its privacy budget ε = {spent[worker]:.3g} after {i:,} iterations"
+            after = count(i, "iteration")
+            why = f"has spent its privacy budget ε = {spent[worker]:.3g} after {after}"
             if self.settings.tells_once:
                 why = f"has told all that it tells (ε = {spent[worker]:.3g}) and goes home"
             self.peers.retire(worker, why)

@@ -145,15 +145,15 @@ class ServerPath:
         """M: how many hosts' parts make the whole noise; 1 where the server sees every answer."""
         return 1
 
-    def able(self, hosts: Hosts, _members: Peers) -> Hosts:
-        """The hosts among these that the server can ask next."""
+    def hosts_to_ask(self, hosts: Hosts, _members: Peers) -> Hosts:
+        """Selects the hosts that the server can ask next."""
         return hosts
 
     def look_closer(self) -> None:
         """Makes the next sums of few hosts, drawn anew, to find a host that spoils sums."""
 
     def gives_up_search(self) -> bool:
-        """Pauses the search of `look_closer`, so that `able` has all hosts; False if none is on."""
+        """Pauses the search of `look_closer`, so that all hosts are asked; False if none is on."""
         return False
 
     def most_groups(self, wanted: int, _hosts: Hosts, _members: Peers) -> int:

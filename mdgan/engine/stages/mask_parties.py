@@ -9,17 +9,17 @@ from mdgan.privacy.secure_settings import LEAST_PARTIES
 from mdgan.records.values import in_words
 
 
-def able_hosts(members: Peers, among: Collection[int]) -> dict[int, int]:
-    """The hosts, among some, that can be in one sum, each with its least number of hosts in a sum.
+def hosts_for_sums(members: Peers, among: Collection[int]) -> dict[int, int]:
+    """Selects the hosts that can be in one sum, each with its least number of hosts in a sum.
 
-    They have sent a key. A host whose least number is above the number of hosts is left out, and
-    the others do not wait for it. A host that has not joined yet counts as able.
+    They have sent a key, or have not joined yet. A host whose least number is above the number of
+    hosts is left out, and the others do not wait for it.
     """
     peers = {host: members.member(host) for host in among}
-    able = {h: 0 if m is None else int(m.key["least"]) for h, m in peers.items() if not m or m.key}
-    while (most := max(able.values(), default=0)) > len(able):
-        able = {host: least for host, least in able.items() if least < most}
-    return able
+    parties = {h: int(m.key["least"]) if m else 0 for h, m in peers.items() if not m or m.key}
+    while (most := max(parties.values(), default=0)) > len(parties):
+        parties = {host: least for host, least in parties.items() if least < most}
+    return parties
 
 
 def least_of(hosts: Collection[int], members: Peers) -> int:
@@ -29,8 +29,8 @@ def least_of(hosts: Collection[int], members: Peers) -> int:
 
 
 def least_parties(members: Peers) -> int:
-    """The least number of hosts in a sum of all `able_hosts`."""
-    return least_of(able_hosts(members, members.hosts()), members)
+    """The least number of hosts in a sum of all hosts that can be in one."""
+    return least_of(hosts_for_sums(members, members.hosts()), members)
 
 
 def heed_refusals(

@@ -22,7 +22,7 @@ from mdgan.engine.server.hosts import Hosts
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.stages import mask
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
-from mdgan.engine.stages.mask_parties import able_hosts, heed_refusals, least_of, least_parties
+from mdgan.engine.stages.mask_parties import heed_refusals, hosts_for_sums, least_of, least_parties
 from mdgan.engine.stages.screen import limit_of
 from mdgan.errors import BadInput
 from mdgan.gan.exact_sum import PartialSum
@@ -99,8 +99,8 @@ class ServerMask(ServerPath):
     def lacking(self, members: Peers, workers: Collection[int]) -> str:
         host_of = members.host_of()
         hosts = {host_of.get(worker, worker) for worker in workers}
-        if len(able := able_hosts(members, hosts)) < LEAST_PARTIES:
-            number, least = len(able) or len(hosts), least_of(hosts, members)
+        if len(parties := hosts_for_sums(members, hosts)) < LEAST_PARTIES:
+            number, least = len(parties) or len(hosts), least_of(hosts, members)
             return f"all but {number} of the {least} hosts that a sum takes"
         sharing = self._of_answers
         return sharing.lacking(len(workers), members.num_sharers(hosts)) if sharing else ""
@@ -108,24 +108,24 @@ class ServerMask(ServerPath):
     def num_sharers(self, hosts: Collection[int], members: Peers) -> int:
         return 1 if self.sharing is None else self.sharing.among(members.num_sharers(hosts))
 
-    def able(self, hosts: Hosts, members: Peers) -> Hosts:
+    def hosts_to_ask(self, hosts: Hosts, members: Peers) -> Hosts:
         """The hosts that can be in a sum; in a search for spoilers, in one of the search's sums.
 
         A search leaves out the few hosts that want the largest sums, so that it can use small ones.
         """
-        able = able_hosts(members, hosts)
-        if new := hosts.keys() - able.keys() - self._left_out:
+        parties = hosts_for_sums(members, hosts)
+        if new := hosts.keys() - parties.keys() - self._left_out:
             self._left_out |= new
             members.observer.note(
                 f"host(s) {in_words(sorted(new))} take part in no sum for now: they have told no "
                 "key, or want more hosts in each sum than there are"
             )
-        if self._search.is_on and able:
-            least = max(LEAST_PARTIES, sorted(able.values())[2 * len(able) // 3])
-            owners = {h: members.identity(h) for h, at_least in able.items() if at_least <= least}
+        if self._search.is_on and parties:
+            least = max(LEAST_PARTIES, sorted(parties.values())[2 * len(parties) // 3])
+            owners = {h: members.identity(h) for h, size in parties.items() if size <= least}
             self._parts = self._search.sums_of(owners, least)
-            able = {host: 0 for part in self._parts for host in part}
-        return {host: hosts[host] for host in sorted(able)}
+            parties = {host: 0 for part in self._parts for host in part}
+        return {host: hosts[host] for host in sorted(parties)}
 
     def look_closer(self) -> None:
         self._search.begin(LEAST_PARTIES)
@@ -145,13 +145,13 @@ class ServerMask(ServerPath):
 
         Fields are `sums`, a `SumQuestion`, and `groups`: worker → the sum of its answer.
         """
-        able = able_hosts(engine.peers, hosts)
+        candidates = hosts_for_sums(engine.peers, hosts)
         if self._search.is_on:
             part_of = {host: part for part, its in enumerate(self._parts) for host in its}
             groups = {n: part_of.get(h, 0) for h, workers in hosts.items() for n in workers}
         parties: dict[int, list[int]] = {}
         for host, workers in sorted(hosts.items()):
-            for group in sorted({groups[worker] for worker in workers} if host in able else ()):
+            for group in sorted({groups[n] for n in workers} if host in candidates else ()):
                 parties.setdefault(group, []).append(host)
         enough = {g: its for g, its in parties.items() if len(its) >= least_of(its, engine.peers)}
         chosen = sorted({host for its in enough.values() for host in its})
@@ -316,11 +316,11 @@ class ServerMask(ServerPath):
             if all(map(peers.strikes.is_out, workers)):
                 self._search.forget(guilty)
         engine.handle_losses()
-        able = able_hosts(peers, peers.taking_part())
+        parties = hosts_for_sums(peers, peers.taking_part())
         if self._searches:
-            self._search.note(len(able), LEAST_PARTIES, any_spoiled=bool(spoiled))
+            self._search.note(len(parties), LEAST_PARTIES, any_spoiled=bool(spoiled))
         self._num_in_vain = 0 if answers.sums or has_found else self._num_in_vain + 1
-        can_search = self._searches and spoiled and len(able) > LEAST_PARTIES
+        can_search = self._searches and spoiled and len(parties) > LEAST_PARTIES
         if self._num_in_vain >= (_MOST_VAIN_IN_SEARCH if can_search else _MOST_VAIN):
             raise AllWorkersLost(
                 f"{self._num_in_vain} times in a row there was no sum: too few of its hosts were "

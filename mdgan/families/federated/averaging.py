@@ -58,10 +58,10 @@ class Averaging(Rounds):
 
     @override
     def choose(self, number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
-        able = class_counts
+        holders = class_counts
         if self.weighting == "samples":
-            able = {client: held for client, held in able.items() if any(held)} or able
-        return super().choose(number, able, num_live)
+            holders = {client: held for client, held in holders.items() if any(held)} or holders
+        return super().choose(number, holders, num_live)
 
     @override
     def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:

@@ -37,7 +37,8 @@ from mdgan.privacy.budget import Budget, make_half
 from mdgan.privacy.contents import Contents
 from mdgan.samples.contract import SampleKind
 from mdgan.settings.machine import pin
-from mdgan.spelling import flag, key
+from mdgan.spelling import count, flag, key
+from mdgan.system import may_fork
 
 _PIECE = 256
 _COUNT_BYTES = 18  # a count in JSON, or in a tensor
@@ -188,7 +189,7 @@ class _Federated(contract.Builder[FederatedSettings]):
         trainer = "worker" if settings.placing.clients is None else "client"
         rows = [
             ("κ", str(resolve_kappa(settings.kappa, 1))),
-            ("a round", f"{length} iterations of {share} {trainer}(s)"),
+            ("a round", f"{count(length, 'iteration')} of {share} {trainer}(s)"),
         ]
         if settings.placing.clients is not None:
             number = "1" if settings.placing.placement == PULL else str(settings.placing.slots)
@@ -258,7 +259,7 @@ def _placed_host(needs: contract.HostNeeds[FederatedSettings], clients: ClientSh
 
         return LocalTraining(settings, device, begin, num_samples=lambda n: len(clients[n])).train
 
-    if needs.own_process:
+    if needs.own_process and may_fork():
         slots: Slots = SlotProcesses(shape, make_train, gives_all, most=num_slots or MOST_SLOTS)
     else:
         slots, num_slots = Slots(shape, make_train, gives_all), num_slots or 1

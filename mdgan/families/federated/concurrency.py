@@ -18,8 +18,9 @@ import torch
 from mdgan.families.federated.messages import Offer
 from mdgan.families.federated.settings import MOST_SLOTS
 from mdgan.settings.climber import HillClimber
-from mdgan.settings.machine import num_cores, processor_name
+from mdgan.settings.machine import num_cores
 from mdgan.storage.known_number import KnownNumber
+from mdgan.system import processor_name
 
 _log = logging.getLogger(__name__)
 

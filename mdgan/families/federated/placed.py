@@ -94,14 +94,14 @@ class PlacedCohort(Cohort):
         return self._counts
 
     @override
-    def able(self, _hosts: Hosts, _engine: Engine) -> tuple[Sequence[int], int]:
-        able = [client for client in self._counts if not self._conduct.is_out(client)]
-        if not able or self._num_useless >= self._settings.faults.strikes:
+    def available_clients(self, _hosts: Hosts, _engine: Engine) -> tuple[Sequence[int], int]:
+        clients = [client for client in self._counts if not self._conduct.is_out(client)]
+        if not clients or self._num_useless >= self._settings.faults.strikes:
             raise AllWorkersLost(
                 "no client's models could be used after training, "
                 f"{self._settings.faults.strikes} times in a row; try smaller learning rates"
             )
-        return able, len(able)
+        return clients, len(clients)
 
     @override
     def train(self, plan: RoundPlan, _hosts: Hosts, engine: Engine) -> Answers | None:

@@ -26,7 +26,7 @@ from mdgan.gan.optimizers import training_bytes
 from mdgan.messages import Message
 from mdgan.records.rows import Placed
 from mdgan.settings.machine import num_cores
-from mdgan.spelling import flag, key
+from mdgan.spelling import count, flag, key
 from mdgan.transport.frames import encode
 
 _FLOAT_BYTES = 4
@@ -134,7 +134,7 @@ def _about(
 ) -> str:
     """In words: how much clients train, and how many samples they hold."""
     least, most = min(iterations), max(iterations)
-    trains = f"{least} iterations" if least == most else f"{least} to {most} iterations"
+    trains = count(least, "iteration") if least == most else f"{least} to {most} iterations"
     if class_counts is None:
         return f"a client trains {trains}"
     held = f"{contract.mean_size(class_counts):g} samples"

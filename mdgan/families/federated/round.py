@@ -40,11 +40,11 @@ Train = Callable[[RoundPlan], Answers | None]  # None if the server must repeat 
 class Start(NamedTuple):
     """What the server knows before a round."""
 
-    number: int
-    i: int  # the last iteration of the round
+    number: int  # of the round
+    i: int  # the iteration at which the round ends
     class_counts: ClassCounts  # of all clients
-    able: Sequence[int]  # clients that can train now
-    num_live: int  # N
+    available: Sequence[int]  # the clients that can train in this round
+    num_live: int  # N, all clients that take part in the run
     full: Load  # E and B
     weak: Mapping[int, Load]  # E_k and B_k of weak clients (FeGAN, 3.4)
 
@@ -57,13 +57,13 @@ class Rounds:
 
     def play(self, start: Start, models: ModelVector, train: Train, engine: "Engine") -> bool:
         """One round; `train` has each client carry out `Client.train`. False to repeat it."""
-        number, i, counts, able, num_live, full, weak = start
+        number, i, counts, available, num_live, full, weak = start
         # 1. Choose C·N of the clients.
-        chosen = self.choose(number, {k: counts[k] for k in able}, num_live)
+        chosen = self.choose(number, {k: counts[k] for k in available}, num_live)
         # 2. Set E_k and B_k of each, E and B unless the client is weak, and p_k.
         loads = {k: weak.get(k, full) for k in chosen}
         weights = self.weights(chosen, loads, full, counts)
-        # 3. Send w and θ. Each client trains both networks on its own data, and sends them back.
+        # 3. Send (w, θ) to the chosen clients. Each trains both networks, and sends them back.
         sent = models.read()
         tasks = {k: ClientTask(k, loads[k], weights[k]) for k in chosen}
         answers = train(RoundPlan(number, i, sent, tasks=tasks))
@@ -186,9 +186,9 @@ class Client:
     def train(
         self, models: Tensor, iterations: int, batch_size: int, last: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Trains E iterations of a standalone GAN, from the server's models on.
+        """Trains E iterations of a standalone GAN, beginning with the server's models.
 
-        `last` is the number of the last of these in the run, by which learning rates change.
+        The learning rates follow the iterations of the run; `last` is the number of the last one.
         Returns (w_k, θ_k), float32 `vector.shape`, and the mean J_disc and J_gen, [2].
         """
         self.begin(models, batch_size)
@@ -199,7 +199,7 @@ class Client:
         return self.vector.read(), torch.stack(losses).mean(0)
 
     def begin(self, models: Tensor, batch_size: int) -> None:
-        """Takes over the server's models; a client with fewer samples than B uses n_k a batch."""
+        """Loads the server's models. A client with fewer samples than B has batches of n_k."""
         if not torch.equal(self.vector.read(), models):
             self.gan.weights_replaced()
         self.vector.write(models)

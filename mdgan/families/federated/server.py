@@ -76,16 +76,16 @@ class Cohort:
         holdings = engine.peers.holdings().items()
         return {int(worker): held["classes"] or [held["samples"]] for worker, held in holdings}
 
-    def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
+    def available_clients(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
         """The clients that these free hosts can train next, and how many clients live."""
         num_live = sum(map(len, engine.peers.taking_part().values()))
-        return workers_of(self.path.able(hosts, engine.peers)), num_live
+        return workers_of(self.path.hosts_to_ask(hosts, engine.peers)), num_live
 
     def train(self, plan: RoundPlan, hosts: Hosts, engine: Engine) -> Answers | None:
         """Has these free hosts train the chosen clients; None if it must repeat the round."""
         chosen = {host: [n for n in carried if n in plan.tasks] for host, carried in hosts.items()}
-        able: Hosts = {host: clients for host, clients in chosen.items() if clients}
-        asked = self.path.ask(able, dict.fromkeys(workers_of(able), 0), engine)
+        asked_hosts: Hosts = {host: clients for host, clients in chosen.items() if clients}
+        asked = self.path.ask(asked_hosts, dict.fromkeys(workers_of(asked_hosts), 0), engine)
         weights = {n: task.weight for n, task in plan.tasks.items()}
         part = 1.0 if self.classes is None else LEAST_PART
         fields = {**asked.fields, **({} if self.classes is None else {"classes": self.classes})}
@@ -177,7 +177,7 @@ class FederatedServer(ServerPart):
         self.averaging.announce(i, engine)
 
         counts = self.cohort.class_counts(engine)
-        able, num_live = self.cohort.able(free, engine)
+        available, num_live = self.cohort.available_clients(free, engine)
         full = Load(length, self.settings.training.batch_size)
         form, num_clients = self.settings.rounds.training_load, self.settings.num_clients
         weak = choose_loads(form, num_clients, full, told_of_clients(engine.peers), counts)
@@ -185,7 +185,7 @@ class FederatedServer(ServerPart):
             number=self._num_rounds,
             i=i,
             class_counts=counts,
-            able=able,
+            available=available,
             num_live=num_live,
             full=full,
             weak=weak,

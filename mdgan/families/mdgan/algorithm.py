@@ -5,7 +5,7 @@
     1. X = G(z), κ batches of b samples
     2. X^(g) = X^(n mod κ),                ──►    3. L local steps of D_n, each on
        X^(d) = X^((n+1) mod κ)                       J_disc = Ã(own samples) + B̃(X^(d))
-    5. C^(j) = 1/N Σ F_n of the judges of j ◄──   4. F_n = ∂J_gen(D_n(X^(g))) / ∂X^(g)
+    5. C^(j) = 1/N Σ F_n : n judged j      ◄──    4. F_n = ∂J_gen(D_n(X^(g))) / ∂X^(g)
        ∂w = ∂X/∂w · C, one backward pass;
        one step of the optimizer of G
     6. every S iterations pairs swap D     ◄─►    6. D_n ← the D of its partner
@@ -60,12 +60,12 @@ def assign(workers: Sequence[int], kappa: int) -> dict[int, Assignment]:
 
 
 class Sent(NamedTuple):
-    """What the server has sent, and to whom: X, [m, b, C, H, W], and each worker's batches."""
+    """The batches X, [m, b, C, H, W], that the server has sent, and which worker got which."""
 
     plan: BatchPlan
     assignment: Assignments
     generated: Tensor
-    asked: AskedHosts
+    asked: AskedHosts  # the hosts whose answers the server awaits
 
 
 def server_iteration(i: int, server: "MDGANServer", engine: Engine) -> Advance | None:
@@ -79,7 +79,7 @@ def server_iteration(i: int, server: "MDGANServer", engine: Engine) -> Advance |
 def ask(i: int, server: "MDGANServer", hosts: Hosts, engine: Engine) -> Sent:
     """Steps 1 and 2: the server generates the batches, and sends two of κ to every worker."""
     engine.at(i)
-    hosts = server.able(hosts, engine)  # all hosts, unless they mask their answers
+    hosts = server.hosts_to_ask(hosts, engine)  # all hosts, unless they mask their answers
     plan = server.plan(hosts, engine)
     with engine.span("generate"):
         batches = server.learner.generate(plan.generated)
@@ -178,7 +178,7 @@ class GeneratorLearner(Generator):
 
     def gradients(self, output_gradient: Tensor, *, keep_graph: bool = False) -> list[Tensor]:
         """Returns ∂X/∂w · C, one tensor for each parameter; `output_gradient` is C of step 5."""
-        graph = self.next_graph(keep=keep_graph)
+        graph = self.take_graph(keep=keep_graph)
         gradients = torch.autograd.grad(
             graph.generated,
             graph.weights,
@@ -188,8 +188,8 @@ class GeneratorLearner(Generator):
         finite_or_zero(gradients, self._loss_scale)
         return list(gradients)
 
-    def next_graph(self, *, keep: bool) -> Graph:
-        """The graph of the batches that the next feedback judges; forgets it unless `keep`."""
+    def take_graph(self, *, keep: bool) -> Graph:
+        """Returns the graph of the batches that the workers judged, and drops it unless `keep`."""
         assert self._graph is not None, "feedback comes after generate()"
         graph = self._graph
         if not keep:

@@ -13,8 +13,7 @@ from mdgan.families.mdgan.swaps import swap_every
 from mdgan.families.mdgan.variants.holders import Holders
 from mdgan.gan.build import Models, build_model, judging_operations, num_parameters
 from mdgan.gan.optimizers import training_bytes
-from mdgan.records.values import count
-from mdgan.spelling import flag
+from mdgan.spelling import count, flag
 
 _SWAPS = {
     "pairs": "pairs swap",
@@ -128,7 +127,10 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         return [
             ("trains", in_words(settings, rhythm, kappa)),
             ("κ", str(kappa)),
-            ("swap", f"every {every} iterations: {settings.swaps.swap}" if every else "never"),
+            (
+                "swap",
+                f"every {every} iterations: {settings.swaps.swap}" if every else "never",
+            ),
             ("a step", f"on {settings.num_reals} real and {num_fakes} generated samples"),
         ]
 

@@ -151,11 +151,11 @@ class MDGANServer(ServerPart):
         judges = {host: [n for n in carried if n in chosen] for host, carried in hosts.items()}
         return {host: carried for host, carried in judges.items() if carried}
 
-    def able(self, hosts: Hosts, engine: Engine) -> Hosts:
+    def hosts_to_ask(self, hosts: Hosts, engine: Engine) -> Hosts:
         """The hosts that the server can ask now; where they mask, enough of them for a sum."""
         if self.suspects.opposition.divides:
             self.path.look_closer()
-        return self.path.able(hosts, engine.peers)
+        return self.path.hosts_to_ask(hosts, engine.peers)
 
     def plan(self, hosts: Hosts, engine: Engine) -> BatchPlan:
         """The batches of an iteration with these hosts: fewer where masked sums need more hosts.
@@ -203,7 +203,7 @@ class MDGANServer(ServerPart):
         if self.path.hides_answers or not answers.hosts:  # other hosts may answer a repetition
             self.learner.forget()
             return None
-        self.learner.next_graph(keep=False)  # a host does not answer the same iteration twice
+        self.learner.take_graph(keep=False)  # a host does not answer the same iteration twice
         return Advance(i, answers.mean_losses())
 
     def follow_rule(self, sent: Sent, answers: Answers) -> None:

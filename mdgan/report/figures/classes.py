@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
-from mdgan.records.values import count, said, said_range
+from mdgan.records.values import said, said_range
 from mdgan.report.figures import charts
 from mdgan.report.figures.charts import MOST_TICKS
 from mdgan.report.figures.picture import OfRun, Picture, Row, together
 from mdgan.report.numbers.scores import classwise
 from mdgan.report.numbers.subject import Subject
+from mdgan.spelling import count
 
 _MOST_CLASSES = 200
 _MOST_WORKERS = 200

@@ -14,6 +14,7 @@ from mdgan.report.figures.picture import OfRun, Panel, Picture, Row, Table, only
 from mdgan.report.numbers import durations as numbers
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.traffic import KIND_ORDER, Rate, server_rate, worker_rate
+from mdgan.spelling import count
 
 ORDER = tuple(dict.fromkeys(("generate", *numbers.WORKER_ORDER[:-3], *numbers.SERVER_ORDER)))
 """The operations of all roles, in the order in which they occur."""
@@ -101,7 +102,7 @@ def _operations(had: Of[Means], names: Sequence[str], label: str) -> Figure:
 def _said_operations(subject: Subject, means: Means) -> str:
     name, seconds = max(means.seconds.items(), key=lambda item: item[1])
     share = 100 * seconds / (sum(means.seconds.values()) or 1)
-    over = values.count(means.over, subject.unit)
+    over = count(means.over, subject.unit)
     return f"{name} takes longest, {values.said_seconds(seconds)} ({share:.0f} %), mean of {over}"
 
 
@@ -184,7 +185,7 @@ def fetching(subject: Subject) -> OfRun | None:
         for role, every in roles.items()
         for row in values.chosen_evenly(every, max(2, _MOST_ROWS // len(roles)))
     ]  # fmt: skip
-    threads = values.count(max(row.threads for row in rows), "thread")
+    threads = count(max(row.threads for row in rows), "thread")
     mean = sum(row.waited_seconds for row in rows) / sum(row.batches for row in rows)
     longest = values.said_seconds(max(row.longest_seconds for row in rows))
     summary = f"{values.said_seconds(mean)} a batch, {longest} at most, with up to {threads}"

@@ -9,11 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mdgan.records.rows import Losses, WorkerNumbers
-from mdgan.records.values import chosen_evenly, count, said
+from mdgan.records.values import chosen_evenly, said
 from mdgan.report.figures import charts
 from mdgan.report.figures.picture import OfRun, Picture, together
 from mdgan.report.numbers.durations import MOST_STRETCHES, envelope
 from mdgan.report.numbers.subject import Subject
+from mdgan.spelling import count
 
 _MOST_ROWS = 30
 _PLAYERS = ("generator", "discriminators, mean")

@@ -8,9 +8,10 @@ from PIL import Image
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import ScoresRow
 from mdgan.records.run_directory import NEIGHBOURS_FILE
-from mdgan.records.values import chosen_evenly, count, said
+from mdgan.records.values import chosen_evenly, said
 from mdgan.report.figures.picture import OfRun, PictureFile
 from mdgan.report.numbers.subject import Subject
+from mdgan.spelling import count
 from mdgan.storage.budget import check_picture
 from mdgan.storage.foreign_file import MOST_PICTURE_BYTES, read_whole
 

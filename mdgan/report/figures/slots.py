@@ -12,11 +12,12 @@ from matplotlib.figure import Figure
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import InSlot, Place, Placed, Trained
-from mdgan.records.values import chosen_evenly, count, said, said_seconds, time_unit
+from mdgan.records.values import chosen_evenly, said, said_seconds, time_unit
 from mdgan.report.figures import charts
 from mdgan.report.figures.picture import OfRun, Row
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.palette import HEAT, SURFACES
+from mdgan.spelling import count
 
 Look = dict[str, Any]  # a style for matplotlib
 

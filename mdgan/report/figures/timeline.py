@@ -13,12 +13,13 @@ from matplotlib.figure import Figure
 from mdgan.observe.tracer import WINDOW
 from mdgan.records.recorded_run import Trace
 from mdgan.records.roles import SCORER, first_worker
-from mdgan.records.values import count, said_list, said_seconds, time_unit
+from mdgan.records.values import said_list, said_seconds, time_unit
 from mdgan.report.figures import charts
 from mdgan.report.figures.costs import ORDER
 from mdgan.report.figures.picture import OfRun, Picture, Row, only, together
 from mdgan.report.numbers.durations import NOT_TRAINING, envelope, in_order, summed
 from mdgan.report.numbers.subject import Subject
+from mdgan.spelling import count
 
 MOST_LANES = 24
 _LANE_HEIGHT = 0.7

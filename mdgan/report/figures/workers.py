@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter
 from mdgan.records.happenings import JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT
 from mdgan.records.rows import RoundRow, Swap
 from mdgan.records.run_state import COUNTED
-from mdgan.records.values import chosen_evenly, count, said, said_list, said_range
+from mdgan.records.values import chosen_evenly, said, said_list, said_range
 from mdgan.report.figures import charts
 from mdgan.report.figures.charts import DASHED, INK, SOFT, run_colour
 from mdgan.report.figures.picture import OfRun, Picture, Row, together
@@ -22,6 +22,7 @@ from mdgan.report.numbers.attendance import SEEN_OFTEN, Presence
 from mdgan.report.numbers.durations import BandedLine
 from mdgan.report.numbers.subject import Group, Subject, said_bands
 from mdgan.report.palette import PRESENCE, SURFACES
+from mdgan.spelling import count
 
 _MOST_LANES = 30
 _MOST_STRETCHES = 300

@@ -18,7 +18,7 @@ from mdgan.records.happenings import JOINED, LATE, LEFT, LOST, REFUSED, RESUMED,
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import RoundRow
 from mdgan.records.run_state import COUNTED, Mark, Stretch, WorkerState
-from mdgan.records.values import count
+from mdgan.spelling import count
 
 _MOST_TOLD = 6
 _LONG_SHARE = 0.02

@@ -13,10 +13,11 @@ from mdgan.records.recorded_run import RecordedRun, Trace
 from mdgan.records.roles import SCORER, is_alone, leader, num_workers
 from mdgan.records.rows import RoundRow
 from mdgan.records.run_directory import ENCODING_FILE
-from mdgan.records.values import count, number_in, shown
+from mdgan.records.values import number_in, shown
 from mdgan.report.numbers.attendance import Presence, presences
 from mdgan.report.numbers.durations import iteration_durations, outlier_threshold, within_rounds
 from mdgan.report.palette import ALGORITHMS, run_colour_name
+from mdgan.spelling import count
 
 NO_MATTER = frozenset(
     (

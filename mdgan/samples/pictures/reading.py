@@ -86,9 +86,8 @@ def read_image(path: Path, shape: PictureShape, bits: int = 16) -> Tensor:
         with _opened(path) as image:
             return _to_tensor(_fitted(image, shape, bits))
     except Exception as error:  # a decoder may raise anything; the user must learn which file
-        raise BadInput(
-            path, f"cannot read this picture ({why_unreadable(error, path)})", "remove or repair it"
-        ) from error
+        why = f"cannot read this picture ({why_unreadable(error, path)})"
+        raise BadInput(path, why, "remove or repair it") from error
 
 
 def look_at(path: Path, shape: PictureShape, bits: int = 16) -> Seen:

@@ -1,4 +1,4 @@
-"""What every column of a schema has, and the columns of numbers and moments."""
+"""The columns of numbers and moments that a schema may have: their fields, reading and writing."""
 
 from contextlib import suppress
 from datetime import date, datetime, timedelta
@@ -9,13 +9,13 @@ import msgspec
 from typing_extensions import override
 
 from mdgan.samples.table import moments
-from mdgan.samples.table.numbers import end_of, number_of, parsed
+from mdgan.samples.table.numbers import parse_end, parse_number, parse_numeral
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What every column has; `is_ordered` if one value is less than another."""
+    """What a schema says of a column of any kind."""
 
-    is_ordered: ClassVar[bool] = True
+    is_ordered: ClassVar[bool] = True  # whether one value is less than another
 
     name: str
     may_be_missing: bool = False
@@ -24,51 +24,52 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 
     @property
     def kind(self) -> str:
-        """As a schema names it: `number`, `category`, …."""
+        """The kind of the column as schemas write it: `number`, `category`, …."""
         return str(self.__struct_config__.tag)
 
 
 class ScaledColumn(Column, frozen=True, kw_only=True):
-    """A column of numbers, within bounds.
+    """A column whose values are numbers between two bounds.
 
-    Each kind has `bounds`, its least and largest value, and `read`, which gives the value of a text
-    or raises ValueError in words.
+    Each subclass has `bounds`, the least and largest value, and `read`, which turns a text into its
+    value. The ValueError that `read` raises continues a sentence: "is no number".
     """
 
     is_whole: ClassVar[bool] = True  # whether all values are whole numbers
 
     # Values that many rows share exactly, such as 0, in rising order.
     common: tuple[float, ...] = ()
-    # How cells of the histogram that all sites add up are spaced: equally wide, or for long tails
+    # The sites add up their histograms of the column. Its cells are equally wide, or for long tails
     # equally wide in log(1 + 10⁴ (x − low) / (high − low)).
     spacing: Literal["linear", "log"] = "linear"
 
     @property
-    def exact(self) -> tuple[float, ...]:
-        """The common values, and those that stand for ends, in rising order."""
+    def exact_values(self) -> tuple[float, ...]:
+        """The values that have an option each: common ones and ends of the scale, rising."""
         return self.common
 
     def write(self, value: float) -> str:
-        """The text of a value."""
+        """Writes a value as files of the column have it."""
         return str(int(value))
 
     def rounded(self, value: float) -> float:
-        """The nearest value that the column may have, before bounds."""
+        """The nearest number with the column's decimals; it may lie outside the bounds."""
         return float(round(value))
 
 
 class NumericColumn(ScaledColumn, frozen=True, kw_only=True):
-    """Numbers, and what files write with them.
+    """Numbers, with the unit, decimal sign and ends of the scale that files write.
 
-    A file may say `>89` of all numbers above 89: that is an *end*. Its value is the next beyond.
+    A file may write `>89` for every number above 89: that is an *end* of the scale. Its value is
+    the next number after 89 that the column could have.
     """
 
     low: float
     high: float
     unit: str | msgspec.UnsetType = msgspec.UNSET  # such as mg or %
-    # What stands before decimals in files, where that may be taken for thousands.
+    # The sign before decimals, for files in which it could also stand between thousands.
     decimal: Literal[".", ","] | msgspec.UnsetType = msgspec.UNSET
-    # The ends: a number as in `>89`, or the whole text, such as >=90.
+    # The ends of the scale: 89 for `>89`, or the whole text, such as >=90.
     below: float | str | msgspec.UnsetType = msgspec.UNSET
     above: float | str | msgspec.UnsetType = msgspec.UNSET
 
@@ -79,57 +80,57 @@ class NumericColumn(ScaledColumn, frozen=True, kw_only=True):
 
     @property
     def ends(self) -> dict[float, str]:
-        """The text of each end, by its value; ValueError if one is none."""
-        found: dict[float, str] = {}
+        """The text of each end of the scale, by its value; ValueError if one cannot be read."""
+        text_by_value: dict[float, str] = {}
         if self.below is self.above is msgspec.UNSET:
-            return found
+            return text_by_value
         step = 10.0 ** -getattr(self, "decimals", 0)
         for sign, end in (("<", self.below), (">", self.above)):
             if end is msgspec.UNSET:
                 continue
             text = end if isinstance(end, str) else f"{sign}{end:.12g}"
-            least, bound = end_of(text, is_whole=self.is_whole)
+            least, bound = parse_end(text, is_whole=self.is_whole)
             if least[:1] != sign:
                 raise ValueError(f"end {text!r:.40} must begin with {sign}")
-            found[self.rounded(bound + step if sign == ">" else bound - step)] = text
-        return found
+            text_by_value[self.rounded(bound + step if sign == ">" else bound - step)] = text
+        return text_by_value
 
     @property
     @override
-    def exact(self) -> tuple[float, ...]:
+    def exact_values(self) -> tuple[float, ...]:
         return tuple(sorted([*self.common, *self.ends]))
 
     def read(self, text: str) -> float:
-        """The value of a text; raises ValueError in words."""
-        if (text[:1] in ("<", ">", "≤", "≥") or text[-1:] == "+") and parsed(text):
-            meant = end_of(text, is_whole=self.is_whole)
+        """Reads a number or an end; the ValueError says in words what is wrong with the text."""
+        if (text[:1] in ("<", ">", "≤", "≥") or text[-1:] == "+") and parse_numeral(text):
+            sign, bound = parse_end(text, is_whole=self.is_whole)
             for value, end in self.ends.items():
-                if end_of(end, is_whole=self.is_whole) == meant:
+                if parse_end(end, is_whole=self.is_whole) == (sign, bound):
                     return value
-            side = "below" if meant[0][0] == "<" else "above"
-            said = f"{meant[1]:.12g}" if len(meant[0]) == 1 else f'"{text}"'
+            side = "below" if sign[0] == "<" else "above"
+            setting = f"{bound:.12g}" if len(sign) == 1 else f'"{text}"'
             raise ValueError(
-                f'is no number; agree on "{side}": {said}, if it is the end of a scale'
+                f'is no number; agree on "{side}": {setting}, if it is the end of a scale'
             )
         return within(self._number(text), self.bounds)
 
     def _number(self, text: str) -> float:
-        """The number of a text, rounded as the column has it."""
+        """Reads a text that is no end, and rounds it to the column's decimals."""
         raise NotImplementedError
 
 
 class NumberColumn(NumericColumn, frozen=True, kw_only=True, tag="number"):
-    """Numbers with so many decimals, from `low` to `high`."""
+    """Numbers from `low` to `high`, with at most `decimals` digits behind the point."""
 
     is_whole: ClassVar[bool] = False
 
     decimals: int = 6
 
     def _number(self, text: str) -> float:
-        return round(number_of(text.replace(self.decimal or ".", ".")), self.decimals)
+        return round(parse_number(text.replace(self.decimal or ".", ".")), self.decimals)
 
     def write(self, value: float) -> str:
-        """With as many decimals as it needs, at most those of the column."""
+        """Writes a value without zeros at its end, or the text of an end of the scale."""
         if value in self.ends:
             return self.ends[value]
         text = f"{value:.{self.decimals}f}"
@@ -148,7 +149,7 @@ class WholeColumn(NumericColumn, frozen=True, kw_only=True, tag="whole"):
 
     def _number(self, text: str) -> float:
         with suppress(ValueError):
-            if (value := number_of(text)).is_integer():
+            if (value := parse_number(text)).is_integer():
                 return value
         raise ValueError("is no whole number")
 
@@ -160,13 +161,13 @@ _SECOND = timedelta(seconds=1)
 
 
 class MomentColumn(ScaledColumn, frozen=True, kw_only=True, dict=True):
-    """Moments from `low` to `high`; values count days, months, weeks or seconds since `low`."""
+    """Dates or moments. A value counts the days, months, weeks or seconds since `low`."""
 
-    _like: ClassVar[str]
+    _example: ClassVar[str]  # what a text has to be, for messages
 
     low: str
     high: str
-    # How files write them, such as DD.MM.YYYY or D/M/YYYY hh:mm; unset for 2024-12-31.
+    # How files write dates, such as DD.MM.YYYY or D/M/YYYY hh:mm; unset for 2024-12-31.
     form: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -175,75 +176,75 @@ class MomentColumn(ScaledColumn, frozen=True, kw_only=True, dict=True):
         raise NotImplementedError
 
     @cached_property
-    def written_as(self) -> str:
-        """The form of the column's days, as texts are read by it."""
+    def day_form(self) -> str:
+        """The key of `moments.UNITS` by which dates are read: the form without a time of day."""
         return moments.form_of_days(self.form or moments.ISO)
 
-    def passed(self, moment: datetime) -> int:
-        """How many units there are from `low` to it; ValueError if it cannot be in the column."""
+    def units_since_low(self, moment: datetime) -> int:
+        """The number of whole units from `low` to a moment; ValueError if it does not fit."""
         raise NotImplementedError
 
-    def moment(self, value: float) -> date:
-        """The moment, or the day, of a value."""
+    def moment_at(self, value: float) -> date:
+        """The day or moment that is `value` units after `low`."""
         raise NotImplementedError
 
     def read(self, text: str) -> float:
-        """The value of a text; raises ValueError in words."""
-        return within(self._passed(text), self.bounds, (self.low, self.high))
+        """Reads a date; the ValueError says in words what is wrong with the text."""
+        return within(self._value_of(text), self.bounds, (self.low, self.high))
 
-    def is_code(self, text: str) -> bool:
-        """Whether a text stands for a missing value, however the file writes that moment."""
-        return bool(self.missing) and self._passed(text) in self._codes
+    def is_missing_code(self, text: str) -> bool:
+        """Whether a date stands for a missing value, such as 9999-12-31 or 31.12.9999."""
+        return bool(self.missing) and self._value_of(text) in self._missing_values
 
-    def _passed(self, text: str) -> float:
+    def _value_of(self, text: str) -> float:
         try:
-            return float(self.passed(moments.moment_of(text, self.written_as)))
+            return float(self.units_since_low(moments.moment_of(text, self.day_form)))
         except ValueError as error:
-            raise ValueError(f"is no {self._like}{error}") from None
+            raise ValueError(f"is no {self._example}{error}") from None
 
     @cached_property
-    def _codes(self) -> set[float]:
-        found = set[float]()
+    def _missing_values(self) -> set[float]:
+        values = set[float]()
         for code in self.missing or ():
             with suppress(ValueError):
-                found.add(self._passed(code))
-        return found
+                values.add(self._value_of(code))
+        return values
 
 
 class DateColumn(MomentColumn, frozen=True, kw_only=True, tag="date"):
-    """Days, as 2024-12-31; or months or weeks, if its form has no days."""
+    """Days such as 2024-12-31; months or weeks if `form` names no day."""
 
-    _like = "date such as 2024-12-31"
+    _example = "date such as 2024-12-31"
 
     @cached_property
     @override
     def bounds(self) -> tuple[float, float]:
         return 0.0, float(moments.count_of(date.fromisoformat(self.high), self._unit) - self._low)
 
-    def passed(self, moment: datetime) -> int:
+    def units_since_low(self, moment: datetime) -> int:
         if moment.hour or moment.minute or moment.second or moment.microsecond:
             raise ValueError("; it has a time of day")
         return moments.count_of(moment, self._unit) - self._low
 
-    def moment(self, value: float) -> date:
+    def moment_at(self, value: float) -> date:
         return moments.day_at(self._low + int(value), self._unit)
 
     @cached_property
     def _unit(self) -> str:
-        return moments.UNITS[self.written_as]
+        return moments.UNITS[self.day_form]
 
     @cached_property
     def _low(self) -> int:
         return moments.count_of(date.fromisoformat(self.low), self._unit)
 
     def write(self, value: float) -> str:
-        return moments.written(self.moment(value), self.form or moments.ISO)
+        return moments.written(self.moment_at(value), self.form or moments.ISO)
 
 
 class TimeColumn(MomentColumn, frozen=True, kw_only=True, tag="time"):
-    """Dates with times of day, as 2024-12-31T23:59:59; values are in seconds."""
+    """Dates with times of day, such as 2024-12-31T23:59:59; values are in seconds."""
 
-    _like = "moment such as 2024-12-31T23:59:59"
+    _example = "moment such as 2024-12-31T23:59:59"
 
     @cached_property
     @override
@@ -254,25 +255,25 @@ class TimeColumn(MomentColumn, frozen=True, kw_only=True, tag="time"):
     def _low(self) -> datetime:
         return datetime.fromisoformat(self.low)
 
-    def passed(self, moment: datetime) -> int:
+    def units_since_low(self, moment: datetime) -> int:
         return (moment - self._low) // _SECOND
 
-    def moment(self, value: float) -> datetime:
+    def moment_at(self, value: float) -> datetime:
         return self._low + int(value) * _SECOND
 
     def write(self, value: float) -> str:
         form = self.form or f"{moments.ISO}Thh:mm:ss"
         if "h" not in form:
             form += "hhmmss" if form.isalpha() else " hh:mm:ss"
-        return moments.written(self.moment(value), form)
+        return moments.written(self.moment_at(value), form)
 
 
 def within(
-    value: float, bounds: tuple[float, float], shown: tuple[str, str] | None = None
+    value: float, bounds: tuple[float, float], bound_texts: tuple[str, str] | None = None
 ) -> float:
-    """A value between bounds, which a message shows as `shown`; ValueError beyond them."""
+    """Returns a value within bounds; else ValueError, which shows them as `bound_texts`."""
     low, high = bounds
     if not low <= value <= high:  # NaN, too
-        least, most = shown or (f"{low:.12g}", f"{high:.12g}")
+        least, most = bound_texts or (f"{low:.12g}", f"{high:.12g}")
         raise ValueError(f"is outside the schema's bounds, {least} to {most}")
     return value

@@ -1,9 +1,8 @@
-"""Rows to samples and back: which entries of a sample stand for which column.
+"""Turns rows into samples and back: which entries of a sample belong to which column.
 
-A sample is float32 [width]. A column of numbers has one entry for its *score*, in [−1, 1]; if it
-has common values or may be missing, a *choice* follows: one entry each for "another value", for
-every common value and for "missing", of which one is 1 and the others are 0. A column of categories
-is a choice alone.
+A sample is float32 [width]. A column of numbers has one entry for its *score*, in [−1, 1]. If it
+has common values or may be missing, a *choice* follows: a one-hot code whose options are "another
+value", each common value, and "missing". A column of categories has only a choice.
 """
 
 from dataclasses import dataclass
@@ -14,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdgan.gan.model_state import digest_of
-from mdgan.samples.table.rooms import Rooms
+from mdgan.samples.table.intervals import Intervals
 from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.rules import Rules
 from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema
 from mdgan.samples.table.spread import (
     Floats,
-    Room,
+    Interval,
     Spread,
     is_other,
     num_counts,
@@ -28,37 +27,38 @@ from mdgan.samples.table.spread import (
     options_of,
 )
 
-_PIECE = 65_536  # rows that are encoded together, which bounds the memory
+_PIECE = 65_536  # this many rows are encoded at a time, which bounds the memory
 
 
 @dataclass(frozen=True)
 class ColumnPlace:
-    """The entries of one column."""
+    """Which entries of a sample belong to one column."""
 
     index: int  # of the column in the schema
     column: AnyColumn
-    score: int | None  # the entry of its score; None if it has none
-    choice: range  # its other entries; empty if it has none
+    score: int | None  # the entry of its score; None for categories
+    choice: range  # the entries of its choice; empty if it has none
 
 
 class RowLayout:
-    """The entries of a sample.
+    """Which entries of a sample belong to which column of a schema.
 
     Args:
-        without: the index of a column that is no part of samples, since it is their label.
+        without: the index of the column that is the label, and therefore no part of samples.
 
     Attributes:
-        rooms: which values the rules of the schema leave; None if it has none.
+        intervals: the intervals that the schema's rules leave to each column; None without rules.
         scores: the entries that are scores.
         choices: the entries of each choice.
     """
 
     def __init__(self, schema: Schema, without: int | None = None) -> None:
         self.schema, self.without = schema, without
-        self.rooms = Rooms(Rules(schema)) if schema.rules else None
+        self.intervals = Intervals(Rules(schema)) if schema.rules else None
         self.places: list[ColumnPlace] = []
         width = 0
-        for index, column in enumerate(self.rooms.counted if self.rooms else schema.columns):
+        counted = self.intervals.counted if self.intervals else schema.columns
+        for index, column in enumerate(counted):
             if index == without or column is None:
                 continue
             score = width if isinstance(column, ScaledColumn) else None
@@ -71,19 +71,19 @@ class RowLayout:
         self.choices = [place.choice for place in self.places if place.choice]
 
     def counted(self, values: Floats) -> Floats:
-        """Values of rows as they are counted, [n, columns of the schema]."""
-        return self.rooms.counts_of(values) if self.rooms else values
+        """Replaces values by differences to an anchor where `intervals` says so, [n, columns]."""
+        return self.intervals.to_counted(values) if self.intervals else values
 
 
 class Encoding:
-    """How the columns of a table become the entries of samples, once their spread is known.
+    """Encodes rows as samples and decodes samples, by the counts of all sites.
 
     Args:
-        counts: float64 [number of counts], of all sites together: of cells and of options,
-            one column after the other.
+        counts: float64 [number of counts], summed over all sites: the cells and options of each
+            column, one column after the other.
 
     Attributes:
-        digest: of the counts.
+        digest: the hash of the counts.
     """
 
     def __init__(self, layout: RowLayout, counts: Tensor) -> None:
@@ -98,83 +98,85 @@ class Encoding:
         self._each = {p.index: (p, s) for p, s in zip(layout.places, self.spreads, strict=True)}
 
     def encode(self, rows: Rows) -> Tensor:
-        """Samples, float32 [n, width]."""
-        found = np.zeros((len(rows), self._layout.width), dtype=np.float32)
+        """Encodes n rows as samples, float32 [n, width]."""
+        samples = np.zeros((len(rows), self._layout.width), dtype=np.float32)
         for begin in range(0, len(rows), _PIECE):
             values = self._layout.counted(rows.values[begin : begin + _PIECE])
-            rooms = self._rooms_of(values)
-            into = found[begin : begin + _PIECE]
+            intervals = self._intervals_of(values)
+            into = samples[begin : begin + _PIECE]
             for place, spread in self._each.values():
-                given = values[:, place.index]
+                of_column = values[:, place.index]
                 if place.score is not None and isinstance(place.column, ScaledColumn):
-                    others = is_other(place.column, given)
-                    room = rooms[place.index].of(others) if place.index in rooms else None
-                    into[others, place.score] = spread.scores(given[others], room)
+                    others = is_other(place.column, of_column)
+                    interval = intervals.get(place.index)
+                    interval = interval and interval.select(others)
+                    into[others, place.score] = spread.scores(of_column[others], interval)
                 if place.choice:
-                    options = options_of(place.column, given)
-                    into[np.arange(len(given)), place.choice.start + options] = 1
-        return torch.from_numpy(found)
+                    options = options_of(place.column, of_column)
+                    into[np.arange(len(of_column)), place.choice.start + options] = 1
+        return torch.from_numpy(samples)
 
-    def _rooms_of(self, values: Floats) -> dict[int, Room]:
-        """The rooms that rows leave for their own values as they are counted, by column."""
-        found: dict[int, Room] = {}
+    def _intervals_of(self, values: Floats) -> dict[int, Interval]:
+        """The interval of each column's values in each row, given the columns made before it."""
+        by_column: dict[int, Interval] = {}
 
-        def keep(index: int, room: Room) -> Floats:
-            found[index] = room
+        def keep(index: int, interval: Interval) -> Floats:
+            by_column[index] = interval
             return values[:, index]
 
-        if self._layout.rooms is not None:
-            self._layout.rooms.walk(len(values), keep)
-        return found
+        if self._layout.intervals is not None:
+            self._layout.intervals.make_columns(len(values), keep)
+        return by_column
 
     def decode(self, samples: Tensor, label: Floats | None = None) -> Floats:
-        """Values, float64 [n, columns of the schema].
+        """Decodes samples [n, width] to values as in `Rows`, float64 [n, columns of the schema].
 
         Args:
-            label: the values of the column that is the label, [n]; NaN if they are not given.
+            label: values of the column that is the label, [n]; if None, the column is all NaN.
         """
-        given = samples.detach().double().cpu().numpy()
-        rooms, without = self._layout.rooms, self._layout.without
+        entries = samples.detach().double().cpu().numpy()
+        intervals, without = self._layout.intervals, self._layout.without
         missing: dict[int, NDArray[np.bool_]] = {}
 
-        def draw(index: int, room: Room | None = None) -> Floats:
-            leader = rooms.leaders.get(index, -1) if rooms else -1
-            values = _decode(*self._each[index], given, room, missing.get(leader))
-            missing[index] = np.isnan(values)
-            return values
+        def draw(index: int, interval: Interval | None = None) -> Floats:
+            leader = intervals.leaders.get(index, -1) if intervals else -1
+            of_column = _decode(*self._each[index], entries, interval, missing.get(leader))
+            missing[index] = np.isnan(of_column)
+            return of_column
 
-        if rooms is None:
-            found = np.full((len(given), len(self._layout.schema.columns)), np.nan)
+        if intervals is None:
+            values = np.full((len(entries), len(self._layout.schema.columns)), np.nan)
         else:
-            found = rooms.walk(len(given), draw)
+            values = intervals.make_columns(len(entries), draw)
         for index in self._each:
             if index not in missing:
-                found[:, index] = draw(index)
+                values[:, index] = draw(index)
         if without is not None and label is not None:
-            found[:, without] = label
-        if rooms is not None:
-            rooms.finish(found)
-        return found
+            values[:, without] = label
+        if intervals is not None:
+            intervals.complete(values)
+        return values
 
 
 def _decode(
     place: ColumnPlace,
     spread: Spread,
-    given: Floats,
-    room: Room | None,
+    entries: Floats,
+    interval: Interval | None,
     missing: NDArray[np.bool_] | None,
 ) -> Floats:
-    """The values of a column as they are counted, [n].
+    """Decodes one column, [n]; a column with an anchor as its difference to that.
 
     Args:
-        room: between which values they must lie.
-        missing: which are missing, as far as the room lets the others be there.
+        entries: samples, float64 [n, width].
+        interval: the interval in which each value must lie; None for no limit.
+        missing: in which rows the column is missing, if they decide it alone; else None.
     """
-    column, options = place.column, np.zeros(len(given), dtype=np.int64)
+    column, options = place.column, np.zeros(len(entries), dtype=np.int64)
     if place.choice:
-        weights = given[:, place.choice.start : place.choice.stop]
-        if room is not None:
-            weights = np.where(_fitting(column, room), weights, -np.inf)
+        weights = entries[:, place.choice.start : place.choice.stop]
+        if interval is not None:
+            weights = np.where(_fitting(column, interval), weights, -np.inf)
         if missing is not None:
             is_missing = missing | np.isneginf(weights[:, :-1]).all(1)
             last = np.where(is_missing, np.inf, -np.inf)
@@ -182,19 +184,19 @@ def _decode(
         options = weights.argmax(1)
     if isinstance(column, ScaledColumn):
         assert place.score is not None
-        known = np.array([np.nan, *column.exact, np.nan])
-        values = spread.values(given[:, place.score], room)
-        return np.where(options == 0, values, known[options])
+        value_of_option = np.array([np.nan, *column.exact_values, np.nan])
+        values = spread.values(entries[:, place.score], interval)
+        return np.where(options == 0, values, value_of_option[options])
     values = options.astype(np.float64)
     return np.where(options < len(column.choices), values, np.nan)
 
 
-def _fitting(column: AnyColumn, room: Room) -> NDArray[np.bool_]:
-    """Which options of a column of numbers a room has, [n, options]."""
+def _fitting(column: AnyColumn, interval: Interval) -> NDArray[np.bool_]:
+    """Which options of a column of numbers lie inside each interval, bool [n, options]."""
     assert isinstance(column, ScaledColumn)
-    low, high = room.low[:, None], room.high[:, None]
-    least, most = column.bounds  # beyond them only ends lie
-    exact = np.array(column.exact).reshape(1, -1)
+    low, high = interval.low[:, None], interval.high[:, None]
+    least, most = column.bounds  # only ends of the scale lie beyond them
+    exact = np.array(column.exact_values).reshape(1, -1)
     fits = [np.maximum(low, least) <= np.minimum(high, most), (low <= exact) & (exact <= high)]
     if column.may_be_missing:
         fits.append(np.ones_like(low, dtype=np.bool_))

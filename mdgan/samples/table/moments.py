@@ -1,7 +1,7 @@
-"""Dates and times as they stand in files: which text is which moment, by a grammar of its own.
+"""Dates and times in files: which moments a text may mean, and how a column writes a moment.
 
-Only ASCII digits count, and years have four. What two ways of reading fit is for its column to
-decide: 1/2/2024 alone may be of January or of February.
+Digits are ASCII, and years have four. A text such as 1/2/2024 may mean a day of January or of
+February: `FormSurvey` looks at all texts of its column to decide.
 """
 
 import re
@@ -11,10 +11,10 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from functools import lru_cache
 
-from mdgan.samples.table.numbers import unwrapped
+from mdgan.samples.table.numbers import without_formula
 
 ISO = "YYYY-MM-DD"
-FORMS = {  # by what their texts name
+FORMS = {  # by the unit that their texts name
     "day": (
         *(ISO, "DD.MM.YYYY", "YYYY/MM/DD", "YYYY.MM.DD", "YYYYMMDD", "DD/MM/YYYY", "MM/DD/YYYY"),
         *("DD-MM-YYYY", "MM-DD-YYYY", "YYYY-Www-D"),
@@ -23,14 +23,14 @@ FORMS = {  # by what their texts name
     "week": ("YYYY-Www",),
 }
 UNITS = {form: unit for unit, forms in FORMS.items() for form in forms}
-"""What a text of a form names: a day, a month or a week."""
+"""The unit that a text of each form names: a day, a month or a week."""
 CLOCKS = tuple(f"{h}:mm{s}{half}" for h in ("hh", "h") for s in (":ss", "") for half in ("", " AM"))
-"""How times of day are written; before them stands a space, or T."""
+"""Forms of times of day; a space or T stands before them."""
 TWO_WAYS = frozenset({"DD/MM/YYYY", "MM/DD/YYYY", "DD-MM-YYYY", "MM-DD-YYYY"})
 _ORDERS = {"DD": "the day stands first", "MM": "the month stands first"}
 _LOOKS_TWO_WAYS = re.compile(r"\d[/-]\d\d?[/-]\d{4}", re.ASCII)
 _USUAL = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d:\d\d)?", re.ASCII)
-"""Of which `fromisoformat` makes only what is meant, and fast."""
+"""Texts that `fromisoformat` reads correctly, and fast."""
 _MOMENT = re.compile(
     r"([\d./-]+|\d{4}-W\d\d(?:-\d)?)"
     r"(?:(?:[Tt]| +)(\d\d|\d(?=:))(?::?(\d\d)(?::?(\d\d)(?:[.,](\d+))?)?)?(?: ?([AaPp])\.?[Mm]\.?)?"
@@ -43,19 +43,19 @@ _PARTS = re.compile(r"(\d{1,4})([-/.])(\d{1,4})(?:\2(\d{1,4}))?", re.ASCII)
 
 
 def readings_of(text: str) -> Mapping[str, datetime]:
-    """The moments that a text may mean, by form; the first ones if it means a month or a week.
+    """Finds the moments that a text may mean, by form; empty if it is no date.
 
-    Those with a time zone have one. Empty if it means none.
+    A month or week stands for its first day. A moment has a time zone if the text names one.
     """
     if _USUAL.fullmatch(text):
         try:
             return {ISO: datetime.fromisoformat(text)}
         except ValueError:
             return {}
-    found = _MOMENT.fullmatch(_COMPACT.sub(r"\1T\2", text, 1))
-    if found is None:
+    match = _MOMENT.fullmatch(_COMPACT.sub(r"\1T\2", text, 1))
+    if match is None:
         return {}
-    day, hour, minute, second, fraction, half, zone = found.groups()
+    day, hour, minute, second, fraction, half, zone = match.groups()
     days = _days_of(day)
     if hour is None or not days:
         return days
@@ -73,7 +73,7 @@ def readings_of(text: str) -> Mapping[str, datetime]:
 
 @lru_cache(1 << 16)
 def _days_of(text: str) -> Mapping[str, datetime]:
-    """The days that a text may mean, or the first of its month or week, by form."""
+    """Finds the days that a text may mean, or the first day of its month or week, by form."""
     days = {}
     for form, (year, month, day) in _parts_of(text):
         with suppress(ValueError):  # such as February 30
@@ -81,20 +81,20 @@ def _days_of(text: str) -> Mapping[str, datetime]:
     if "W" in text:
         year, week, *weekday = text.split("-")
         with suppress(ValueError):
-            found = date.fromisocalendar(int(year), int(week[1:]), int(*weekday or "1"))
+            first = date.fromisocalendar(int(year), int(week[1:]), int(*weekday or "1"))
             form = "YYYY-Www-D" if weekday else "YYYY-Www"
-            days[form] = datetime.combine(found, time())
+            days[form] = datetime.combine(first, time())
     return days
 
 
 def _parts_of(text: str) -> Iterator[tuple[str, tuple[str, str, str]]]:
-    """Forms with the year, the month and the day, which there need not be."""
-    if found := _DIGITS.fullmatch(text):
-        year, month, day = found.groups()
+    """Yields each form that a text fits, with its year, month and day; the day need not exist."""
+    if match := _DIGITS.fullmatch(text):
+        year, month, day = match.groups()
         yield "YYYYMMDD" if day else "YYYYMM", (year, month, day or "1")
-    if (found := _PARTS.fullmatch(text)) is None:
+    if (match := _PARTS.fullmatch(text)) is None:
         return
-    one, sign, two, three = found.groups()
+    one, sign, two, three = match.groups()
     sizes = len(one), len(two), len(three or "")
     if sizes == (4, 2, 0) and sign != ".":
         yield f"YYYY{sign}MM", (one, two, "1")
@@ -109,34 +109,34 @@ def _parts_of(text: str) -> Iterator[tuple[str, tuple[str, str, str]]]:
 
 
 def moment_of(text: str, form: str = ISO) -> datetime:
-    """The moment of a text in a column of a form; other forms are read where there is no doubt.
+    """Reads a text of a column whose dates have a form, or another form that leaves no doubt.
 
     Raises:
-        ValueError: it is none of the form's unit, has a time zone, or may be of two days. The text
-            says what is wrong beside that; it may be empty.
+        ValueError: the text names no moment of the form's unit, has a time zone, or may mean two
+            days. The message continues "is no date", and may be empty.
     """
-    found = readings_of(text)
-    if form in found:
-        moment = found[form]
+    readings = readings_of(text)
+    if form in readings:
+        moment = readings[form]
     else:
         unit = UNITS[form]
-        if form in TWO_WAYS and not found.keys().isdisjoint(TWO_WAYS):
-            found = {each: m for each, m in found.items() if each[:2] == form[:2]}
-            if not found:
+        if form in TWO_WAYS and not readings.keys().isdisjoint(TWO_WAYS):
+            readings = {each: m for each, m in readings.items() if each[:2] == form[:2]}
+            if not readings:
                 raise ValueError(f"; in this column {_ORDERS[form[:2]]}")
-        # Programs that know only days write a month as its first.
+        # Programs that know only days write a month as its first day.
         of_unit = [
             moment
-            for each, moment in found.items()
+            for each, moment in readings.items()
             if UNITS[each] == unit or (UNITS[each] == "day" and _begins(moment, unit))
         ]
         if len(of_unit) > 1:
             raise ValueError(
                 "; day and month may be taken for each other, write 2024-12-31, or agree on "
-                f'"form": "{min(found)}" or "{max(found)}" in the schema'
+                f'"form": "{min(readings)}" or "{max(readings)}" in the schema'
             )
         if not of_unit:
-            raise ValueError(f"; the schema has {unit}s" if found else "")
+            raise ValueError(f"; the schema has {unit}s" if readings else "")
         (moment,) = of_unit
     if moment.tzinfo is not None:
         raise ValueError("; it has a time zone")
@@ -144,84 +144,85 @@ def moment_of(text: str, form: str = ISO) -> datetime:
 
 
 def _begins(moment: datetime, unit: str) -> bool:
+    """Whether a day is the first of a month or of a week."""
     return (moment.day == 1) if unit == "month" else (unit == "week" and moment.weekday() == 0)
 
 
 class FormSurvey:
-    """In which form the texts of a column of a file stand, as far as all of them tell."""
+    """Collects all texts of a column of dates of a file, to find their form."""
 
     def __init__(self) -> None:
         self._seen = ""
-        self._fitting, self._number = Counter[str](), 0
-        self._examples: dict[str, str] = {}
+        self._num_fitting, self._num_two_ways = Counter[str](), 0  # by order: DD or MM first
+        self._examples: dict[str, str] = {}  # by form, the first text that fits it alone
 
     def add(self, texts: Sequence[str]) -> None:
-        """Takes in different texts."""
-        texts = [unwrapped(text.strip()) for text in texts]
+        """Adds different texts of the column."""
+        texts = [without_formula(text.strip()) for text in texts]
         self._seen = self._seen or form_seen(texts)
         for text in texts if has_two_ways(texts) else ():
-            found = readings_of(text).keys() & TWO_WAYS
-            self._number += bool(found)
-            self._fitting.update(each[:2] for each in found)
-            if len(found) == 1:
-                self._examples.setdefault(min(found), text)
+            forms = readings_of(text).keys() & TWO_WAYS
+            self._num_two_ways += bool(forms)
+            self._num_fitting.update(form[:2] for form in forms)
+            if len(forms) == 1:
+                self._examples.setdefault(min(forms), text)
 
     def form(self, of_schema: str) -> tuple[str, str]:
-        """The form, and which text decides that, if some have two ways; empty if nothing tells.
+        """Finds the form, and a text that shows whether the day stands first; empty if unknown.
 
         Args:
-            of_schema: the schema's form, which holds where all texts fit it.
+            of_schema: the schema's form, which is returned if all texts fit it.
         """
-        fits = {order for order in _ORDERS if self._fitting[order] == self._number}
-        if not self._number:
+        fits = {order for order in _ORDERS if self._num_fitting[order] == self._num_two_ways}
+        if not self._num_two_ways:
             return self._seen, ""
         if not self._examples or (of_schema in TWO_WAYS and (of_schema[:2] in fits or not fits)):
             return of_schema, ""
-        order = max(_ORDERS, key=self._fitting.__getitem__)
+        order = max(_ORDERS, key=self._num_fitting.__getitem__)
         decided = next(each for each in self._examples if each[:2] == order)
         return decided, self._examples[decided]
 
 
 def has_two_ways(texts: Iterable[str]) -> bool:
-    """Whether some text may have the day or the month first, as far as its look tells."""
+    """Whether some text looks like 1/2/2024, in which the day or the month may stand first."""
     return _LOOKS_TWO_WAYS.search("\n".join(texts)) is not None
 
 
 def form_seen(texts: Iterable[str]) -> str:
-    """The form of the first text that has one and no other; empty if there is none."""
+    """Finds the form of the first text that fits only one; empty if no text does."""
     return next((min(r) for r in map(readings_of, map(str.strip, texts)) if len(r) == 1), "")
 
 
-# Moments as numbers, and as texts again.
+# From moments to numbers, and back to texts.
 
 
 def count_of(day: date, unit: str) -> int:
-    """How many days, months or weeks have passed since the year 0 or 1."""
+    """Counts the days or weeks since the year 1, or the months since the year 0."""
     if unit == "month":
         return 12 * day.year + day.month - 1
     return day.toordinal() if unit == "day" else (day.toordinal() - 1) // 7
 
 
 def day_at(count: int, unit: str) -> date:
-    """The day, or the first of the month or week, of a count."""
+    """The inverse of `count_of`; a month or week is returned as its first day."""
     if unit == "month":
         return date(count // 12, count % 12 + 1, 1)
     return date.fromordinal(count if unit == "day" else 7 * count + 1)
 
 
 def form_of_days(form: str) -> str:
-    """By which of `UNITS` texts are read, such as DD.MM.YYYY for D.M.YYYY hh:mm; else the form."""
+    """Finds the key of `UNITS` for a form: DD.MM.YYYY for D.M.YYYY hh:mm; else the form itself."""
     day = re.split("[Th ]", form)[0]
     full, clock = re.sub(r"\b([DM])\b", r"\1\1", day) if "W" not in day else day, form[len(day) :]
     return full if not clock or (UNITS.get(full) == "day" and clock[1:] in CLOCKS) else form
 
 
 def written(day: date, form: str) -> str:
-    """A date or a moment in its form; of a month or week any day."""
-    form, clock = (found := re.split("(?=[Th ])", form, maxsplit=1))[0], "".join(found[1:])
+    """Writes a date or moment in a form; a month or week is written of any of its days."""
+    form, clock = (parts := re.split("(?=[Th ])", form, maxsplit=1))[0], "".join(parts[1:])
     hour = f"{day:%I}" if "AM" in clock else f"{day:%H}"
-    parts = {"AM": f"{day:%p}", "hh": hour, "h": hour.lstrip("0") or "0", "mm": f"{day:%M}"}
-    for sign, text in {**parts, "ss": f"{day:%S}"}.items():
+    times = {"AM": f"{day:%p}", "hh": hour, "h": hour.lstrip("0") or "0", "mm": f"{day:%M}"}
+    for sign, text in {**times, "ss": f"{day:%S}"}.items():
         clock = clock.replace(sign, text)
     year, month = f"{day.year:04}", f"{day.month:02}"
     if "Www" in form:

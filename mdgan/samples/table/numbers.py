@@ -1,8 +1,8 @@
-"""Numbers as files write them: one grammar, of ASCII digits, and one writing for a whole column.
+"""How files write numbers: a grammar of ASCII digits, and the number format of a whole column.
 
-A column of a file has one writing: which sign stands before decimals, which between thousands, and
-which unit behind. All texts of the column decide it together. Where they allow two numbers, the
-schema decides.
+The number format of a column says which sign stands before decimals, which between thousands, and
+which unit follows. `NumberSurvey` finds the format that fits all texts of the column. Where two
+formats fit and give different numbers, the schema has to decide.
 """
 
 import re
@@ -32,96 +32,95 @@ _BESIDE_DIGITS = re.compile(
     r"[%‰°$€£¥].*|[fpnuµmcdk]?(?:g|l|L|m|s|mol|U|IU|eq|Hz|V|J|cal|Gy|Pa)(?:[²³23]|/.+)?"
     r"|mmHg|bpm|min|h|d|y|yrs?|w"
 )
-"""Units that may follow a number without a space; other letters make a code of it."""
+"""Units that may follow a number without a space. `12X` is a code, not a number in X."""
 _DIGITS = re.compile(r"[0-9]+")
 
 
 LineOf = Callable[[str], int]
+"""Finds the line of a file in which a text of the column first stands."""
 
 
-def number_of(text: str) -> float:
-    """The number of a text with a decimal point at most; ValueError if it is none."""
+def parse_number(text: str) -> float:
+    """Reads a number of digits, sign, decimal point and exponent; ValueError if it is none."""
     if _PLAIN.fullmatch(text) and isfinite(number := float(text)):
         return number
     raise ValueError("is no number")
 
 
-def numbers_of(texts: Iterable[str]) -> set[float]:
-    """Those of some texts that are numbers."""
-    found = (float(text) for text in texts if _PLAIN.fullmatch(text))
-    return {number for number in found if isfinite(number)}
+def parse_numbers(texts: Iterable[str]) -> set[float]:
+    """Reads the texts that are plain numbers, and skips all others."""
+    numbers = (float(text) for text in texts if _PLAIN.fullmatch(text))
+    return {number for number in numbers if isfinite(number)}
 
 
-def end_of(text: str, *, is_whole: bool) -> tuple[str, float]:
-    """The sign of an end, `<` `<=` `>` `>=`, and its number, of a plain text; else ValueError.
+def parse_end(text: str, *, is_whole: bool) -> tuple[str, float]:
+    """Reads the end of a scale, `<` `<=` `>` or `>=` and a number; ValueError if it is none.
 
     Args:
-        is_whole: whether its column has whole numbers alone, so that >=90 is >89.
+        is_whole: whether the column has only whole numbers, so that >=90 is returned as >89.
     """
-    numeral = parsed(text)
+    numeral = parse_numeral(text)
     if numeral is None or not numeral.end or numeral.unit:
         raise ValueError(f"{text!r:.40} is no end such as >89")
-    sign, bound = numeral.end, number_of(numeral.body + numeral.exponent)
+    sign, bound = numeral.end, parse_number(numeral.body + numeral.exponent)
     if is_whole and sign[1:] and bound.is_integer():
         return sign[0], bound - 1 if sign[0] == ">" else bound + 1
     return sign, bound
 
 
 def number_text(text: str, commas: bool) -> str:
-    """A number with a decimal point, where a comma may stand for it."""
+    """Replaces a decimal comma by a point, if the file may write `commas` before decimals."""
     has_comma = commas and text.count(",") == 1 and "." not in text
     return text.replace(",", ".") if has_comma else text
 
 
-def unwrapped(text: str) -> str:
-    """A text without what spreadsheets keep it as it is by: `="00123"`, or `'` before a sign."""
-    found = _FORMULA.fullmatch(text) if text[:1] in ("=", "'") else None
-    return (found[1] or found[2] or "").strip() if found else text
+def without_formula(text: str) -> str:
+    """Takes off what keeps spreadsheets from changing a text: `="00123"`, or `'` before a sign."""
+    match = _FORMULA.fullmatch(text) if text[:1] in ("=", "'") else None
+    return (match[1] or match[2] or "").strip() if match else text
 
 
-def looks_like_code(text: str) -> bool:
-    """Whether a number looks like a key: it begins with 0 as 01234, or is written as 12E4."""
+def looks_like_identifier(text: str) -> bool:
+    """Whether a number looks like an identifier: it begins with 0 (01234), or reads 12E4."""
     digits = text.lstrip("+-")
     return (digits[:1] == "0" and digits[1:2].isdigit()) or bool(_CODE.fullmatch(digits))
 
 
 class Numeral(NamedTuple):
-    """The parts of a number as it is written."""
+    """The parts of a number as a file writes it."""
 
-    end: str  # `<`, `<=`, `>`, `>=`, or empty: whether all is meant that lies beyond
-    body: str  # digits, with what stands between them
+    end: str  # `<`, `<=`, `>` or `>=` for the end of a scale; empty for a single number
+    body: str  # digits, with the signs between them
     exponent: str
     unit: str
 
 
-def parsed(text: str) -> Numeral | None:
-    """The parts of a text; None if it is no number, however written."""
+def parse_numeral(text: str) -> Numeral | None:
+    """Splits a number in any format into its parts; None if the text is no number."""
     if len(text) > _LONGEST:
         return None
-    found = _NUMERAL.fullmatch(text.translate(_SPACES))
-    if found is None:
+    match = _NUMERAL.fullmatch(text.translate(_SPACES))
+    if match is None:
         return None
-    end, before, body, exponent, more, space, unit = found.groups(default="")
+    end, before, body, exponent, more, space, unit = match.groups(default="")
     if exponent and not isfinite(float(f"1{exponent}") * 10.0 ** len(body)):
         return None
-    if (before and unit) or (end and more) or (unit and not space and not _is_unit(unit)):
+    if (before and unit) or (end and more):
+        return None
+    if unit and not space and not _BESIDE_DIGITS.fullmatch(unit):
         return None
     end = ">=" if more else {"≤": "<=", "≥": ">="}.get(end, end)
     return Numeral(end, body, exponent, unit or before)
 
 
-def _is_unit(letters: str) -> bool:
-    return _BESIDE_DIGITS.fullmatch(letters) is not None
-
-
 @dataclass(frozen=True)
-class Writing:
+class NumberFormat:
     """How a column of a file writes numbers.
 
     Attributes:
-        decimal: what stands before decimals, `.` or `,`.
-        groups: what stands between thousands; empty for nothing.
-        unit: what stands behind all numbers, or before them; empty for nothing.
+        decimal: the sign before decimals, `.` or `,`.
+        groups: the sign between thousands; empty for none.
+        unit: the unit that follows every number, or precedes it; empty for none.
     """
 
     decimal: str = "."
@@ -129,7 +128,7 @@ class Writing:
     unit: str = ""
 
     def plain(self, numeral: Numeral) -> str | None:
-        """The number with a decimal point, and its end, as `>89`; None if it is of another way."""
+        """Writes a number with a decimal point, an end as `>89`; None if the format differs."""
         if not _BODIES[self.decimal, self.groups].fullmatch(numeral.body):
             return None
         if numeral.exponent and self.groups and self.groups in numeral.body:
@@ -138,43 +137,43 @@ class Writing:
         return f"{numeral.end}{digits.replace(self.decimal, '.')}{numeral.exponent}"
 
     def read(self, text: str) -> str:
-        """The plain number of a text; empty if it is none, or has another unit."""
+        """Writes the number of a text plainly, as `plain` does; empty if format or unit differ."""
         if self == _USUAL and _PLAIN.fullmatch(text):
             return text
-        numeral = parsed(text)
+        numeral = parse_numeral(text)
         if numeral is None or numeral.unit != self.unit:
             return ""
         return self.plain(numeral) or ""
 
     def __str__(self) -> str:
         names = {".": "points", ",": "commas", " ": "spaces", "'": "apostrophes"}
-        said = [f"decimal {names[self.decimal]}"] if self.decimal == "," else []
-        said += [f"{names[self.groups]} between thousands"] if self.groups else []
-        return " and ".join([*said, *([f"the unit {self.unit}"] if self.unit else [])])
+        parts = [f"decimal {names[self.decimal]}"] if self.decimal == "," else []
+        parts += [f"{names[self.groups]} between thousands"] if self.groups else []
+        return " and ".join([*parts, *([f"the unit {self.unit}"] if self.unit else [])])
 
 
-_USUAL = Writing()
-_WRITINGS = [(".", ""), (",", ""), *((".", g) for g in ", '"), *((",", g) for g in ". '")]
+_USUAL = NumberFormat()
+_FORMATS = [(".", ""), (",", ""), *((".", g) for g in ", '"), *((",", g) for g in ". '")]
 _BODIES = {
     (d, g): re.compile(
         rf"[+-]?(?:(?:[0-9]+{f'|[1-9][0-9]{{0,2}}(?:[{g}][0-9]{{3}})+' if g else ''})"
         rf"(?:[{d}][0-9]*)?|[{d}][0-9]+)"
     )
-    for d, g in _WRITINGS
+    for d, g in _FORMATS
 }
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number in some writing."""
-    numeral = parsed(text)
-    return numeral is not None and any(Writing(*way).plain(numeral) for way in _WRITINGS)
+    """Whether a text is a number in some format."""
+    numeral = parse_numeral(text)
+    return numeral is not None and any(NumberFormat(*signs).plain(numeral) for signs in _FORMATS)
 
 
 class Undecided(ValueError):
-    """Texts of a column may be two numbers each; the text is a line without file and column.
+    """Some text of a column could be two numbers; the message names neither file nor column.
 
     Attributes:
-        line: where the first such text stands.
+        line: the line of the file in which the first such text stands.
     """
 
     def __init__(self, line: int, why: str) -> None:
@@ -187,7 +186,7 @@ class _Example:
     text: str
     line: int
     numeral: Numeral
-    number: int = 0  # of different texts like it
+    num_texts: int = 0  # how many different texts have the same end, unit and shape
 
 
 _KINDS: dict[str, Callable[[str], object]] = {
@@ -195,11 +194,11 @@ _KINDS: dict[str, Callable[[str], object]] = {
     "points": lambda text: "." in text,
     "whole": lambda text: "." not in text,
 }
-"""Which texts with digits, points and signs tell whether points may stand between thousands."""
+"""Kinds of plain text. Which of them a column has decides whether points may mark thousands."""
 
 
-class Survey:
-    """What all texts of a column of a file tell of its writing, in bounded memory.
+class NumberSurvey:
+    """Collects all texts of a column of a file, in bounded memory, to find its number format.
 
     Attributes:
         others: the first texts that are no numbers, and the line of each.
@@ -212,10 +211,10 @@ class Survey:
         self.is_plain = True
 
     def add_plain(self, texts: Sequence[str], line_of: LineOf = lambda _: 0) -> bool:
-        """Takes in different texts, as `add`, if they have only digits, points, signs and spaces.
+        """Adds different texts fast, if they have only digits, points, signs and spaces.
 
         Returns:
-            Whether they have. It takes little time, since only one text of each kind is kept.
+            Whether they have. Otherwise nothing is added, and the caller has to use `add`.
         """
         joined = "\n".join(texts)
         if " " in joined:
@@ -228,100 +227,101 @@ class Survey:
                 continue
             if (text := next(filter(is_one, texts), None)) is not None:
                 self._kinds.add(kind)
-                self._note(text, line_of)
+                self._add_example(text, line_of)
         return True
 
     def add(self, texts: Sequence[str], line_of: LineOf) -> None:
-        """Takes in different texts that are not missing; `line_of` tells where a text stands."""
+        """Adds different texts, none of which stands for a missing value."""
         if self.is_plain and not _ODD.search("\n".join(texts)) and self.add_plain(texts, line_of):
             return
         self.is_plain = False
         for text in texts:
-            self._note(text, line_of)
+            self._add_example(text, line_of)
 
-    def _note(self, given: str, line_of: LineOf) -> None:
-        text = unwrapped(given.strip())
-        numeral = parsed(text)
+    def _add_example(self, raw_text: str, line_of: LineOf) -> None:
+        text = without_formula(raw_text.strip())
+        numeral = parse_numeral(text)
         kind = () if numeral is None else (numeral.end, numeral.unit, _shape(numeral.body))
         if numeral is None or (kind not in self._examples and len(self._examples) > _MOST_EXAMPLES):
             if len(self.others) < _MOST_OTHERS and text not in self.others:
-                self.others[text] = line_of(given)
+                self.others[text] = line_of(raw_text)
             return
         if kind not in self._examples:
-            self._examples[kind] = _Example(text, line_of(given), numeral)
-        self._examples[kind].number += 1
+            self._examples[kind] = _Example(text, line_of(raw_text), numeral)
+        self._examples[kind].num_texts += 1
 
     @property
     def has_points(self) -> bool:
-        """Whether some text of `add_plain` has a point."""
+        """Whether some text that `add_plain` added has a point."""
         return "points" in self._kinds
 
     def may_be_thousands(self, *, commas: bool) -> bool:
-        """Whether texts of `add_plain` may have points between thousands, as 1.250 beside 850.
+        """Whether points could stand between thousands: 1.250 in a column that also has 850.
 
         Args:
-            commas: whether commas may stand before decimals, so that 1.250 may be so alone, too.
+            commas: whether the file may write decimal commas; then 1.250 needs no 850 beside it.
         """
         return self._kinds == {"points", "whole"} or (commas and self._kinds == {"points"})
 
     @property
     def has_numbers(self) -> bool:
-        """Whether some text is a number, however written."""
+        """Whether some text is a number in any format."""
         return bool(self._examples)
 
     @property
-    def is_code(self) -> bool:
-        """Whether all numbers have the same groups, as telephone numbers have, with one sign twice.
+    def is_phone_like(self) -> bool:
+        """Whether the texts look like telephone numbers: equal groups, with the same sign twice.
 
-        No such number has commas or apostrophes in it.
+        Only spaces and points count as such a sign.
         """
         shapes = {_shape(each.numeral.body).replace("z", "") for each in self._examples.values()}
         return len(shapes) == 1 and max(map(shapes.pop().count, " .")) > 1
 
-    def writing(
+    def number_format(
         self, *, commas: bool, decimal: str = "", unit: str | None = None, whole: bool = False
-    ) -> Writing:
-        """The writing that fits all numbers, or else most.
+    ) -> NumberFormat:
+        """Finds the number format that fits all numbers, or else most of them.
 
         Args:
-            commas: whether a comma may stand before decimals in this file.
-            decimal: what the schema says of that; empty for nothing.
-            unit: what the schema says; None: the first one of the file.
-            whole: whether the column has whole numbers alone.
+            commas: whether the file may write decimal commas.
+            decimal: the decimal sign that the schema names; empty if it names none.
+            unit: the unit that the schema names; None to take the most frequent one of the file.
+            whole: whether the column has only whole numbers.
 
         Raises:
-            Undecided: two writings fit, and numbers differ.
+            Undecided: two formats fit, and give different numbers.
         """
         units = Counter[str]()
         for each in self._examples.values():
-            units[each.numeral.unit] += each.number
+            units[each.numeral.unit] += each.num_texts
         if unit is None or unit not in units:
             unit = units.most_common(1)[0][0] if units and unit is None else ""
         every = [e for e in self._examples.values() if e.numeral.unit == unit]
         has_commas = any("," in each.numeral.body for each in every)
-        found = []
-        for sign, groups in _WRITINGS:
+        allowed = []
+        for sign, groups in _FORMATS:
             if (sign != decimal) if decimal else (sign == "," and has_commas and not commas):
                 continue
-            found.append(Writing(sign, groups, unit))
-        fitting = [w for w in found if all(_fits(w, each, whole=whole) for each in every)]
+            allowed.append(NumberFormat(sign, groups, unit))
+        fitting = [w for w in allowed if all(_fits(w, each, whole=whole) for each in every)]
         if not fitting:
-            return max(found, key=lambda w: sum(e.number * _fits(w, e, whole=whole) for e in every))
+            sizes = [sum(e.num_texts * _fits(w, e, whole=whole) for e in every) for w in allowed]
+            return allowed[sizes.index(max(sizes))]
         first = fitting[0]
         if first == _USUAL and every and not commas and all("." in e.numeral.body for e in every):
-            return first  # with a fixed number of decimals, as programs write them
+            return first  # a program wrote all numbers with the same number of decimals
         for other in fitting[1:]:
             for each in every:
                 one, two = first.plain(each.numeral), other.plain(each.numeral)
                 pair = [one.lstrip("<>="), two.lstrip("<>=")] if one and two else ["0"]
-                if len({*map(number_of, pair)}) > 1:
+                if len({*map(parse_number, pair)}) > 1:
                     raise _undecided(each, every, pair, sign=first.decimal)
         return first
 
 
-def _fits(writing: Writing, example: _Example, *, whole: bool) -> bool:
-    plain = writing.plain(example.numeral)
-    return plain is not None and (not whole or number_of(plain.lstrip("<>=")).is_integer())
+def _fits(number_format: NumberFormat, example: _Example, *, whole: bool) -> bool:
+    plain = number_format.plain(example.numeral)
+    return plain is not None and (not whole or parse_number(plain.lstrip("<>=")).is_integer())
 
 
 def _undecided(
@@ -331,15 +331,15 @@ def _undecided(
     other = {".": ",", ",": "."}[sign]
     return Undecided(
         example.line,
-        f"{example.text!r} may be {' or '.join(f'{number_of(n):.12g}' for n in numbers)}"
+        f"{example.text!r} may be {' or '.join(f'{parse_number(n):.12g}' for n in numbers)}"
         + (f", beside {beside!r}" if beside else "")
         + f'; write it otherwise, or let the schema say "decimal": "{sign}" of the column, or '
         f'"decimal": "{other}" if {sign!r} stands between thousands',
     )
 
 
-def about_unit(unit: str, of_others: str, of_schema: str) -> str:
-    """What is wrong with the unit of a number."""
+def unit_problem(unit: str, of_others: str, of_schema: str) -> str:
+    """Says what is wrong with a number's unit, beside those of other rows and of the schema."""
     if not unit:
         return f"has no unit, and other rows have {of_others}; write it in all rows, or in none"
     if of_schema:
@@ -348,13 +348,14 @@ def about_unit(unit: str, of_others: str, of_schema: str) -> str:
 
 
 def _shape(body: str) -> str:
-    """What a number looks like, whatever its digits: which signs stand where."""
-    return _DIGITS.sub(_run, body.lstrip("+-"))
+    """The signs of a number in order, with each run of digits replaced by its `_run_code`."""
+    return _DIGITS.sub(_run_code, body.lstrip("+-"))
 
 
-def _run(found: re.Match[str]) -> str:
-    digits = found[0]
-    if not found.start() and digits[0] == "0":
+def _run_code(run: re.Match[str]) -> str:
+    """Encodes what thousands depend on: a first 0; under, exactly or over 3 digits; all zeros."""
+    digits = run[0]
+    if not run.start() and digits[0] == "0":
         return "0"
     length = len(digits)
     return ("3" if length == 3 else "1" if length < 3 else "4") + "z" * (not digits.strip("0"))

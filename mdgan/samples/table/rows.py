@@ -1,4 +1,4 @@
-"""Rows of a table as numbers, and as the files that are written of them."""
+"""Rows of a table as numbers, and how mdgan writes them as CSV, Parquet and DataFrames."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -9,18 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdgan.errors import BadInput
-from mdgan.samples.table.schema import (
-    AnyColumn,
-    ScaledColumn,
-    Schema,
-)
+from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema
 from mdgan.storage.csv_file import csv_bytes
 
 PARQUET_NEEDS = "Parquet files need pyarrow: pip install 'mdgan[tables]'"
 FRAMES_NEED = "rows as a DataFrame need pandas: pip install 'mdgan[tables]'; raw=True gives tensors"
 _PARQUET_TYPES = {"number": "float64", "whole": "int64", "date": "date32", "time": "timestamp[s]"}
 _FRAME_TYPES = {"int64": "Int64", "date32": "datetime64[s]", "timestamp[s]": "datetime64[s]"}
-"""Where they differ from those of Parquet."""
+"""The types of a DataFrame where they differ from those of Parquet."""
 
 
 @dataclass(frozen=True)
@@ -32,36 +28,36 @@ class Rows:
     # since the column's `low`, categories as codes (yes / no: 1 / 0), and NaN where a value is
     # missing.
     values: NDArray[np.float64]
-    # Whose row each is, texts [n]; None if the schema names no person.
+    # The person of each row, texts [n]; None if the schema names no person.
     persons: NDArray[np.object_] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def of(self, places: NDArray[np.int64]) -> "Rows":
-        """The rows at some places, int64 [k]."""
+    def select(self, places: NDArray[np.int64]) -> "Rows":
+        """Selects rows by their indices, int64 [k]."""
         persons = None if self.persons is None else self.persons[places]
         return Rows(self.schema, self.values[places], persons)
 
-    def fits(self) -> NDArray[np.bool_]:
-        """Which rows have nothing but what the schema allows, [n]."""
-        found = np.ones(len(self), dtype=np.bool_)
+    def are_valid(self) -> NDArray[np.bool_]:
+        """Which rows have only values that the schema allows, bool [n]."""
+        is_valid = np.ones(len(self), dtype=np.bool_)
         for column, values in zip(self.schema.columns, self.values.T, strict=True):
             missing = np.isnan(values)
             if isinstance(column, ScaledColumn):
                 low, high = column.bounds
                 known = np.array([column.rounded(value) for value in values[~missing].tolist()])
                 is_value = (known == values[~missing]) & (low <= known) & (known <= high)
-                is_value |= np.isin(values[~missing], column.exact)
+                is_value |= np.isin(values[~missing], column.exact_values)
             else:
                 is_value = np.isin(values[~missing], range(len(column.choices)))
-            found[~missing] &= is_value
-            found[missing] &= column.may_be_missing
-        return found
+            is_valid[~missing] &= is_value
+            is_valid[missing] &= column.may_be_missing
+        return is_valid
 
 
 def csv_of(rows: Rows) -> bytes:
-    """A CSV file with a header; missing values are empty."""
+    """Writes a CSV file with a header; missing values are empty."""
     columns = [
         texts_of(column, rows.values[:, place]) for place, column in enumerate(rows.schema.columns)
     ]
@@ -69,7 +65,7 @@ def csv_of(rows: Rows) -> bytes:
 
 
 def texts_of(column: AnyColumn, values: NDArray[np.float64]) -> list[str]:
-    """The texts of a column's values; empty where one is missing."""
+    """Writes each value of a column as a text, empty for a missing one."""
     if isinstance(column, ScaledColumn):
         write: Callable[[float], str] = column.write
         return ["" if value != value else write(value) for value in values.tolist()]
@@ -77,18 +73,18 @@ def texts_of(column: AnyColumn, values: NDArray[np.float64]) -> list[str]:
 
 
 def _typed(rows: Rows) -> Iterator[tuple[str, str, list[Any]]]:
-    """Of each column its name, its type, and its values by that; None where one is missing."""
+    """Yields each column's name, Parquet type and values of that type, None for a missing one."""
     for column, values in zip(rows.schema.columns, rows.values.T, strict=True):
         if not isinstance(column, ScaledColumn) or getattr(column, "ends", False):  # ends are texts
             yield column.name, "string", [text or None for text in texts_of(column, values)]
             continue
-        of = getattr(column, "moment", int if column.is_whole else float)
-        found = [None if value != value else of(value) for value in values.tolist()]
-        yield column.name, _PARQUET_TYPES[column.kind], found
+        convert = getattr(column, "moment_at", int if column.is_whole else float)
+        converted = [None if value != value else convert(value) for value in values.tolist()]
+        yield column.name, _PARQUET_TYPES[column.kind], converted
 
 
 def frame_of(rows: Rows) -> Any:
-    """A pandas DataFrame with the columns' types."""
+    """Makes a pandas DataFrame with the columns' types; BadInput if pandas is not installed."""
     try:
         import pandas as pd
     except ImportError as error:
@@ -101,7 +97,7 @@ def frame_of(rows: Rows) -> Any:
 
 
 def parquet_of(rows: Rows) -> bytes:
-    """A Parquet file with the columns' types."""
+    """Writes a Parquet file with the columns' types; BadInput if pyarrow is not installed."""
     try:
         import pyarrow as pa
         from pyarrow import parquet

@@ -1,15 +1,16 @@
-"""Rules between the columns of a schema: what the values of one row have to do with each other.
+"""Rules of a schema: conditions that the values of each row keep together.
 
-A rule is a text, in which a name stands for the column's value:
+A rule is a text in which a name stands for the column's value:
 
     birth <= visit <= death             also < > >=, and a value in place of a column
     dose missing if drug missing
     age = years(birth, visit)           also months and days, and days(birth, visit) // 365.25
     total = a + b                       also a - b, or a alone
 
-or says how a column *follows* from another one: {"column": "grade", "from": "points", "values":
-{"0": "low", "50": "high"}}. Of categories each has a value; a number has that of the greatest key
-which is not above it. Where a value is missing, a rule says nothing of it.
+or a table by which a column *follows* from another one: {"column": "grade", "from": "points",
+"values": {"0": "low", "50": "high"}}. A table from categories names every category. In a table from
+numbers, the greatest key that is not above a number decides. A missing value breaks no comparison
+or computation.
 """
 
 import re
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from mdgan.errors import one_line
 from mdgan.samples.table.axis import DAY, Axis
-from mdgan.samples.table.numbers import number_of
+from mdgan.samples.table.numbers import parse_number
 from mdgan.samples.table.schema import (
     AnyColumn,
     Follows,
@@ -47,11 +48,11 @@ _TERMS = re.compile(r" ([+-]) ")
 
 
 class BadRule(ValueError):
-    """Why a rule is none; says the way out."""
+    """A rule cannot be read or kept. The message names the way out."""
 
 
 class Side(NamedTuple):
-    """One side of a comparison: a column by its place, or where a value lies on its axis."""
+    """One side of a comparison: a column by its place, or else a constant's position."""
 
     place: int | None
     value: float = 0.0
@@ -59,7 +60,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class ColumnOrder:
-    """`low` is at most `high`, or less if it is strict."""
+    """The rule `low` ≤ `high`, or `low` < `high` if it is strict."""
 
     text: str
     low: Side
@@ -68,13 +69,13 @@ class ColumnOrder:
 
     @property
     def places(self) -> list[int]:
-        """Of its columns, those that it names last first."""
+        """The places of the columns that it compares, the higher one first."""
         return [side.place for side in (self.high, self.low) if side.place is not None]
 
 
 @dataclass(frozen=True)
 class Absence:
-    """A column has no value where another one has none."""
+    """The column at `place` is missing in every row where the one at `other` is."""
 
     text: str
     place: int
@@ -83,12 +84,12 @@ class Absence:
 
 @dataclass(frozen=True)
 class Computed:
-    """The values of a column follow from those of others.
+    """A column whose values are computed from other columns.
 
     Attributes:
-        how: years, months, days, +, -, =, or `table`.
-        length: of what `days` counts, in days.
-        keys, codes: of a table the rising values of the input, and the value for each.
+        how: `years`, `months`, `days`, `+`, `-`, `=` or `table`.
+        length: the number of days by which `days` divides.
+        keys, codes: of a `table`, the rising values of the input, and the result from each on.
     """
 
     text: str
@@ -104,13 +105,15 @@ Rule = ColumnOrder | Absence | Computed
 
 
 class Rules:
-    """The rules of a schema, read.
+    """The rules of a schema, read and checked.
 
     Attributes:
-        computed: in an order in which each can be computed.
+        all: every rule; `a <= b <= c` is two of them.
+
+        computed: the computed columns, each after those that it needs.
 
     Raises:
-        BadRule: one of them is none, or contradicts others.
+        BadRule: a rule cannot be read, or contradicts others.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -121,7 +124,7 @@ class Rules:
         for rule in schema.rules or ():
             text = rule if isinstance(rule, str) else f"{rule.column} from {rule.source}"
             try:
-                self.all += [self._follows(rule)] if isinstance(rule, Follows) else self._read(rule)
+                self.all += self._read(rule) if isinstance(rule, str) else [self._read_table(rule)]
             except BadRule as why:
                 raise BadRule(f"rule {one_line(text)!r}: {why}") from None
         self.comparisons = [rule for rule in self.all if isinstance(rule, ColumnOrder)]
@@ -130,67 +133,66 @@ class Rules:
         self._refuse_circles()
         self._refuse_compared()
 
-    # What rows have to do with them.
+    # Checking and computing rows. `values` are as in `Rows`, [n, columns].
 
     def broken(self, values: Floats) -> Iterator[tuple[Rule, Mask]]:
-        """Which rows break each rule: values as in `Rows`, [n, columns]."""
+        """Yields each rule with the rows that break it, bool [n]."""
         for rule in self.all:
             if isinstance(rule, Absence):
                 yield rule, np.isnan(values[:, rule.other]) & ~np.isnan(values[:, rule.place])
             elif isinstance(rule, ColumnOrder):
-                low, high = (self._of_side(side, values) for side in (rule.low, rule.high))
+                low, high = (self._side_positions(side, values) for side in (rule.low, rule.high))
                 yield rule, low >= high if rule.strict else low > high
             else:
-                there, right = values[:, rule.place], self.value_of(rule, values)
-                yield rule, (there != right) & ~np.isnan(there) & ~np.isnan(right)
+                held, right = values[:, rule.place], self.value_of(rule, values)
+                yield rule, (held != right) & ~np.isnan(held) & ~np.isnan(right)
 
     def name_of(self, rule: Rule) -> str:
         """The column that a message about a rule names."""
         place = rule.places[0] if isinstance(rule, ColumnOrder) else rule.place
         return self.columns[place].name
 
-    def empty(self, values: Floats) -> None:
-        """Takes out what must be missing."""
+    def clear_missing(self, values: Floats) -> None:
+        """Empties, in place, every value that a rule says is missing."""
         for _ in self.absences:
             for rule in self.absences:
                 values[np.isnan(values[:, rule.other]), rule.place] = np.nan
 
-    def compute(self, values: Floats, *, kept: Sequence[int]) -> None:
-        """Writes the columns that follow from others; those that are `kept` may be missing."""
+    def fill_computed(self, values: Floats, *, kept: Sequence[int]) -> None:
+        """Computes columns in place; those in `kept` stay missing where they are missing."""
         for rule in self.computed:
-            found = self.value_of(rule, values)
-            is_new = ~np.isnan(found)
+            results = self.value_of(rule, values)
+            is_new = ~np.isnan(results)
             if rule.place in kept:
                 is_new &= ~np.isnan(values[:, rule.place])
-            values[is_new, rule.place] = found[is_new]
+            values[is_new, rule.place] = results[is_new]
 
     def value_of(self, rule: Computed, values: Floats) -> Floats:
-        """What a rule makes of its inputs, [n]; NaN where one is missing."""
+        """Computes a column by its rule, [n]; NaN where an input is missing."""
         if rule.how == "table":
-            codes, given = np.array(rule.codes), values[:, rule.inputs[0]]
-            at = np.searchsorted(rule.keys, given, side="right") - 1  # NaN lies at the end
-            return np.where(np.isnan(given), np.nan, codes[np.maximum(at, 0)])
-        first, last = (self._of_side(Side(rule.inputs[n]), values) for n in (0, -1))
+            codes, inputs = np.array(rule.codes), values[:, rule.inputs[0]]
+            at = np.searchsorted(rule.keys, inputs, side="right") - 1  # NaN sorts behind all keys
+            return np.where(np.isnan(inputs), np.nan, codes[np.maximum(at, 0)])
+        first, last = (self._side_positions(Side(rule.inputs[n]), values) for n in (0, -1))
         axis = self._axis(rule.place)
         if rule.how == "=":
             return axis.values(first)
         if rule.how in "+-":
             return axis.nearest(first + last if rule.how == "+" else first - last)
-        found = _months(first, last) / 12 if rule.how == "years" else _months(first, last)
         if rule.how == "days":
-            found = (last - first) / (DAY * rule.length)
-        return np.asarray(np.floor(found))
+            return np.asarray(np.floor((last - first) / (DAY * rule.length)))
+        return np.asarray(np.floor(_months(first, last) / (12 if rule.how == "years" else 1)))
 
-    def _of_side(self, side: Side, values: Floats) -> Floats:
+    def _side_positions(self, side: Side, values: Floats) -> Floats:
         if side.place is None:
             return np.full(len(values), side.value)
         return self._axis(side.place).positions(values[:, side.place])
 
-    # How they are read.
+    # Reading rules.
 
     def _read(self, text: str) -> list[Rule]:
-        if found := _MISSING.fullmatch(text.strip()):
-            return [self._absence(text, *map(self._column, found.groups()))]
+        if match := _MISSING.fullmatch(text.strip()):
+            return [self._absence(text, *map(self._column, match.groups()))]
         sides = _BETWEEN.split(text.strip())
         signs = sides[1::2]
         if signs == ["="]:
@@ -236,9 +238,9 @@ class Rules:
             assert isinstance(column, ScaledColumn)
             try:
                 sides.append(Side(None, float(axes[0].positions(np.array(column.read(name))))))
-            except ValueError as why:
-                said = f"{one_line(name)} is no column, and as a value of {column.name} it {why}"
-                raise BadRule(f"{said}; name a column, or such a value") from None
+            except ValueError as error:
+                why = f"{one_line(name)} is no column, and as a value of {column.name} it {error}"
+                raise BadRule(f"{why}; name a column, or such a value") from None
         low, high = sides if sign[0] == "<" else sides[::-1]
         return ColumnOrder(text, low, high, strict=len(sign) == 1)
 
@@ -248,10 +250,11 @@ class Rules:
             raise BadRule(f"{column.name} is a {column.kind}; name a column of numbers or moments")
         return axis
 
-    def _computed(self, text: str, place: int, made: str) -> Computed:
+    def _computed(self, text: str, place: int, formula: str) -> Computed:
+        """Reads the right side of `column = formula`."""
         of = partial(Computed, text, place)
-        if found := _PASSED.fullmatch(made):
-            how, first, last, length = found.groups()
+        if match := _PASSED.fullmatch(formula):
+            how, first, last, length = match.groups()
             inputs = self._column(first), self._column(last)
             for each in inputs:
                 if not isinstance(self.columns[each], MomentColumn):
@@ -261,8 +264,8 @@ class Rules:
             if length and (how != "days" or not 0 < float(length) < 10_000):
                 raise BadRule("only days are divided, by 0 to 10,000; write days(a, b) // 365.25")
             return of(inputs, how, length=float(length or 1))
-        signs = [(made[: s.start()], s[1], made[s.end() :]) for s in _TERMS.finditer(made)]
-        for left, sign, right in [(made, "=", made), *signs]:
+        signs = [(formula[: s.start()], s[1], formula[s.end() :]) for s in _TERMS.finditer(formula)]
+        for left, sign, right in [(formula, "=", formula), *signs]:
             terms = left.strip(), right.strip()
             if set(terms) <= self._place.keys():
                 places = self._place[terms[0]], self._place[terms[1]]
@@ -274,9 +277,10 @@ class Rules:
                 if axes[1].decimals != axes[2].decimals or axes[0].decimals < axes[1].decimals:
                     raise BadRule("give its columns the same number of decimals")
                 return of(places[: 1 if sign == "=" else 2], sign)
-        raise BadRule(f"{one_line(made)} is nothing that can be computed; {_FORMS}")
+        raise BadRule(f"{one_line(formula)} is nothing that can be computed; {_FORMS}")
 
-    def _follows(self, rule: Follows) -> Computed:
+    def _read_table(self, rule: Follows) -> Computed:
+        """Reads a table."""
         place, other = self._column(rule.column), self._column(rule.source)
         source = self.columns[other]
         table = {
@@ -297,22 +301,22 @@ class Rules:
         return Computed(text, place, (other,), "table", keys=keys, codes=codes)
 
     def _refuse_circles(self) -> None:
-        """Refuses a column that is below itself, by way of others."""
+        """Refuses comparisons that put a column below itself, directly or through others."""
         above: dict[int, set[int]] = {}
         for rule in self.comparisons:
             if rule.low.place is not None and rule.high.place is not None:
                 above.setdefault(rule.low.place, set()).add(rule.high.place)
         for start in above:
-            found, ahead = set[int](), set(above[start])
+            reached, ahead = set[int](), set(above[start])
             while ahead:
-                found |= ahead
-                ahead = {high for low in ahead for high in above.get(low, ())} - found
-            if start in found:
+                reached |= ahead
+                ahead = {high for low in ahead for high in above.get(low, ())} - reached
+            if start in reached:
                 name = self.columns[start].name
                 raise BadRule(f"rules compare {name} with itself in a circle; take one of them out")
 
     def _refuse_compared(self) -> None:
-        """Refuses rules of which one would have to be broken to keep another one."""
+        """Refuses rules about computed columns, and a second rule about a term of a sum."""
         made = {rule.place for rule in self.computed}
         used = [(r.text, r.places, False) for r in self.comparisons if len(r.places) == 2]
         used += [(r.text, [*r.inputs], r.how == "+") for r in self.computed if r.how != "table"]
@@ -329,7 +333,7 @@ class Rules:
 
 
 def broken_rules(rules: Rules, values: Floats) -> Iterator[tuple[int, str, str]]:
-    """Of each rule that a row breaks the place of the row, the column to look at, and why."""
+    """Yields, for each rule and each row that breaks it, the row, the column to blame, and why."""
     for rule, mask in rules.broken(values):
         why = f"breaks the rule {one_line(rule.text)!r}"
         for row in np.flatnonzero(mask).tolist():
@@ -341,26 +345,26 @@ def broken_rules(rules: Rules, values: Floats) -> Iterator[tuple[int, str, str]]
 
 
 def _value(column: AnyColumn, text: str, *, is_edge: bool = False) -> float:
-    """The value of a text in a column; edges of numbers may lie beyond its bounds."""
+    """Reads a text of a table; a key (`is_edge`) of numbers may lie outside the bounds."""
     try:
         if is_edge and isinstance(column, NumericColumn):
-            return number_of(text)
+            return parse_number(text)
         if isinstance(column, ScaledColumn):
             return column.read(text)
         return float(column.choices.index(text))
     except ValueError as error:
         why = str(error) if isinstance(column, ScaledColumn) else "is none of its categories"
-        said = f"{one_line(text)} {why}, in column {column.name}"
-        raise BadRule(f"{said}; write one of its values") from None
+        problem = f"{one_line(text)} {why}, in column {column.name}"
+        raise BadRule(f"{problem}; write one of its values") from None
 
 
 def text_of(column: AnyColumn, value: float) -> str:
-    """The text of a value that is there."""
+    """Writes a value that is not missing."""
     return column.write(value) if isinstance(column, ScaledColumn) else column.choices[int(value)]
 
 
 def _months(first: Floats, last: Floats) -> Floats:
-    """How many whole months lie between two moments in seconds since 1970."""
+    """Counts the whole months between moments in seconds since 1970; NaN where one is missing."""
     missing = np.isnan(first) | np.isnan(last)
     months, within = [], []
     for seconds in (first, last):
@@ -368,12 +372,12 @@ def _months(first: Floats, last: Floats) -> Floats:
         month = moments.astype("datetime64[M]")
         months.append(month.astype(np.int64))
         within.append((moments - month).astype(np.int64))
-    found = months[1] - months[0] - (within[1] < within[0])
-    return np.where(missing, np.nan, found.astype(np.float64))
+    passed = months[1] - months[0] - (within[1] < within[0])
+    return np.where(missing, np.nan, passed.astype(np.float64))
 
 
 def _in_order(computed: list[Computed], rules: Rules) -> list[Computed]:
-    """Each after those that it needs."""
+    """Sorts computed columns so that each stands after those that it needs."""
     by_place = {rule.place: rule for rule in computed}
     for rule in computed:
         name = rules.columns[rule.place].name

@@ -1,6 +1,6 @@
-"""The data dictionary of a consortium: which columns its tables have, and what may stand in them.
+"""The schema, a consortium's data dictionary: the columns of its tables and their possible values.
 
-All sites agree on it before they train, and all know it. It is one JSON file.
+All sites agree on it before they train. It is one JSON file, and holds nothing secret.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ _TOO_LARGE = f"has bounds beyond ±{LARGEST_WHOLE:,}, where digits are lost"
 
 
 class YesNoColumn(Column, frozen=True, kw_only=True, tag="yes_no"):
-    """One of two answers, no first in codes: `no` is 0, `yes` is 1."""
+    """One of two answers: `no` has code 0, `yes` has code 1."""
 
     is_ordered: ClassVar[bool] = False
 
@@ -44,7 +44,7 @@ class YesNoColumn(Column, frozen=True, kw_only=True, tag="yes_no"):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """By code."""
+        """The two answers, by code."""
         return self.no, self.yes
 
 
@@ -54,12 +54,12 @@ class CategoryColumn(Column, frozen=True, kw_only=True, tag="category"):
     is_ordered: ClassVar[bool] = False
 
     categories: tuple[str, ...]
-    # The category that stands for those that a site has and the schema has not. Unset: none does.
+    # The category that stands for every text that is none. Unset: such a text is refused.
     other: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """By code."""
+        """The categories, by code."""
         return self.categories
 
 
@@ -75,7 +75,7 @@ AnyColumn = Scaled | Chosen
 
 
 class Follows(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from"}):
-    """A rule: the value of `column` follows from that of another one, by a table of texts."""
+    """A rule: the value of `column` follows from that of `source`, by a table of texts."""
 
     column: str
     source: str
@@ -87,51 +87,50 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
     columns: tuple[AnyColumn, ...]
     about: str = ""
-    # Left out of the file where they are not set, so that the hashes of other schemas stay.
-    # A column of the files that says whose row it is. It is never generated: it is the unit of
-    # privacy, and no two workers have rows of one person. Unset: there is none.
+    # A schema file without the fields below leaves them out, so its hash does not change.
+    # The column of the files that names the person of each row. It is never generated. Differential
+    # privacy protects all rows of a person together, and no two workers have rows of one person.
     person: str | msgspec.UnsetType = msgspec.UNSET
     # Whether equal rows are of different people. Otherwise differential privacy counts them as one.
     rows_are_independent: bool | msgspec.UnsetType = msgspec.UNSET
-    # What values of a row have to do with each other; see `rules`.
+    # Conditions that the values of each row keep together; see `rules`.
     rules: tuple[str | Follows, ...] | msgspec.UnsetType = msgspec.UNSET
-    # Columns of the files that are not read, such as names of patients.
+    # Columns of the files that mdgan does not read, such as names of patients.
     ignore: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def names(self) -> list[str]:
-        """Of all columns, in order."""
+        """The names of all columns, in order."""
         return [column.name for column in self.columns]
 
     @property
     def sha256(self) -> str:
-        """Of what it says, however the file is laid out, or made in Python."""
+        """The hash of the content, the same for any layout of the file and for one from Python."""
         as_read = msgspec.json.decode(msgspec.json.encode(self), type=Schema)  # 1 becomes 1.0
         return hashlib.sha256(msgspec.json.encode(as_read, order="deterministic")).hexdigest()
 
     def place(self, name: str) -> int:
-        """The position of a column, or KeyError."""
+        """The index of a column; KeyError if there is none of that name."""
         if name not in self.names:
             raise KeyError(name)
         return self.names.index(name)
 
 
 def schema_text(schema: Schema) -> str:
-    """The file of a schema."""
+    """Writes a schema as the text of its file."""
     return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
 
 
 def read_schema(path: Path) -> Schema:
-    """Reads and checks a schema's file."""
+    """Reads and checks a schema's file; BadInput if it cannot be read or holds a mistake."""
     try:
         content = read_whole(path, _MOST_BYTES)
     except OSError as error:
-        raise BadInput(
-            path, f"cannot be read ({error.strerror})", "mdgan schema draft makes one"
-        ) from error
+        why = f"cannot be read ({error.strerror})"
+        raise BadInput(path, why, "mdgan schema draft makes one") from error
     try:
         schema = msgspec.json.decode(content, type=Schema)
-        # é is one letter or two, and means the same. JSON as it is written here escapes neither.
+        # Unicode has two ways to write é; NFC makes them equal. msgspec's JSON escapes neither.
         text = msgspec.json.encode(schema).decode()
         if not is_normalized("NFC", text):
             schema = msgspec.json.decode(normalize("NFC", text), type=Schema)
@@ -143,7 +142,7 @@ def read_schema(path: Path) -> Schema:
 
 
 def problems_of(schema: Schema) -> Iterator[str]:
-    """What is wrong with a schema, one line each."""
+    """Yields what is wrong with a schema, one line for each mistake."""
     if schema.person is not msgspec.UNSET:
         if schema.person in schema.names:
             shown = one_line(schema.person)
@@ -170,24 +169,26 @@ def problems_of(schema: Schema) -> Iterator[str]:
             yield f"column {shown}: occurs twice"
         seen.add(column.name)
         problem = (
-            _of_scaled(column) if isinstance(column, ScaledColumn) else _of_choices(column.choices)
+            _bounds_problem(column)
+            if isinstance(column, ScaledColumn)
+            else _choices_problem(column.choices)
         )
-        if problem := problem or _of_texts(column):
+        if problem := problem or _codes_problem(column):
             is_sound = False
             yield f"column {shown}: {problem}"
     if schema.rules and is_sound:
-        # Both know all kinds of columns, which this file declares.
-        from mdgan.samples.table.rooms import Rooms
+        # These files import this one, so they can be imported only now.
+        from mdgan.samples.table.intervals import Intervals
         from mdgan.samples.table.rules import BadRule, Rules
 
         try:
-            Rooms(Rules(schema))
+            Intervals(Rules(schema))
         except BadRule as why:
             yield str(why)
 
 
-def _of_texts(column: AnyColumn) -> str:
-    """What is wrong with what files write in a column of any kind."""
+def _codes_problem(column: AnyColumn) -> str:
+    """Finds a mistake in a column's codes of missing values, "other" category or ends."""
     if column.missing and not column.may_be_missing:
         return f'has missing codes ({column.missing[0]!r:.40}); say "may_be_missing": true, too'
     both = set(column.missing or ()) & set(getattr(column, "choices", ()))
@@ -213,7 +214,8 @@ def _of_texts(column: AnyColumn) -> str:
     return ""
 
 
-def _of_choices(choices: tuple[str, ...]) -> str:
+def _choices_problem(choices: tuple[str, ...]) -> str:
+    """Finds a mistake in a column's categories."""
     if not 2 <= len(choices) <= MOST_CATEGORIES:
         return f"has {len(choices)} categories, must have 2 to {MOST_CATEGORIES:,}"
     if len(set(choices)) < len(choices):
@@ -225,15 +227,16 @@ def _of_choices(choices: tuple[str, ...]) -> str:
 
 
 def written_alike(texts: Sequence[str]) -> str:
-    """Two texts of which one is how the other is written; empty if there are none."""
+    """Finds two texts that a CSV file of mdgan would write alike; empty if there are none."""
     others = set(texts)
     pairs = (f"{t} and {cell(t)}" for t in texts if cell(t) != t and cell(t) in others)
     return next(pairs, "")
 
 
-def _of_scaled(column: Scaled) -> str:
+def _bounds_problem(column: Scaled) -> str:
+    """Finds a mistake in the form, bounds, decimals or common values of a column."""
     if isinstance(column, MomentColumn):
-        unit = moments.UNITS.get(column.written_as)
+        unit = moments.UNITS.get(column.day_form)
         if unit is None or (unit != "day" and isinstance(column, TimeColumn)):
             return f"form {column.form!r:.40} is none of {', '.join(moments.UNITS)}"
     try:

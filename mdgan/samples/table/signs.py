@@ -1,4 +1,4 @@
-"""Bytes that are no text, and signs that no screen shows: which a file has, and where."""
+"""Finds bytes that are not UTF-8 and characters that cannot be printed, for messages to users."""
 
 import csv
 from functools import partial
@@ -10,13 +10,13 @@ from mdgan.storage.foreign_file import LONGEST_LINE_BYTES, open_regular
 
 
 def strange_sign(text: str) -> str:
-    """Names the first sign of a text that no screen shows, for the end of a sentence."""
+    """Names the first character of a text that cannot be printed, for the end of a sentence."""
     sign = next((c for c in text if not c.isprintable()), "")
     return f"; it has U+{ord(sign):04X} {name(sign, '')}".rstrip() if sign else ""
 
 
 def not_utf8(path: Path) -> BadInput:
-    """Why a file cannot be read that is not UTF-8, and in which row and column that shows first."""
+    """Makes the refusal of a file that is not UTF-8; it names the first such row and column."""
     with path.open("rb") as file:
         is_utf16 = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
     encoding = "UTF-16" if is_utf16 else "latin1"
@@ -28,6 +28,7 @@ def not_utf8(path: Path) -> BadInput:
 
 
 def _place_of_fault(path: Path) -> str:
+    """Says in which row and column the first byte stands that is not UTF-8."""
     header = ""
     with open_regular(path) as file:
         for row, content in enumerate(iter(partial(file.readline, LONGEST_LINE_BYTES), b""), 1):

@@ -1,4 +1,4 @@
-"""What a site calls columns, values and units of the schema; it stays at the site."""
+"""A site's map, which stays there: its files' names for columns, values and units of the schema."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from mdgan.errors import BadInput, one_line, printable
 from mdgan.samples.table.columns import NumberColumn, NumericColumn, ScaledColumn
-from mdgan.samples.table.numbers import number_of, number_text
+from mdgan.samples.table.numbers import number_text, parse_number
 from mdgan.samples.table.schema import AnyColumn, Schema
-from mdgan.samples.table.texts import Texts, are_numbered, texts_of_file
+from mdgan.samples.table.texts import Texts, are_default_names, texts_of_file
 from mdgan.storage.foreign_file import read_whole
 
 _MOST_BYTES = 1 << 20
@@ -27,46 +27,48 @@ Floats = NDArray[np.float64]
 
 
 class MappedColumn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a column of a site's files is in the schema."""
+    """Which column of the schema a column of a site's files is, and how to convert its values."""
 
-    name: str  # there; empty for a column that is not read
+    name: str  # the schema's name; empty for a column that is not read
     values: dict[str, str] = {}  # from the site's spelling to the schema's
     missing: tuple[str, ...] = ()  # texts that stand for a missing value at this site
-    unit: str = ""  # that stands with numbers at this site, such as lb
-    # The schema's number is the site's × factor + offset, rounded to so many decimals.
+    unit: str = ""  # the unit that the site's files write, such as lb
+    # The schema's number is the site's × factor + offset, rounded to `decimals`, or to the schema's
+    # decimals if these are fewer.
     factor: float | msgspec.UnsetType = UNSET
     offset: float = 0.0
-    decimals: int = _MOST_DECIMALS  # or as many as the schema has, if that is fewer
-    why: str = ""  # what its author should look at
+    decimals: int = _MOST_DECIMALS
+    why: str = ""  # in drafts, what the author of the map should look at
 
     @property
     def converts(self) -> bool:
-        """Whether numbers are others in the schema."""
+        """Whether the site's numbers have to be converted."""
         return self.factor is not UNSET or self.offset != 0
 
-    def in_schema(self, number: float, decimals: int) -> float:
-        """The schema's number, of so many decimals at most."""
+    def converted(self, number: float, decimals: int) -> float:
+        """Converts a number of the site; `decimals` are those of the schema's column."""
         return round(number * (self.factor or 1) + self.offset, min(decimals, self.decimals))
 
-    def spelt(
+    def in_schema_spelling(
         self, texts: Sequence[str], decimals: int = 0, *, commas: bool | None = None
     ) -> Sequence[str]:
-        """Texts of the site as the schema spells them.
+        """Replaces the site's spelling of values by the schema's.
 
         Args:
-            decimals: of the column of the schema.
-            commas: as in `Texts`, to write missing codes and plain numbers so, too; None: not.
+            decimals: the decimals of the schema's column.
+            commas: None leaves numbers and codes of missing values as they are. Otherwise numbers
+                are converted and codes emptied; it says whether the file may write decimal commas.
         """
         known = dict[str, str]()
         for text in dict.fromkeys(texts):
             bare = normalize("NFC", text.strip())
-            keys = (bare, bare.removesuffix(".0"))  # as programs write 1 that have only floats
+            keys = (bare, bare.removesuffix(".0"))  # programs with only floats write 1 as 1.0
             known[text] = next((self.values[key] for key in keys if key in self.values), text)
             if commas is not None and not {*keys}.isdisjoint(self.missing):
                 known[text] = ""
             elif commas is not None and self.converts:
                 with suppress(ValueError):
-                    number = self.in_schema(number_of(number_text(bare, commas)), decimals)
+                    number = self.converted(parse_number(number_text(bare, commas)), decimals)
                     known[text] = f"{number:.{decimals}f}"
         return [known[text] for text in texts]
 
@@ -75,7 +77,8 @@ class SiteMap(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The map of a site: its columns, by the names that its files have.
 
     Attributes:
-        unsure: what a draft proposes and a person has to confirm; with any of these it is no map.
+        unsure: columns that a draft proposes and a person has to confirm. mdgan refuses a map as
+            long as it has any.
     """
 
     about: str = ""
@@ -84,25 +87,25 @@ class SiteMap(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def map_text(site_map: SiteMap) -> str:
-    """The file of a map."""
+    """Writes a map as the text of its file."""
     return json.dumps(msgspec.to_builtins(site_map), indent=2, ensure_ascii=False) + "\n"
 
 
 def read_map(path: Path, schema: Schema) -> SiteMap:
-    """Reads a map's file, and checks that it leads to a schema."""
+    """Reads a map's file and checks it against a schema; BadInput if either fails."""
     content = read_map_file(path)
     try:
-        given = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_each_once)
-        found = msgspec.convert(given, SiteMap)
+        decoded = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_each_once)
+        site_map = msgspec.convert(decoded, SiteMap)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise BadInput(path, f"is no map ({one_line(error)})") from error
-    for problem in _problems_of(found, schema):
+    for problem in _problems_of(site_map, schema):
         raise BadInput(path, problem)
-    return found
+    return site_map
 
 
 def read_map_file(path: Path) -> bytes:
-    """What a map's file holds; its SHA-256 stands in audit logs."""
+    """Reads the bytes of a map's file. Audit logs hold their SHA-256."""
     try:
         return read_whole(path, _MOST_BYTES)
     except OSError as error:
@@ -111,15 +114,17 @@ def read_map_file(path: Path) -> bytes:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    """Makes a JSON object with names in NFC; ValueError if a name occurs twice."""
+    values: dict[str, Any] = {}
     for key, value in pairs:
-        if (name := normalize("NFC", key.strip())) in found:
+        if (name := normalize("NFC", key.strip())) in values:
             raise ValueError(f"{printable(name, 40)!r} occurs twice")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _problems_of(site_map: SiteMap, schema: Schema) -> Iterator[str]:
+    """Yields what is wrong with a map, one line for each mistake."""
     for name, mapped in site_map.unsure.items():
         yield (
             f"unsure {one_line(name)}: {one_line(mapped.why) or 'must be confirmed'}; move it to "
@@ -135,12 +140,12 @@ def _problems_of(site_map: SiteMap, schema: Schema) -> Iterator[str]:
             yield f"{shown}: the schema has no column {printable(to, 40)!r}"
         elif to and seen.setdefault(to, name) != name:
             yield f"{shown}: is {to}, and so is {one_line(seen[to])}; leave out one"
-        elif to and (problem := _of_column(mapped, known[to])):
+        elif to and (problem := _column_problem(mapped, known[to])):
             yield f"{shown}: {problem}"
 
 
-def _of_column(mapped: MappedColumn, column: AnyColumn | None) -> str:
-    """What is wrong with a mapped column; `column` is None if its values are not generated."""
+def _column_problem(mapped: MappedColumn, column: AnyColumn | None) -> str:
+    """Finds a mistake in a mapped column; `column` is None if its values are not generated."""
     if column is None:
         has_more = mapped.values or mapped.missing or mapped.unit or mapped.converts
         return "is not generated, so nothing but its name may be mapped" if has_more else ""
@@ -172,14 +177,14 @@ def _of_column(mapped: MappedColumn, column: AnyColumn | None) -> str:
 
 
 class SiteView:
-    """What of a file is read, under the names and in the spelling of a schema.
+    """Reads a site's files with the names and spelling of the schema.
 
     Args:
-        site_map: what the file says otherwise; None for nothing.
+        site_map: the site's map; None if its files use the schema's names and values.
 
     Attributes:
-        at_site: the schema, with columns as the file writes their values.
-        changes: whether it may be another one than the file.
+        at_site: the schema with the site's units, bounds and codes of missing values.
+        changes: whether reading may change the texts of a file.
     """
 
     def __init__(self, schema: Schema, site_map: SiteMap | None = None) -> None:
@@ -204,7 +209,8 @@ class SiteView:
         unit = mapped.unit or (UNSET if mapped.converts else column.unit)
         if not mapped.converts:
             return replace(column, missing=codes, unit=unit)
-        half = 0.5 * 10.0 ** -getattr(column, "decimals", 0)  # what rounding takes in
+        # A converted number may lie half a decimal outside the bounds, and is rounded to them.
+        half = 0.5 * 10.0 ** -getattr(column, "decimals", 0)
         low, high = column.bounds
         return NumberColumn(
             name=column.name,
@@ -217,48 +223,49 @@ class SiteView:
             decimals=_MOST_DECIMALS,
         )
 
-    def converted(self, place: int, values: Floats) -> Floats:
-        """The values of a column of the schema from those that the file has, in its unit."""
+    def to_schema_unit(self, place: int, values: Floats) -> Floats:
+        """Converts the values of the column at `place` from the file's unit to the schema's."""
         column = self.schema.columns[place]
         mapped = self._map_of(column)
         if mapped is None or not (mapped.converts and isinstance(column, NumericColumn)):
             return values
         decimals = getattr(column, "decimals", 0)
-        known = {v: mapped.in_schema(v, decimals) for v in set(values[~np.isnan(values)].tolist())}
+        known = {v: mapped.converted(v, decimals) for v in set(values[~np.isnan(values)].tolist())}
         return np.clip([known.get(value, np.nan) for value in values.tolist()], *column.bounds)
 
-    def shown(self, name: str) -> str:
-        """A column of the schema as a message about a file names it."""
-        given = self._names.get(name, name)
-        return name if given == name else f"{name} ({printable(given, 40)} in the file)"
+    def name_in_messages(self, name: str) -> str:
+        """Names a column of the schema for a message about a file, with the file's own name."""
+        at_site = self._names.get(name, name)
+        return name if at_site == name else f"{name} ({printable(at_site, 40)} in the file)"
 
     def texts_of(self, path: Path, *, converts: bool = False) -> Iterator[Texts]:
-        """The texts of a file, in pieces, with numbers as the file has them.
+        """Yields the texts of a file, in pieces, with the schema's names and spelling.
 
         Args:
-            converts: whether to give plain numbers as the schema has them, and missing codes empty.
+            converts: whether to convert plain numbers to the schema's unit as well, and to empty
+                codes of missing values.
         """
-        for texts in texts_of_file(path, no_header=are_numbered(self.schema.names)):
-            yield self.read(texts, path, converts=converts) if self.changes else texts
+        for texts in texts_of_file(path, no_header=are_default_names(self.schema.names)):
+            yield self.translate(texts, path, converts=converts) if self.changes else texts
 
-    def read(self, given: Texts, path: Path, *, converts: bool = False) -> Texts:
-        """A piece of a file as the schema has it; see `texts_of`."""
+    def translate(self, piece: Texts, path: Path, *, converts: bool = False) -> Texts:
+        """Translates a piece of a file; see `texts_of`. BadInput if it lacks a mapped column."""
         for name, lacking in self.mapped.items():
             column = self._of_schema.get(lacking.name)
-            if name in given.names or column is None:
+            if name in piece.names or column is None:
                 continue
-            if lacking.name in given.names or not column.may_be_missing:
+            if lacking.name in piece.names or not column.may_be_missing:
                 raise BadInput(path, f"has no column {one_line(name)}, which the map names")
         names, columns = list[str](), list[Sequence[str]]()
-        for name, texts in zip(given.names, given.columns, strict=True):
+        for name, texts in zip(piece.names, piece.columns, strict=True):
             mapped = self.mapped.get(name)
             as_name = name if mapped is None else mapped.name
             if as_name not in self._left_out and (as_name or mapped is None):
                 names.append(as_name)
                 if mapped is not None and (mapped.values or converts):
                     decimals = getattr(self._of_schema.get(as_name), "decimals", 0)
-                    commas = given.commas if converts else None
-                    texts = mapped.spelt(texts, decimals, commas=commas)
+                    commas = piece.commas if converts else None
+                    texts = mapped.in_schema_spelling(texts, decimals, commas=commas)
                 columns.append(texts)
-        typed = frozenset(self.mapped[n].name if n in self.mapped else n for n in given.typed)
-        return given._replace(names=names, columns=columns, typed=typed)
+        typed = frozenset(self.mapped[n].name if n in self.mapped else n for n in piece.typed)
+        return piece._replace(names=names, columns=columns, typed=typed)

@@ -1,4 +1,4 @@
-"""Files of rows, CSV and Parquet, as texts in pieces of many rows."""
+"""Reads CSV and Parquet files as columns of texts, in pieces of many rows, before any schema."""
 
 import csv
 import io
@@ -26,10 +26,10 @@ _log = logging.getLogger(__name__)
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", ".", "?"})
-"""What stands for a missing value, unless it is one of the column's categories."""
+"""Texts that stand for a missing value, unless one is a category of its column."""
 SEPARATORS = ",;\t"
 VALUE_BYTES = 24
-"""Of a value while a table is read."""
+"""Memory that one value takes while a table is read."""
 _PIECE, _CELLS_OF_PIECE = 50_000, 1 << 21
 _TEXT_COPIES = 4
 _SNIFFED_BYTES = 1 << 16
@@ -37,7 +37,7 @@ _NUMBERED = re.compile(r"column_[1-9][0-9]*")
 
 
 class Problem(NamedTuple):
-    """A value that does not fit, in the row that an editor shows; 0 for a whole file."""
+    """A value that does not fit. Rows are numbered as editors show them; 0 is the whole file."""
 
     file: Path
     row: int
@@ -54,21 +54,21 @@ OnProblem = Callable[[Problem], None]
 
 
 def refuse(problem: Problem) -> None:
-    """Ends reading at the first problem."""
+    """Raises BadInput, which ends reading at the first problem."""
     raise BadInput(str(problem))
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files with rows at a path."""
+    """Lists the file at a path, or a folder's files by name; BadInput if none has rows."""
     if path.is_dir():
-        found = sorted(
+        files = sorted(
             file
             for file in path.iterdir()
             if file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file()
         )
-        if not found:
+        if not files:
             raise BadInput(path, f"no file of rows in it ({' '.join(SUFFIXES)})")
-        return found
+        return files
     if not path.is_file():
         raise BadInput(path, "no such file", "give a CSV or Parquet file, or a folder of them")
     if path.suffix.lower() not in SUFFIXES:
@@ -80,10 +80,10 @@ class Texts(NamedTuple):
     """Rows as texts, column by column.
 
     Attributes:
-        lines: in which line of the file each row begins.
-        commas: whether a comma may stand before decimals.
-        num_blank: how many rows of nothing but separators have been skipped so far.
-        typed: the columns of which the file itself says that they are numbers.
+        lines: the line of the file in which each row begins.
+        commas: whether the file may write decimal commas, since commas do not separate columns.
+        num_blank: how many rows with nothing but separators were skipped so far.
+        typed: the columns whose type in Parquet is not text, so that points mark decimals.
     """
 
     names: list[str]
@@ -100,32 +100,30 @@ class Texts(NamedTuple):
         return self.columns[self.names.index(name)]
 
     def line_in(self, name: str) -> Callable[[str], int]:
-        """Tells in which line a column first has a text."""
+        """Returns a function that finds the line in which a column first has a text."""
         column = self.column(name)
         return lambda text: self.lines[column.index(text)]
 
 
 def shown(text: str) -> str:
-    """A text of a file, as sentences show it."""
+    """Makes a text of a file printable and short, for messages."""
     return printable(text, 40)
 
 
 @cache
-def say(line: str) -> None:
-    """Tells the user once how something was understood."""
+def warn_once(line: str) -> None:
+    """Warns the user how mdgan read something; the same warning appears once."""
     _log.warning("warning: %s", line)
 
 
 def check_header(path: Path, names: Sequence[str], schema: Schema, on_problem: OnProblem) -> None:
-    """Tells which names of a first line do not fit a schema."""
+    """Reports which names of a header do not fit a schema; BadInput if none is in it."""
     if not set(names) & set(schema.names):
         first = ", ".join(map(shown, names[:_MOST_NAMES]))
-        raise BadInput(
-            path,
-            f"its first line, {first}, names no column of the schema "
-            f"({', '.join(schema.names[:_MOST_NAMES])}, …)",
-            "write these names there, or give a map of them (mdgan schema map)",
-        )
+        why = f"its first line, {first}, names no column of the schema "
+        why += f"({', '.join(schema.names[:_MOST_NAMES])}, …)"
+        way_out = "write these names there, or give a map of them (mdgan schema map)"
+        raise BadInput(path, why, way_out)
     known = set(schema.names)
     for name, times in Counter(names).items():
         if times > 1:
@@ -143,14 +141,14 @@ def check_header(path: Path, names: Sequence[str], schema: Schema, on_problem: O
             on_problem(Problem(path, 0, column.name, why=why))
 
 
-def say_strays(path: Path, strays_of: Mapping[str, Counter[str]]) -> None:
-    """Tells how many rows of a file count as the other category, by column and text."""
+def warn_of_strays(path: Path, strays_of: Mapping[str, Counter[str]]) -> None:
+    """Warns how many rows of a file count as the "other" category of each column."""
     for name, strays in strays_of.items():
         if (number := strays.total()) == 0:
             continue
         first = ", ".join(repr(shown(text)) for text in [*strays][:3])
         which = "a category" if len(strays) == 1 else f"{len(strays):,} categories"
-        say(
+        warn_once(
             f"{path}, column {shown(name)}: {number:,} row{' has' if number == 1 else 's have'} "
             f"{which} that the schema has not ({first}{', …' if len(strays) > 3 else ''}), which "
             'count as its "other"'
@@ -158,20 +156,21 @@ def say_strays(path: Path, strays_of: Mapping[str, Counter[str]]) -> None:
 
 
 def blank_rows(path: Path, number: int) -> str:
-    """What is said of rows that were skipped."""
+    """The warning about rows that were skipped."""
     return f"{path}: {number:,} empty row{'s are' if number > 1 else ' is'} skipped"
 
 
-def are_numbered(names: Iterable[str]) -> bool:
-    """Whether columns have the names of those of a file without a header: column_1, …."""
+def are_default_names(names: Iterable[str]) -> bool:
+    """Whether columns are named as mdgan names those of a file without a header: column_1, …."""
     return all(map(_NUMBERED.fullmatch, names))
 
 
 def texts_of_file(path: Path, *, no_header: bool = False) -> Iterator[Texts]:
-    """The texts of a file, in pieces of many rows.
+    """Yields the texts of a file, in pieces of many rows.
 
     Args:
-        no_header: whether its columns are column_1 and so on, unless its first line says so itself.
+        no_header: whether the first line has values, not names. The columns are then column_1 and
+            so on. A first line with just these names is a header all the same.
 
     Raises:
         BadInput: the file is not UTF-8, is empty, or has rows of another length than its header.
@@ -189,6 +188,7 @@ def texts_of_file(path: Path, *, no_header: bool = False) -> Iterator[Texts]:
 
 
 def _texts_of_csv(path: Path, file: Any, *, no_header: bool) -> Iterator[Texts]:
+    """Yields the texts of an open text file."""
     head = file.read(_SNIFFED_BYTES)
     if not head.strip():
         raise BadInput(path, "is empty", "its first line must name the columns")
@@ -202,7 +202,7 @@ def _texts_of_csv(path: Path, file: Any, *, no_header: bool) -> Iterator[Texts]:
     reader = _csv_rows(path, parser, skipped, no_header=no_header)
     first = next(reader, (1, [""]))
     names = [normalize("NFC", name.strip()) for name in first[1]]
-    if no_header and not are_numbered(names):
+    if no_header and not are_default_names(names):
         reader, names = chain([first], reader), [f"column_{n + 1}" for n in range(len(names))]
     number = piece = _rows_of_piece(len(names))
     while number == piece:
@@ -214,12 +214,12 @@ def _texts_of_csv(path: Path, file: Any, *, no_header: bool) -> Iterator[Texts]:
 
 
 def _separator(head: str) -> str:
-    """What separates the columns of a file that begins so."""
+    """Finds the separator of columns from the beginning of a file."""
 
     def fits(separator: str) -> tuple[bool, int]:
         rows = filter(None, csv.reader(io.StringIO(head, newline=""), delimiter=separator))
         lengths = [len(row) for row in islice(rows, 2)]
-        # A name may hold another separator than that of the file, but then rows are shorter.
+        # If a name holds this sign but the file has another separator, the next row is shorter.
         return lengths[0] > 1 and lengths[0] == lengths[-1], lengths[0]
 
     return max(SEPARATORS, key=fits)
@@ -228,10 +228,10 @@ def _separator(head: str) -> str:
 def _csv_rows(
     path: Path, reader: Any, skipped: Counter[str], *, no_header: bool
 ) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a reader but empty ones, and in which line of the file each begins.
+    """Yields each row that is not empty, with the line of the file in which it begins.
 
-    Spreadsheets leave separators behind the last column, and rows of nothing else; those are
-    counted in `skipped`.
+    Spreadsheets write separators behind the last column, which are cut off, and rows of nothing but
+    separators, which are counted in `skipped`.
     """
     begin, width, names = 1, 0, list[str]()
     try:
@@ -244,31 +244,30 @@ def _csv_rows(
                     while not no_header and width > 1 and not row[width - 1].strip():
                         width -= 1
                 if len(row) != width:
-                    _check_behind(
-                        f"{path}, row {begin}", row, width, most=len(names), reader=reader
-                    )
+                    where = f"{path}, row {begin}"
+                    _refuse_extra_values(where, row, width, most=len(names), reader=reader)
                 yield begin, row[:width]
             begin = reader.line_num + 1
     except csv.Error as error:
         raise BadInput(f"{path}, row {begin}", f"is no row of CSV ({error})") from error
 
 
-def _check_behind(where: str, row: list[str], width: int, most: int, reader: Any) -> None:
-    """Refuses a row that is no row of empty fields behind those that have a name."""
+def _refuse_extra_values(where: str, row: list[str], width: int, most: int, reader: Any) -> None:
+    """Refuses a row of another length than the header, unless its extra fields are empty."""
     if len(row) != most:
         way_out = f"quote texts that hold {reader.dialect.delimiter!r}"
         if width == 1:
             way_out = "take out lines above the names of the columns"
         elif len(row) == 1:
             way_out = "take out lines that are no rows"
-        raise BadInput(
-            where, f"has {len(row)} values, and the header names {width} columns", way_out
-        )
+        why = f"has {len(row)} values, and the header names {width} columns"
+        raise BadInput(where, why, way_out)
     if "".join(row[width:]).strip():
         raise BadInput(where, "has a value in a column without a name", "name it in the header")
 
 
 def _texts_of_parquet(path: Path) -> Iterator[Texts]:
+    """Yields the texts of a Parquet file, after checking its types and size."""
     try:
         from pyarrow import ArrowException, parquet, types
     except ImportError as error:
@@ -290,7 +289,7 @@ def _texts_of_parquet(path: Path) -> Iterator[Texts]:
                 raise ValueError("a name of a column occurs twice")
             if nested := [each.name for each in kinds if types.is_nested(each.type)]:
                 raise ValueError(f"column {shown(nested[0])} holds lists; leave it out")
-        # A text that many rows have is read once.
+        # With dictionaries, a text that many rows share is decoded once.
         with parquet.ParquetFile(path, read_dictionary=names) as file:
             readers = [_texts_of_column(path, file, name, piece=piece) for name in names]
             number = piece
@@ -310,12 +309,12 @@ def _texts_of_parquet(path: Path) -> Iterator[Texts]:
 
 
 def _rows_of_piece(num_columns: int) -> int:
-    """How many rows are held as texts at a time."""
+    """How many rows are held as texts at a time, fewer if there are many columns."""
     return max(1, min(_PIECE, _CELLS_OF_PIECE // max(1, num_columns)))
 
 
 def check_size(path: Path, num_bytes: float) -> None:
-    """Refuses a file that would take too much memory."""
+    """Refuses a file that would take more memory than a file may."""
     try:
         check_decoded(num_bytes, path, what="rows")
     except TooLarge as error:
@@ -323,7 +322,7 @@ def check_size(path: Path, num_bytes: float) -> None:
 
 
 def _texts_of_column(path: Path, file: Any, name: str, piece: int) -> Iterator[str]:
-    """The texts of a column of Parquet; what its footer says of their size may be wrong."""
+    """Yields the texts of a Parquet column; checks memory, as its footer may lie about sizes."""
     from pyarrow import total_allocated_bytes
 
     for batch in file.iter_batches(piece, columns=[name]):

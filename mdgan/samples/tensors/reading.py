@@ -19,11 +19,11 @@ from mdgan.samples.tensors.slices import (
     NEEDS,
     Slice,
     dicom_files,
+    errors_as,
     one_stack,
     read_file,
     read_headers,
     read_pixels,
-    told_as,
 )
 from mdgan.samples.tensors.values import Voxels, clean, evenly_placed
 from mdgan.storage.budget import check_decoded
@@ -160,7 +160,7 @@ def read_nifti(path: Path) -> Scan:
         is_packed = file.read(len(_GZIP)) == _GZIP
         file.seek(0)
         unpacked: Any = gzip.GzipFile(fileobj=file) if is_packed else file
-        with told_as("is no NIfTI file, or ends early"):
+        with errors_as("is no NIfTI file, or ends early"):
             head = unpacked.read(540)
         kind: Any = nibabel.Nifti2Image if head[:4] in _NIFTI_2 else nibabel.Nifti1Image
         size = kind.header_class.template_dtype.itemsize
@@ -171,7 +171,7 @@ def read_nifti(path: Path) -> Scan:
             raise ValueError(f"its voxels begin only at byte {float(place):,.0f}")
         unpacked.seek(0)
         holder = nibabel.FileHolder(fileobj=unpacked)
-        with told_as("is no NIfTI file, or its header is damaged"):
+        with errors_as("is no NIfTI file, or its header is damaged"):
             image = kind.from_file_map({"header": holder, "image": holder})
         return _scan_of(image, path)
 
@@ -189,7 +189,7 @@ def _scan_of(image: Any, path: Path) -> Scan:
     several = "files hold several volumes, of which the first is taken"
     notes[several] += max(sizes[3:], default=1) > 1
     few = "holds fewer voxels than its header says, or is damaged"
-    with told_as(few), np.errstate(over="ignore"):  # values that overflow become infinite
+    with errors_as(few), np.errstate(over="ignore"):  # values that overflow become infinite
         first = (..., *([0] * (len(sizes) - 3)))
         data = np.asarray(image.dataobj[first], dtype=np.float32)
     unit = _MM_OF_UNIT.get(int(header["xyzt_units"]) & 7, 1.0)

@@ -70,7 +70,7 @@ class Slice(NamedTuple):
 
 
 @contextmanager
-def told_as(text: str) -> Iterator[None]:
+def errors_as(text: str) -> Iterator[None]:
     """Replaces any error of a library in the block by a ValueError with this text."""
     try:
         yield
@@ -104,11 +104,11 @@ def read_file(path: Path, *, pixels: bool = True) -> Any:
     except ImportError as error:
         raise BadInput(path, NEEDS.format("pydicom")) from error
     check_whole(path)  # any field may be as long as the file
-    with told_as(f"{path.name} is no DICOM file"):
+    with errors_as(f"{path.name} is no DICOM file"):
         syntax = pydicom.filereader.read_file_meta_info(path).get("TransferSyntaxUID")
     if syntax == _DEFLATED:  # pydicom would inflate the whole file, whatever its size
         raise ValueError(f"{path.name} is deflated as a whole; write it anew without that")
-    with told_as(f"{path.name} is no DICOM file, or a damaged one"):
+    with errors_as(f"{path.name} is no DICOM file, or a damaged one"):
         return pydicom.dcmread(path, stop_before_pixels=not pixels)
 
 
@@ -279,7 +279,7 @@ def _stored(one: Any, of: Slice) -> NDArray[Any]:
     syntax = one.file_meta.get("TransferSyntaxUID")
     if syntax and syntax not in UncompressedTransferSyntaxes:
         why += f" ({syntax.name}), or need: pip install 'pylibjpeg[all]'"
-    with told_as(why):
+    with errors_as(why):
         return pixel_array(one, index=of.frame)
 
 

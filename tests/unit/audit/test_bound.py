@@ -1,4 +1,4 @@
-"""Lower bounds on ε: the theorem computed another way, and mechanisms whose ε is known."""
+"""Lower bounds on ε: the theorem computed in another way, and mechanisms whose ε is known."""
 
 from fractions import Fraction
 from math import comb, exp, log
@@ -39,8 +39,8 @@ def test_the_probability_is_the_theorems(
 
     steps = ((tail(right - i) - tail(right)) / i for i in range(1, canaries + 1))
     expected = min(tail(right) + 2 * canaries * delta * max(steps), Fraction(1))
-    found = p_value(canaries, guesses, right, log(odds), float(delta))
-    assert found == pytest.approx(float(expected), rel=1e-9)
+    result = p_value(canaries, guesses, right, log(odds), float(delta))
+    assert result == pytest.approx(float(expected), rel=1e-9)
 
 
 def test_without_delta_the_bound_is_clopper_and_pearsons() -> None:
@@ -72,14 +72,14 @@ def test_the_gaussian_mechanism_is_contradicted_in_5_percent_of_repetitions_at_m
     deviation: float,
 ) -> None:
     random, delta = np.random.default_rng(1), 1e-4
-    epsilon, found = epsilon_of_gaussian(deviation, delta), []
+    epsilon, results = epsilon_of_gaussian(deviation, delta), []
     for _ in range(60):
         coins = random.random(400) < 0.5
         seen = coins + deviation * random.standard_normal(400)
         scores = (2 * seen - 1) / (2 * deviation**2)
-        found.append(bound([game(coins, scores)], delta, epsilon).epsilon)
-    over = sum(each > epsilon for each in found)
-    assert stats.binom.sf(over - 1, len(found), 0.05) > 1e-4, f"{over} of {len(found)}"
+        results.append(bound([game(coins, scores)], delta, epsilon).epsilon)
+    over = sum(each > epsilon for each in results)
+    assert stats.binom.sf(over - 1, len(results), 0.05) > 1e-4, f"{over} of {len(results)}"
 
 
 def test_noise_that_is_smaller_than_it_says_is_contradicted() -> None:
@@ -87,14 +87,14 @@ def test_noise_that_is_smaller_than_it_says_is_contradicted() -> None:
     coins = random.random(1000) < 0.5
     seen = coins + 0.3 * random.standard_normal(1000)
     stated = epsilon_of_gaussian(3.0, delta)
-    found = bound([game(coins, 2 * seen - 1)], delta, stated)
-    assert found.contradicts
-    assert found.ceiling is not None
-    assert found.epsilon <= found.ceiling
-    could = f"at most {found.ceiling:.3g} could be shown"
-    assert str(found) == f"ε ≥ {found.epsilon:.2f} (95 %), {could}, stated ≤ {stated:.3g}"
+    verdict = bound([game(coins, 2 * seen - 1)], delta, stated)
+    assert verdict.contradicts
+    assert verdict.ceiling is not None
+    assert verdict.epsilon <= verdict.ceiling
+    could = f"at most {verdict.ceiling:.3g} could be shown"
+    assert str(verdict) == f"ε ≥ {verdict.epsilon:.2f} (95 %), {could}, stated ≤ {stated:.3g}"
     blind = game(coins, random.standard_normal(1000))
     assert not bound([blind], delta, stated).contradicts
     both = bound([blind, game(coins, 2 * seen - 1)._replace(kind="samples")], delta, stated)
     assert both.kind == "samples"
-    assert stated < both.epsilon < found.epsilon, "each of two bounds is surer than one alone"
+    assert stated < both.epsilon < verdict.epsilon, "each of two bounds is surer than one alone"

@@ -1,4 +1,4 @@
-"""Direct tests of noise: what they accuse, and that noise as it should be is not accused."""
+"""Direct tests of noise accuse wrong noise, and do not accuse right noise."""
 
 import re
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def test_the_noise_of_the_program_is_not_accused() -> None:
 @pytest.mark.slow
 @claim("bound", "The tests accuse an honest run less than once in a hundred.")
 def test_the_noise_of_the_program_is_accused_in_less_than_one_run_of_a_hundred() -> None:
-    accused = [found for run in range(300) if (found := flaws(None, 10 * run))]
+    accused = [flaw for run in range(300) if (flaw := flaws(None, 10 * run))]
     assert len(accused) <= 3, accused
 
 
@@ -155,11 +155,11 @@ def test_what_was_seen_survives_a_process_and_files_of_older_versions_are_read(
             canaries.watch(total, torch.zeros(2000, dtype=torch.float64))
             canaries.taken()
         canaries.close()
-    kept = read_watched(path)
-    assert kept is not None
-    assert [each.steps for each in kept.seen] == [3, 4]
-    assert kept.steps == 7
+    watched = read_watched(path)
+    assert watched is not None
+    assert [each.steps for each in watched.seen] == [3, 4]
+    assert watched.steps == 7
     path.write_text('{"coins": [true, false], "scores": [0.5, -0.5], "planted": 0, "steps": 9}')
-    kept = read_watched(path)
-    assert kept is not None
-    assert kept.seen == []
+    watched = read_watched(path)
+    assert watched is not None
+    assert watched.seen == []

@@ -20,34 +20,34 @@ def space_of(generated: Tensor, trained: Tensor, held_out: Tensor) -> Space:
 
 
 def attacked(space: Space) -> Copying:
-    found = copying(space, seed=0)
-    assert found is not None
-    return found
+    result = copying(space, seed=0)
+    assert result is not None
+    return result
 
 
 def test_a_generator_that_copies_is_found(points: Tensor) -> None:
     copied = points[:200].repeat(3, 1) + 1e-3 * points[:600]
-    found = attacked(space_of(copied, points[:200], points[600:]))
-    assert found.membership.auc > 0.999
-    assert found.membership.place == pytest.approx(1 / 201)
-    assert found.membership.found[0].share > 0.99
-    assert found.ratio < 0.01
-    assert found.nearer == 1
-    assert found.error < 0.1
+    outcome = attacked(space_of(copied, points[:200], points[600:]))
+    assert outcome.membership.auc > 0.999
+    assert outcome.membership.place == pytest.approx(1 / 201)
+    assert outcome.membership.found[0].share > 0.99
+    assert outcome.ratio < 0.01
+    assert outcome.nearer == 1
+    assert outcome.error < 0.1
 
 
 def test_one_that_makes_new_samples_is_not_accused_though_more_are_trained_on(
     points: Tensor,
 ) -> None:
-    found = attacked(space_of(points[:300], points[300:800], points[800:]))
-    assert found.membership.auc == pytest.approx(0.5, abs=0.1)
-    assert found.ratio == pytest.approx(1, abs=0.12)
-    assert found.nearer == pytest.approx(0.5, abs=0.1)
+    outcome = attacked(space_of(points[:300], points[300:800], points[800:]))
+    assert outcome.membership.auc == pytest.approx(0.5, abs=0.1)
+    assert outcome.ratio == pytest.approx(1, abs=0.12)
+    assert outcome.nearer == pytest.approx(0.5, abs=0.1)
 
 
 def digits() -> tuple[Tensor, Tensor]:
-    found = load_digits()
-    return torch.tensor(found.images).flatten(1) / 8 - 1, torch.tensor(found.target)
+    result = load_digits()
+    return torch.tensor(result.images).flatten(1) / 8 - 1, torch.tensor(result.target)
 
 
 _FOUR = [3, 4, 7, 8]
@@ -79,13 +79,13 @@ def test_a_generator_of_four_classes_is_not_taken_for_one_that_knows_who_was_hel
         chance = torch.rand(len(images), generator=torch.Generator().manual_seed(1))
         out = chance < torch.where(few, 0.1, 0.3)
     generated = of_few_classes(images, classes, 300)
-    found = attacked(
+    outcome = attacked(
         Space("pixels", generated, images[~out], images[out], classes[~out], classes[out])
     ).membership
-    assert abs(found.auc - 0.5) < 2 * found.error
-    assert found.chance == pytest.approx(0.5, abs=0.01)
-    assert found.place is not None
-    assert 0.025 < found.place < 0.975
+    assert abs(outcome.auc - 0.5) < 2 * outcome.error
+    assert outcome.chance == pytest.approx(0.5, abs=0.01)
+    assert outcome.place is not None
+    assert 0.025 < outcome.place < 0.975
 
 
 def test_without_a_class_in_common_nothing_can_be_said(points: Tensor) -> None:

@@ -59,9 +59,9 @@ def test_a_sample_is_recovered_from_the_exact_gradient_of_it_alone(
 def test_samples_behind_updates_are_looked_up_among_others(batch_size: int) -> None:
     explain = of_update(attacked(mlp()))
     batches = [pictures(batch_size, seed) for seed in range(3)]
-    found = look_up(explain, [Answer(real, explain(real)) for real in batches], pictures(60, 9))
-    assert [len(each) for each in found] == [3 * batch_size, 180]
-    assert separate(*found).auc > 0.85
+    result = look_up(explain, [Answer(real, explain(real)) for real in batches], pictures(60, 9))
+    assert [len(each) for each in result] == [3 * batch_size, 180]
+    assert separate(*result).auc > 0.85
 
 
 def test_feedback_after_a_plain_step_tells_of_a_single_sample_to_who_knows_the_discriminator() -> (

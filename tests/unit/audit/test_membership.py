@@ -32,12 +32,12 @@ def test_a_shard_that_was_learnt_by_heart_is_found_and_another_one_is_not(
     trained: nn.Module,
 ) -> None:
     visited = Visits(1, {1: 150, 2: 1})
-    found = judge(trained, {1: some(40, 1), 2: some(200, 2)}, some(1000, 3), visited, 4)
-    assert not isinstance(found, str)
-    assert (found.worker, found.last) == (4, 1)
-    assert found.of_last.auc > 0.97
-    assert found.of_last.found[0].share > 0.4
-    assert 0.5 < found.of_all.auc < 0.75
+    verdict = judge(trained, {1: some(40, 1), 2: some(200, 2)}, some(1000, 3), visited, 4)
+    assert not isinstance(verdict, str)
+    assert (verdict.worker, verdict.last) == (4, 1)
+    assert verdict.of_last.auc > 0.97
+    assert verdict.of_last.found[0].share > 0.4
+    assert 0.5 < verdict.of_all.auc < 0.75
     stranger = judge(trained, {2: some(200, 2)}, some(300, 3), Visits(2, {2: 1}), 4)
     assert not isinstance(stranger, str)
     assert stranger.of_last.auc == pytest.approx(0.5, abs=0.08)
@@ -64,34 +64,36 @@ def test_logits_are_those_of_evaluation_in_the_order_of_the_samples() -> None:
 
 
 def swap(iteration: int, moves: dict[int, int], *lost: int, means: bool = False) -> Swap:
-    taken = {taker: "d" for taker in moves.values() if taker not in lost}
-    return Swap(iteration=iteration, pairs=tuple(moves.items()), taken=taken, means=means)
+    taken_digests = {taker: "d" for taker in moves.values() if taker not in lost}
+    return Swap(iteration=iteration, pairs=tuple(moves.items()), taken=taken_digests, means=means)
 
 
 def test_a_discriminator_takes_along_with_whom_it_was() -> None:
     swaps = [swap(10, {1: 2, 2: 1}), swap(30, {1: 3, 3: 1})]
-    found = visits(swaps, [1, 2, 3], 45)
-    assert found[3].iterations == {2: 10, 1: 20, 3: 15}
-    assert found[1].iterations == {3: 30, 1: 15}
-    assert found[2].iterations == {1: 10, 2: 35}
-    assert [found[n].last for n in (1, 2, 3)] == [1, 2, 3]
+    visits_found = visits(swaps, [1, 2, 3], 45)
+    assert visits_found[3].iterations == {2: 10, 1: 20, 3: 15}
+    assert visits_found[1].iterations == {3: 30, 1: 15}
+    assert visits_found[2].iterations == {1: 10, 2: 35}
+    assert [visits_found[n].last for n in (1, 2, 3)] == [1, 2, 3]
 
 
 def test_a_mean_of_two_was_with_whom_both_were() -> None:
     swaps = [swap(10, {1: 2, 2: 1}, means=True), swap(30, {1: 3}, means=True)]
-    found = visits(swaps, [1, 2, 3], 45)
-    assert found[1].iterations == {1: 45, 2: 10}
-    assert found[2].iterations == {1: 10, 2: 45}
-    assert found[3].iterations == {1: 30, 2: 10, 3: 15}, "a worker that gives nothing has no mean"
+    visits_found = visits(swaps, [1, 2, 3], 45)
+    assert visits_found[1].iterations == {1: 45, 2: 10}
+    assert visits_found[2].iterations == {1: 10, 2: 45}
+    assert visits_found[3].iterations == {1: 30, 2: 10, 3: 15}, (
+        "a worker that gives nothing has no mean"
+    )
 
 
 def test_one_that_has_just_arrived_was_trained_by_its_giver() -> None:
-    found = visits([swap(10, {1: 2, 2: 1})], [1, 2], 10)
-    assert (found[1].last, found[2].last) == (2, 1)
-    assert found[1].iterations == {2: 10}
+    visits_found = visits([swap(10, {1: 2, 2: 1})], [1, 2], 10)
+    assert (visits_found[1].last, visits_found[2].last) == (2, 1)
+    assert visits_found[1].iterations == {2: 10}
 
 
 def test_one_that_did_not_arrive_leaves_the_other_in_place_and_later_swaps_do_not_count() -> None:
-    found = visits([swap(10, {1: 2, 2: 1}, 1), swap(99, {1: 2, 2: 1})], [1, 2], 20)
-    assert found[1].iterations == {1: 20}
-    assert found[2].iterations == {1: 10, 2: 10}
+    visits_found = visits([swap(10, {1: 2, 2: 1}, 1), swap(99, {1: 2, 2: 1})], [1, 2], 20)
+    assert visits_found[1].iterations == {1: 20}
+    assert visits_found[2].iterations == {1: 10, 2: 10}

@@ -1,4 +1,4 @@
-"""Trade-off functions, against formulas and another accountant, and what guesses say of them."""
+"""Trade-off functions against formulas and another accountant, and the bounds that guesses give."""
 
 from math import ceil, exp, sqrt
 from typing import Any
@@ -25,22 +25,22 @@ def delta_of_gaussian(mean: float, epsilon: float) -> float:
 def test_of_steps_that_take_all_it_is_that_of_one_gaussian_mechanism(
     noise: float, steps: int
 ) -> None:
-    found = trade_off([(PrivacyCharge(noise, 1.0, steps),)])
+    curve = trade_off([(PrivacyCharge(noise, 1.0, steps),)])
     mean = sqrt(steps) / noise
-    for epsilon, delta in zip(found.epsilons, found.deltas, strict=True):
+    for epsilon, delta in zip(curve.epsilons, curve.deltas, strict=True):
         exact = delta_of_gaussian(mean, float(epsilon))
         assert exact - 1e-12 <= delta <= exact + 3e-4
-    assert found.accuracy == pytest.approx(stats.norm.cdf(mean / 2), abs=2e-4)
+    assert curve.accuracy == pytest.approx(stats.norm.cdf(mean / 2), abs=2e-4)
 
 
 def test_of_drawn_steps_it_is_that_of_another_accountant() -> None:
     accountants = pytest.importorskip("opacus.accountants")
     for charge in (PrivacyCharge(1.0, 0.1, 100), PrivacyCharge(2.0, 0.05, 300)):
-        found, accountant = trade_off([(charge,)]), accountants.PRVAccountant()
+        curve, accountant = trade_off([(charge,)]), accountants.PRVAccountant()
         accountant.history = [tuple(charge)]
         for delta in (1e-5, 1e-3):
             expected = accountant.get_epsilon(delta, eps_error=0.005)
-            assert found.epsilon(delta) == pytest.approx(expected, rel=0.03)
+            assert curve.epsilon(delta) == pytest.approx(expected, rel=0.03)
 
 
 def test_of_several_mechanisms_it_is_the_worst() -> None:
@@ -66,13 +66,13 @@ def test_gaussian_noise_as_it_is_stated_is_contradicted_in_one_run_of_a_hundred_
 ) -> None:
     mechanism, random = (PrivacyCharge(1 / mean, 1.0, 1),), np.random.default_rng(0)
     stated = trade_off([mechanism])
-    found = [
+    results = [
         bound([played(mean, canaries, random)], 1e-5, stated.epsilon(1e-5), [mechanism])
         for _ in range(runs)
     ]
-    contradicted = sum(each.contradicts for each in found)
+    contradicted = sum(each.contradicts for each in results)
     assert stats.binom.sf(contradicted - 1, runs, 0.01) > 1e-3, contradicted
-    over = sum(each.epsilon > each.stated for each in found)
+    over = sum(each.epsilon > each.stated for each in results)
     assert stats.binom.sf(over - 1, runs, 0.05) > 1e-3, over
 
 
@@ -85,10 +85,10 @@ def test_half_the_noise_is_contradicted_by_guesses_alone_where_the_theorem_for_a
     for _ in range(2):
         game = played(2 * mean, 400, random)
         assert not bound([game], 1e-4, stated).contradicts
-        found = bound([game], 1e-4, stated, [mechanism])
-        assert found.contradicts
-        assert found.method == "Gaussian noise on each weight by itself"
-        assert found.epsilon <= (found.ceiling or 0)
+        verdict = bound([game], 1e-4, stated, [mechanism])
+        assert verdict.contradicts
+        assert verdict.method == "Gaussian noise on each weight by itself"
+        assert verdict.epsilon <= (verdict.ceiling or 0)
 
 
 def test_the_theorem_rules_out_no_more_than_independent_guesses_do() -> None:
@@ -102,8 +102,8 @@ def test_the_theorem_rules_out_no_more_than_independent_guesses_do() -> None:
 
 def test_the_share_that_is_ruled_out_is_found() -> None:
     mechanism = (PrivacyCharge(2.0, 1.0, 1),)
-    found = noise_share([mechanism], lambda tried: tried.accuracy <= stats.norm.cdf(0.5))
-    assert found == pytest.approx(0.5, rel=0.02)
+    curve = noise_share([mechanism], lambda tried: tried.accuracy <= stats.norm.cdf(0.5))
+    assert curve == pytest.approx(0.5, rel=0.02)
     assert noise_share([mechanism], lambda tried: False) == float("inf")
 
 

@@ -1,4 +1,4 @@
-"""Workers with a broken mechanism are contradicted, and those that do as they say are not."""
+"""The audit contradicts workers with a broken mechanism, and does not contradict honest ones."""
 
 import re
 

@@ -32,8 +32,8 @@ def test_the_area_is_that_of_all_pairs_also_with_ties(seed: int) -> None:
 
 
 def test_large_scores_that_differ_little_are_told_apart() -> None:
-    found = separate(torch.tensor([100.0, 101.0, 102.0]), torch.tensor([97.0, 98.0, 99.0]))
-    assert found.auc == 1
+    result = separate(torch.tensor([100.0, 101.0, 102.0]), torch.tensor([97.0, 98.0, 99.0]))
+    assert result.auc == 1
 
 
 def test_knowing_the_classes_of_a_shard_is_not_knowing_its_samples() -> None:
@@ -43,14 +43,14 @@ def test_knowing_the_classes_of_a_shard_is_not_knowing_its_samples() -> None:
     score = 9.0 * (other_classes < 2) + torch.randn(1000, generator=random)
     members = 9.0 + torch.randn(400, generator=random)
     assert separate(members, score).auc > 0.85
-    found = separate_alike(members, classes, score, other_classes)
-    assert found is not None
-    assert found.auc == pytest.approx(0.5, abs=0.06)
-    assert found.others == 200
+    result = separate_alike(members, classes, score, other_classes)
+    assert result is not None
+    assert result.auc == pytest.approx(0.5, abs=0.06)
+    assert result.others == 200
     assert separate_alike(members, classes, score, other_classes + 2) is None
-    assert found.chance == pytest.approx(0.5, abs=0.02)
-    assert found.place is not None
-    assert 0.01 < found.place < 0.99
+    assert result.chance == pytest.approx(0.5, abs=0.02)
+    assert result.place is not None
+    assert 0.01 < result.place < 0.99
     better = separate_alike(members + 0.5, classes, score, other_classes)
     assert better is not None
     assert better.place == pytest.approx(1 / 201)
@@ -59,7 +59,7 @@ def test_knowing_the_classes_of_a_shard_is_not_knowing_its_samples() -> None:
 def test_the_error_by_class_is_how_far_areas_of_attacks_that_know_nothing_scatter() -> None:
     random = torch.Generator().manual_seed(2)
     classes, other_classes = torch.arange(150) % 4, torch.arange(90) % 4
-    found = []
+    results = []
     for _ in range(80):
         own, other = (
             5.0 * each + torch.randn(len(each), generator=random)
@@ -67,10 +67,10 @@ def test_the_error_by_class_is_how_far_areas_of_attacks_that_know_nothing_scatte
         )
         one = separate_alike(own, classes, other, other_classes)
         assert one is not None
-        found.append(one)
-    scatter = float(torch.tensor([one.auc for one in found]).std())
-    assert found[0].error == pytest.approx(scatter, rel=0.25)
-    places = torch.tensor([one.place for one in found])
+        results.append(one)
+    scatter = float(torch.tensor([one.auc for one in results]).std())
+    assert results[0].error == pytest.approx(scatter, rel=0.25)
+    places = torch.tensor([one.place for one in results])
     assert stats.kstest(places.numpy(), "uniform").pvalue > 1e-4
 
 
@@ -78,16 +78,16 @@ def test_false_alarms_are_as_rare_as_was_asked_and_too_few_others_say_nothing() 
     random = torch.Generator().manual_seed(3)
     alarms, shares, members = [], [], torch.randn(400, generator=random) + 2
     for _ in range(20):
-        (found,) = separate(members, torch.randn(400, generator=random)).found
-        assert found.alarms == 0.01
-        shares.append(found.share)
-        low, high = found.interval
-        assert low < found.share < high
+        (result,) = separate(members, torch.randn(400, generator=random)).found
+        assert result.alarms == 0.01
+        shares.append(result.share)
+        low, high = result.interval
+        assert low < result.share < high
         # By another way: the share is at an end of the interval with 2.5 %.
-        count = round(400 * found.share)
+        count = round(400 * result.share)
         assert stats.binom.sf(count - 1, 400, low) == pytest.approx(0.025, abs=1e-6)
         assert stats.binom.cdf(count, 400, high) == pytest.approx(0.025, abs=1e-6)
-        alarms.append(found.real_alarms[0] <= 0.01 <= found.real_alarms[1])
+        alarms.append(result.real_alarms[0] <= 0.01 <= result.real_alarms[1])
     assert sum(alarms) >= 18
     # Two of 200 others are above the threshold, or fewer: it lies at 2.3 and higher.
     assert 0.2 < sum(shares) / len(shares) < 0.5

@@ -1,4 +1,4 @@
-"""What a run's servers have recorded, also those that were replaced."""
+"""The records of all servers of a run, also of those that were replaced."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What became of faults, told from records; and runs that did not survive are found out."""
+"""Records tell what each fault did, and which runs did not survive."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -203,15 +203,15 @@ def damaged(name: str) -> Callable[[Stage], None]:
 )
 def test_a_run_that_did_not_survive(stage: Stage, harm: Callable[[Stage], None], says: str) -> None:
     harm(stage)
-    found = troubles(stage.played(), stage.run.path, LAST, serves=True)
-    assert any(says in line for line in found), found
+    result = troubles(stage.played(), stage.run.path, LAST, serves=True)
+    assert any(says in line for line in result), result
 
 
 def test_processes_that_were_left_and_a_run_that_hung(stage: Stage) -> None:
     played = stage.played(killed=[4711], stalled=True)
-    found = troubles(played, stage.run.path, LAST, serves=True)
-    assert found[0] == "process 4711 did not end by itself"
-    assert "no iteration was done for too long after 40" in found[1]
+    result = troubles(played, stage.run.path, LAST, serves=True)
+    assert result[0] == "process 4711 did not end by itself"
+    assert "no iteration was done for too long after 40" in result[1]
 
 
 @pytest.mark.parametrize(
@@ -223,5 +223,5 @@ def test_where_the_server_is_elsewhere_the_exit_status_tells(
 ) -> None:
     events = [kill(n + 1, 10) for n in range(num_strikes)]
     played = stage.played(*events, actors=[FakeActor(status=status)])
-    found = troubles(played, stage.run.path / "nowhere", LAST, serves=False)
-    assert (found == []) == survived, found
+    result = troubles(played, stage.run.path / "nowhere", LAST, serves=False)
+    assert (result == []) == survived, result

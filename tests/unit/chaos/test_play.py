@@ -1,4 +1,4 @@
-"""In which order a run's processes are started, and whom faults strike, whatever was drawn."""
+"""The order in which a run's processes start, and the processes that faults strike."""
 
 import os
 import signal

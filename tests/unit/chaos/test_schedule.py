@@ -1,4 +1,4 @@
-"""What is drawn is decided by the seed, and is what was asked for."""
+"""The seed decides which faults are drawn, and they are of the kinds that the user named."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ chaos_settings = st.builds(
 )
 
 
-def setting_of(algorithm: str, hosts: Sequence[int] = (1,), **given: Any) -> ChaosSetting:
+def setting_of(algorithm: str, hosts: Sequence[int] = (1,), **values: Any) -> ChaosSetting:
     entry = registry.algorithm(algorithm)
-    phases = entry.phases(entry.settings.read({"world_size": len(hosts) + 1, **given}))
+    phases = entry.phases(entry.settings.read({"world_size": len(hosts) + 1, **values}))
     return ChaosSetting(2000, hosts, 5.0, *phases)
 
 
@@ -76,7 +76,7 @@ def test_seeds_differ_and_every_phase_comes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hosts", "given", "swaps", "checkpoints"),
+    ("hosts", "values", "swaps", "checkpoints"),
     [
         ([1, 2], {}, True, True),
         ([1, 2], {"swap_interval": 0}, False, True),
@@ -86,9 +86,9 @@ def test_seeds_differ_and_every_phase_comes() -> None:
     ],
 )
 def test_no_fault_waits_for_a_phase_that_never_comes(
-    hosts: list[int], given: dict[str, int], swaps: bool, checkpoints: bool
+    hosts: list[int], values: dict[str, int], swaps: bool, checkpoints: bool
 ) -> None:
-    events = draw_schedule(1, 1000, ["kill", "server"], setting_of("mdgan", hosts, **given))
+    events = draw_schedule(1, 1000, ["kill", "server"], setting_of("mdgan", hosts, **values))
     phases = {event.fault.phase for event in events if event.fault is not None}
     assert ("swap" in phases) == ("swapped" in phases) == swaps
     assert ("checkpoint" in phases) == ("write" in phases) == ("report" in phases) == checkpoints

@@ -1,4 +1,4 @@
-"""`mdgan chaos`: what it starts, and what it does not."""
+"""`mdgan chaos`: which faults it plays, and which it refuses."""
 
 import itertools
 from pathlib import Path
@@ -15,15 +15,15 @@ from tests.processes import run_here
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What is asked for, instead of doing it."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
-    def note(*given: object) -> int:
+    def note(*arguments: object) -> int:
         names = ("commands", "settings", "seed", "num_faults", "kinds", "limits")
-        found.update(zip(names, given, strict=True))
+        results.update(zip(names, arguments, strict=True))
         return 0
 
     monkeypatch.setattr(module, "run_chaos", note)
-    return found
+    return results
 
 
 def flags_of(command: Any) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What must be said before torch is loaded, and how the program ends."""
+"""Environment variables that must be set before torch is loaded, and the end of the program."""
 
 import os
 import subprocess
@@ -21,11 +21,11 @@ NAMES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
 def waits(
-    monkeypatch: pytest.MonkeyPatch, many_processes: bool | None, **given: str
+    monkeypatch: pytest.MonkeyPatch, many_processes: bool | None, **values: str
 ) -> dict[str, str]:
     """What is set where a user has set something."""
     with monkeypatch.context() as patched:
-        patched.setattr(os, "environ", {"XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"], **given})
+        patched.setattr(os, "environ", {"XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"], **values})
         prepare_environment(many_processes=many_processes)
         return {name: os.environ[name] for name in NAMES if name in os.environ}
 
@@ -39,11 +39,11 @@ def test_threads_of_several_processes_alone_do_not_spin(monkeypatch: pytest.Monk
 
 
 def waits_by_load(
-    monkeypatch: pytest.MonkeyPatch, taken: float, settings: LaunchSettings, **given: str
+    monkeypatch: pytest.MonkeyPatch, taken: float, settings: LaunchSettings, **values: str
 ) -> tuple[dict[str, str], str | None]:
     """What is set, and said, where other programs keep some of four cores busy."""
     with monkeypatch.context() as patched:
-        patched.setattr(os, "environ", dict(given))
+        patched.setattr(os, "environ", dict(values))
         patched.setattr(options, "num_cores", lambda: 4)
         patched.setattr(options, "cores_taken", lambda: taken)
         said = spelled(prepare_for_load(settings) or "") or None

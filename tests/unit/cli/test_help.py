@@ -1,4 +1,4 @@
-"""What `--help` shows, what mistyped flags are answered with, and what shells complete."""
+"""What `--help` shows, the answers to mistyped flags, and what shells complete."""
 
 import os
 import shutil
@@ -183,8 +183,8 @@ def write_names(folder: Path) -> None:
 def test_names_of_data_sets_runs_and_algorithms_are_completed(tmp_path: Path) -> None:
     write_names(tmp_path)
     for typed, completed in COMPLETED.items():
-        asked = {"_MDGAN_COMPLETE": "bash_complete", "COMP_WORDS": f"mdgan {typed}"}
-        done = finish(start([*MDGAN], tmp_path, **asked, COMP_CWORD=str(1 + typed.count(" "))))
+        question = {"_MDGAN_COMPLETE": "bash_complete", "COMP_WORDS": f"mdgan {typed}"}
+        done = finish(start([*MDGAN], tmp_path, **question, COMP_CWORD=str(1 + typed.count(" "))))
         assert done.errors == ""
         assert " ".join(line.partition(",")[2] for line in done.output.splitlines()) == completed
 

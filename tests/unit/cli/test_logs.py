@@ -1,4 +1,4 @@
-"""What the command line shows of what mdgan logs."""
+"""Which of mdgan's log messages the command line shows."""
 
 import contextlib
 import fcntl

@@ -1,4 +1,4 @@
-"""`mdgan schema`: what it writes, what it says of a site's rows, and what it refuses."""
+"""`mdgan schema`: the files that it writes, its messages about a site's rows, and its refusals."""
 
 import json
 from pathlib import Path
@@ -35,8 +35,8 @@ def site(folder: Path) -> None:
 
 def test_a_draft_says_what_it_leaves_out_and_what_it_tells(tmp_path: Path) -> None:
     site(tmp_path)
-    said = answer(tmp_path, "draft", "site-1.csv", "-o", "agreed.json")
-    assert said.splitlines() == [
+    output = answer(tmp_path, "draft", "site-1.csv", "-o", "agreed.json")
+    assert output.splitlines() == [
         "agreed.json: 2 columns, from 101 rows",
         'not read, by "ignore"; add by hand what you need of them:',
         "  patient_id: is called id and has many different values",
@@ -48,7 +48,7 @@ def test_a_draft_says_what_it_leaves_out_and_what_it_tells(tmp_path: Path) -> No
     ]
     assert read_schema(tmp_path / "agreed.json").names == ["age", "sex"]
     written(tmp_path, "patient_id,age,sex", "mrn 7,30,F", name="site-2.csv")
-    fit = "site-1.csv: all 101 rows fit\nsite-2.csv: all 1 rows fit\n"
+    fit = "site-1.csv: all 101 rows fit\nsite-2.csv: its row fits\n"
     assert answer(tmp_path, "check", "agreed.json", "site-1.csv", "site-2.csv") == fit
     says = "mdgan: -o agreed.json: is there already; remove it, or name another file\n"
     assert refusal(tmp_path, "draft", "site-1.csv", "-o", "agreed.json") == says
@@ -60,10 +60,10 @@ def test_check_counts_the_rows_that_do_not_fit_by_column(tmp_path: Path) -> None
     written(tmp_path, HEADER, ROW)
     bad = [ROW.replace("44", str(place)) for place in range(7)]
     written(tmp_path, HEADER, ROW, *bad, bad[0].replace("yes", "maybe"), name="site-2.csv")
-    fits = "site-1.csv: all 1 rows fit\n"
+    fits = "site-1.csv: its row fits\n"
     assert answer(tmp_path, "check", "study.json", "site-1.csv") == fits
-    said = answer(tmp_path, "check", "study.json", "site-1.csv", "site-2.csv", status=1)
-    assert said.splitlines() == [
+    output = answer(tmp_path, "check", "study.json", "site-1.csv", "site-2.csv", status=1)
+    assert output.splitlines() == [
         fits.strip(),
         "site-2.csv: 8 of 9 rows do not fit",
         *(
@@ -80,8 +80,8 @@ def test_check_of_a_target(tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text(schema_text(STUDY), encoding="utf-8")
     written(tmp_path, HEADER, ROW)
     assert "fit" in answer(tmp_path, "check", "study.json", "site-1.csv", "--target", "smoker")
-    said = refusal(tmp_path, "check", "study.json", "site-1.csv", "--target", "weight")
-    assert said.startswith("mdgan: --target weight: the schema lets it be missing")
+    message = refusal(tmp_path, "check", "study.json", "site-1.csv", "--target", "weight")
+    assert message.startswith("mdgan: --target weight: the schema lets it be missing")
 
 
 def test_check_of_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -138,9 +138,9 @@ def test_a_site_maps_what_it_says_otherwise(tmp_path: Path) -> None:
     site(tmp_path)
     answer(tmp_path, "draft", "site-1.csv")
     written(tmp_path, "PID,Alter,Sex", "1,44,f", "2,50,M", "3,950,m", name="site-2.csv")
-    said = answer(tmp_path, "map", "study.json", "site-2.csv").splitlines()
-    assert said[0] == "site-map.json: 1 columns are mapped, 2 unsure"
-    assert said[1:] == [
+    output = answer(tmp_path, "map", "study.json", "site-2.csv").splitlines()
+    assert output[0] == "site-map.json: 1 columns are mapped, 2 unsure"
+    assert output[1:] == [
         "  Alter: is it age?",
         "  PID: which column is it? leave it empty, and it is not read",
     ]

@@ -1,4 +1,4 @@
-"""Commands that write: secrets, and what a full disk is met with."""
+"""Commands that write secrets, and commands that meet a full disk."""
 
 import errno
 import os
@@ -51,9 +51,9 @@ def test_a_full_disk_leaves_no_half_credentials(
 ) -> None:
     monkeypatch.setattr(os, "fsync", full_disk)
     result = run_here("credentials", "new", "run.cred", cwd=tmp_path)
-    told = "cannot write there (No space left on device); free some space there"
+    message = "cannot write there (No space left on device); free some space there"
     assert (result.status, result.errors.count("\n")) == (2, 1)
-    assert f"mdgan: run.cred: {told}" in result.errors
+    assert f"mdgan: run.cred: {message}" in result.errors
     assert list(tmp_path.iterdir()) == []
 
 
@@ -85,8 +85,10 @@ def test_a_training_that_finds_a_full_disk_can_be_started_again(
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", fail)
         result = run_here(*command, cwd=tmp_path)
-    told = "mdgan: --out run: cannot write there (No space left on device); free some space there"
+    message = (
+        "mdgan: --out run: cannot write there (No space left on device); free some space there"
+    )
     assert result.status == 2, result
-    assert told in result.errors
+    assert message in result.errors
     assert list(tmp_path.iterdir()) == []
     assert run_here(*command, cwd=tmp_path).status == 0

@@ -28,11 +28,11 @@ def files(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_an_example_can_be_compared_here(folder: Path) -> None:
-    found = check_configurations(read_files(files(folder)), {}, 0)
-    assert [each.name for each in found] == [path.stem for path in files(folder)]
-    assert all(each.resolved["dataset"] == "digits" for each in found)
-    assert not any("is not scored" in line for each in found for line in each.warnings)
-    are_those_of_train(found, files(folder))
+    plan = check_configurations(read_files(files(folder)), {}, 0)
+    assert [each.name for each in plan] == [path.stem for path in files(folder)]
+    assert all(each.resolved["dataset"] == "digits" for each in plan)
+    assert not any("is not scored" in line for each in plan for line in each.warnings)
+    are_those_of_train(plan, files(folder))
 
 
 def are_those_of_train(compared: list[Configuration], paths: list[Path], **flags: Any) -> None:

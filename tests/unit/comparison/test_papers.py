@@ -1,4 +1,4 @@
-"""Each figure and table of the papers has a row, and rows name what there is."""
+"""Each figure and table of the papers has a row, and rows name files that exist."""
 
 import json
 import re
@@ -43,7 +43,7 @@ TABLES = {
 
 def named(paper: str, kind: str) -> set[str]:
     """The figures, or tables, that the rows of a paper name."""
-    found = set()
+    results = set()
     for row in (row for row in ROWS if row.paper == paper):
         for part in row.place.split("; "):
             if not part.startswith(kind):
@@ -54,10 +54,10 @@ def named(paper: str, kind: str) -> set[str]:
                 if last:
                     before, dot, start = first.rpartition(".")
                     end = int(last.rpartition(".")[2])
-                    found |= {f"{before}{dot}{n}" for n in range(int(start), end + 1)}
+                    results |= {f"{before}{dot}{n}" for n in range(int(start), end + 1)}
                 else:
-                    found.add(re.sub(r"(?<=\d)[ab]$", "", first))
-    return found
+                    results.add(re.sub(r"(?<=\d)[ab]$", "", first))
+    return results
 
 
 @pytest.mark.parametrize("paper", TITLES)
@@ -112,7 +112,7 @@ def test_the_page_is_of_the_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a < b", "**yes** (FID: a 1; b 2)"),
         ("b < a", "**no** (FID: b 2; a 1)"),
@@ -124,11 +124,11 @@ def test_the_page_is_of_the_numbers() -> None:
         ("a < d", "cannot be said: no fid of d"),
     ],
 )
-def test_a_claim_is_held_against_the_numbers(text: str, said: str) -> None:
-    found: dict[str, dict[str, list[float]]] = {
+def test_a_claim_is_held_against_the_numbers(text: str, message: str) -> None:
+    results: dict[str, dict[str, list[float]]] = {
         **{"a": {"fid": [1, 0]}, "b": {"fid": [2, 0]}, "c": {"fid": [1.1, 0.3]}, "d": {}}
     }
-    assert page.verdict(Claim.read("it is", "fid", text), found) == said
+    assert page.verdict(Claim.read("it is", "fid", text), results) == message
 
 
 def test_numbers_of_earlier_settings_are_marked_and_run_again(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is refused before anything starts, and what is left to be done."""
+"""What `mdgan compare` refuses before it starts, and which runs remain to be done."""
 
 import json
 import os
@@ -105,13 +105,13 @@ def test_flags_win_over_every_file(tmp_path: Path) -> None:
         config(tmp_path, "a", iterations=99, swap_interval=7, seed=5, out="x"),
         config(tmp_path, "b", algorithm="standalone"),
     ]
-    found = check_configurations(read_files(files), {**FLAGS, "swap_epochs": 2.0, "seed": None}, 0)
-    assert [each.name for each in found] == ["a", "b"]
-    first = found[0].resolved
+    plan = check_configurations(read_files(files), {**FLAGS, "swap_epochs": 2.0, "seed": None}, 0)
+    assert [each.name for each in plan] == ["a", "b"]
+    first = plan[0].resolved
     assert (first["iterations"], first["swap_interval"], first["swap_epochs"]) == (12, None, 2.0)
-    assert found[0].settings.keys().isdisjoint({"seed", "out", "swap_interval"})
-    assert [each.resolved["algorithm"] for each in found] == ["mdgan", "standalone"]
-    assert "is not scored" in found[0].warnings[-1]
+    assert plan[0].settings.keys().isdisjoint({"seed", "out", "swap_interval"})
+    assert [each.resolved["algorithm"] for each in plan] == ["mdgan", "standalone"]
+    assert "is not scored" in plan[0].warnings[-1]
 
 
 def test_as_many_at_once_as_cores_allow(tmp_path: Path) -> None:
@@ -138,22 +138,22 @@ def leave(folder: Path, settings: Any, **status: Any) -> Path:
 
 
 def test_what_is_left_to_be_done(tmp_path: Path) -> None:
-    found = planned(tmp_path)
-    settings, out = found[0].resolved, tmp_path / "out"
-    assert [t.standing for t in list_trainings(found, [0, 1], out, resume=False)] == [NEW, NEW]
+    plan = planned(tmp_path)
+    settings, out = plan[0].resolved, tmp_path / "out"
+    assert [t.standing for t in list_trainings(plan, [0, 1], out, resume=False)] == [NEW, NEW]
     leave(out / "small-seed0", {**settings, "seed": 0}, state="finished")
     leave(out / "small-seed1", {**settings, "seed": 1}, state="stopped")
-    trainings = list_trainings(found, [0, 1, 2], out, resume=True)
+    trainings = list_trainings(plan, [0, 1, 2], out, resume=True)
     assert [training.standing for training in trainings] == [DONE, AGAIN, NEW]
     assert [training.folder.name for training in trainings] == [f"small-seed{n}" for n in range(3)]
     with pytest.raises(BadInput, match="has files in it; add --resume to go on"):
-        list_trainings(found, [3], out, resume=False)
+        list_trainings(plan, [3], out, resume=False)
 
 
 def test_a_run_of_other_settings_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    found = planned(tmp_path, batch_size=8)
-    leave(out / "small-seed0", {**found[0].resolved, "seed": 0}, state="finished")
+    plan = planned(tmp_path, batch_size=8)
+    leave(out / "small-seed0", {**plan[0].resolved, "seed": 0}, state="finished")
     other = planned(tmp_path, batch_size=16)
     with pytest.raises(BadInput) as caught:
         list_trainings(other, [0], out, resume=True)
@@ -161,9 +161,9 @@ def test_a_run_of_other_settings_is_refused(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"{folder}: was trained with batch_size 8, now it is 16; name another --out"
     )
-    (folder / "config.json").write_text(json.dumps({**found[0].resolved, "seed": 4}))
+    (folder / "config.json").write_text(json.dumps({**plan[0].resolved, "seed": 4}))
     with pytest.raises(BadInput, match="was trained with --seed 4"):
-        list_trainings(found, [0], out, resume=True)
+        list_trainings(plan, [0], out, resume=True)
 
 
 def test_a_run_that_is_under_way_is_refused(tmp_path: Path) -> None:
@@ -189,5 +189,5 @@ def test_a_folder_stands_for_the_configurations_in_it(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no configuration")
     (tmp_path / "deep").mkdir()
     one = config(tmp_path / "deep", "one")
-    found = check_configurations(read_files([one, tmp_path]), FLAGS, seed=0)
-    assert [configuration.name for configuration in found] == ["one", "a", "b"]
+    plan = check_configurations(read_files([one, tmp_path]), FLAGS, seed=0)
+    assert [configuration.name for configuration in plan] == ["one", "a", "b"]

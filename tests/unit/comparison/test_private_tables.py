@@ -1,4 +1,4 @@
-"""The judge of private tables: 1 for the training rows, less for columns that know no others."""
+"""The judge of private tables: 1 for training rows, less for columns drawn independently."""
 
 from pathlib import Path
 

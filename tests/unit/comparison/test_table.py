@@ -8,6 +8,7 @@ import pytest
 
 from mdgan.comparison.plan import NEW, Configuration, Training
 from mdgan.comparison.table import as_latex, as_table, measure
+from mdgan.records.values import said
 from tests.unit.observe.fake_run import IMAGE_BYTES, FakeRun
 from tests.unit.observe.federated import federated_run
 
@@ -21,8 +22,8 @@ def training(folder: Path, name: str, seed: int, algorithm: str) -> Training:
 
 def last_fid(folder: Path) -> float:
     records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    found: list[Any] = [r["scores"]["fid"] for r in records if r.get("event") == "scores"]
-    return float(found[-1])
+    results: list[Any] = [r["scores"]["fid"] for r in records if r.get("event") == "scores"]
+    return float(results[-1])
 
 
 def test_means_are_over_the_finished_runs(tmp_path: Path) -> None:
@@ -31,19 +32,26 @@ def test_means_are_over_the_finished_runs(tmp_path: Path) -> None:
         state = "failed" if seed == 2 else "finished"
         fake = FakeRun(workers=3, iterations=60, seed=seed, state=state, swap_interval=0)
         fake.write(tmp_path / f"ours-seed{seed}")
-    found = measure(trainings)["ours"]
-    states = [found["runs"][str(n)]["state"] for n in range(4)]
+    figures_read = measure(trainings)["ours"]
+    states = [figures_read["runs"][str(n)]["state"] for n in range(4)]
     assert states == ["finished", "finished", "failed", "missing"]
+    _, means, early, *_ = as_table({"ours": figures_read}).splitlines()
+    last = said(last_fid(tmp_path / "ours-seed2"))
+    assert means.split()[:2] == ["ours", "2/4"]
+    assert early.split()[:9] == [
+        *["ours,", "seed", "2:", "failed", "at", "iteration", "60", "–"],
+        last,
+    ]
     fids = [last_fid(tmp_path / f"ours-seed{seed}") for seed in (0, 1)]
     middle = {"mean": fmean(fids), "deviation": stdev(fids), "runs": 2}
     ends = {"least": min(fids), "greatest": max(fids)}
-    assert found["summary"]["fid"] == pytest.approx({**middle, **ends})
-    assert found["runs"]["3"]["fid"] is None
-    assert found["summary"]["samples_processed"]["mean"] == 3 * 60 * 10
+    assert figures_read["summary"]["fid"] == pytest.approx({**middle, **ends})
+    assert figures_read["runs"]["3"]["fid"] is None
+    assert figures_read["summary"]["samples_processed"]["mean"] == 3 * 60 * 10
     a_worker = 60 * (3 * 10 * IMAGE_BYTES + 328)
-    assert found["summary"]["client_bytes"]["mean"] == a_worker
-    assert found["summary"]["server_bytes"]["mean"] == 3 * a_worker
-    assert found["summary"][UNTIL] is None
+    assert figures_read["summary"]["client_bytes"]["mean"] == a_worker
+    assert figures_read["summary"]["server_bytes"]["mean"] == 3 * a_worker
+    assert figures_read["summary"][UNTIL] is None
 
 
 def rows_of_losses(losses: list[float | None]) -> str:
@@ -73,14 +81,18 @@ def test_rounds_until_every_class_was_seen(tmp_path: Path) -> None:
         federated_run(tmp_path / f"long-seed{seed}", seed=seed, rounds=60)
         federated_run(tmp_path / f"short-seed{seed}", seed=seed, rounds=60 if seed else 3)
     names = [(name, seed) for name in ("long", "short") for seed in range(2)]
-    found = measure([training(tmp_path, name, seed, "fegan") for name, seed in names])
-    runs = found["long"]["runs"]
-    assert found["long"]["summary"][UNTIL]["mean"] == fmean(runs[s][UNTIL] for s in ("0", "1"))
+    figures_read = measure([training(tmp_path, name, seed, "fegan") for name, seed in names])
+    runs = figures_read["long"]["runs"]
+    assert figures_read["long"]["summary"][UNTIL]["mean"] == fmean(
+        runs[s][UNTIL] for s in ("0", "1")
+    )
     assert 3 < runs["0"][UNTIL] < 60
-    assert found["short"]["runs"]["0"][UNTIL] is None
-    assert found["short"]["runs"]["1"][UNTIL] == runs["1"][UNTIL]
-    assert found["short"]["summary"][UNTIL] is None, "a mean over the lucky seeds would flatter"
-    assert found["short"]["summary"]["rounds"]["mean"] == (3 + 60) / 2
+    assert figures_read["short"]["runs"]["0"][UNTIL] is None
+    assert figures_read["short"]["runs"]["1"][UNTIL] == runs["1"][UNTIL]
+    assert figures_read["short"]["summary"][UNTIL] is None, (
+        "a mean over the lucky seeds would flatter"
+    )
+    assert figures_read["short"]["summary"]["rounds"]["mean"] == (3 + 60) / 2
 
 
 def test_the_table_is_aligned_and_leaves_out_empty_columns(tmp_path: Path) -> None:
@@ -98,9 +110,9 @@ def test_the_table_is_aligned_and_leaves_out_empty_columns(tmp_path: Path) -> No
     assert "rounds" not in head
     assert [line.split()[:2] for line in lines] == [["ours", "2/2"], ["alone", "2/2"]]
     assert " ± " in lines[0]
-    end = head.index("a worker moved") + len("a worker moved")
+    end = head.index("a worker moved (MB)") + len("a worker moved (MB)")
     assert lines[1][end - 1] == "–"
-    assert lines[0][end - 2 : end] == "MB"
+    assert lines[0][end - 1].isdecimal()
     assert yardstick.startswith("scores: ")
     assert "; real data: FID " in yardstick
     explained = [re.split(r"  +", line.strip())[0] for line in meanings]
@@ -121,6 +133,21 @@ def test_latex_takes_the_table_as_it_is(tmp_path: Path) -> None:
     assert ours.startswith(r"50\%\_of\{a\}\&b & 2/2 & ")
     assert r" $\pm$ " in ours
     assert ours.isascii()
+
+
+def test_a_column_has_one_unit(tmp_path: Path) -> None:
+    for name, seconds in (("slow", 7200.0), ("quick", 36.0)):
+        FakeRun(workers=3, iterations=60 if name == "slow" else 2).write(tmp_path / f"{name}-seed0")
+        status = json.loads((tmp_path / f"{name}-seed0" / "run.json").read_text())
+        changed = json.dumps({**status, "seconds": seconds})
+        (tmp_path / f"{name}-seed0" / "run.json").write_text(changed)
+    found = measure([training(tmp_path, name, 0, "mdgan") for name in ("slow", "quick")])
+    rows = [line for line in as_latex(found).splitlines() if line.endswith(r" \\")]
+    columns = [*zip(*(row.removesuffix(r" \\").split(" & ") for row in rows), strict=True)]
+    assert ("time (h)", "2", "0.01") in columns
+    (moved,) = (column for column in columns if column[0].startswith("a worker moved"))
+    assert moved[0] == "a worker moved (MB)"
+    assert float(moved[1]) > 1 > float(moved[2]) > 0
 
 
 def score_otherwise(folder: Path, **changes: Any) -> None:
@@ -149,9 +176,9 @@ def test_scores_that_do_not_compare_have_letters_and_no_mean(
         FakeRun(workers=3, iterations=20, seed=seed, score_interval=20).write(folder)
     score_otherwise(tmp_path / "alone-seed0", **changes)
     trainings = [training(tmp_path, name, seed, "mdgan") for name, seed in names]
-    found = measure(trainings)
-    assert found["ours"]["summary"]["fid"]["runs"] == 2
-    _, ours, alone, *notes = as_table(found).splitlines()
+    figures_read = measure(trainings)
+    assert figures_read["ours"]["summary"]["fid"]["runs"] == 2
+    _, ours, alone, *notes = as_table(figures_read).splitlines()
     assert re.search(r"ours +2/2 +[\d.]+ ± [\d.]+ a ", ours)
     assert re.search(r"alone +1/1 +[\d.]+ b ", alone)
     assert [note[:3] for note in notes[:2]] == ["a: ", "b: "]

@@ -1,4 +1,4 @@
-"""`mdgan credentials`: what it writes, who may read it, and what it refuses."""
+"""`mdgan credentials`: the files that it writes, who may read them, and its refusals."""
 
 import errno
 import os
@@ -48,10 +48,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 @claim("key-file", "readable by you alone")
 @claim("key-file", "the key that signed it is thrown away")
 def test_one_file_for_all_machines(tmp_path: Path) -> None:
-    said = answer(tmp_path, "new", "run.cred", "--days", "2")
+    output = answer(tmp_path, "new", "run.cred", "--days", "2")
     path = tmp_path / "run.cred"
-    assert said.startswith("run.cred: ")
-    assert "copy it to each of them" in said
+    assert output.startswith("run.cred: ")
+    assert "copy it to each of them" in output
     assert mode_of(path) == 0o600
     assert [*contents(tmp_path)] == ["run.cred"]
     assert path.read_bytes().count(b"PRIVATE KEY-----") == 2, "the authority's is thrown away"
@@ -72,14 +72,14 @@ def test_an_authority_and_its_machines(tmp_path: Path) -> None:
     answer(tmp_path, "issue", "au", "main", "--role", "server", "--days", "30")
     answer(tmp_path, "issue", "au", "spare", "--role", "standby", "--hours", "12")
     assert mode_of(folder / "alice.cred") == 0o600
-    found = [permit(folder / f"{name}.cred") for name in ("alice", "main", "spare")]
-    assert [(one.name, one.role, one.ranks) for one in found] == [
+    results = [permit(folder / f"{name}.cred") for name in ("alice", "main", "spare")]
+    assert [(one.name, one.role, one.ranks) for one in results] == [
         ("alice", "worker", {3, 4}),
         ("main", "server", None),
         ("spare", "standby", None),
     ]
-    assert len({one.serial for one in found}) == 3
-    authorities = {read_credentials(folder / f"{one.name}.cred").authorities for one in found}
+    assert len({one.serial for one in results}) == 3
+    authorities = {read_credentials(folder / f"{one.name}.cred").authorities for one in results}
     assert authorities == {(folder / "ca.pem").read_bytes()}
 
 
@@ -161,9 +161,9 @@ def test_what_cannot_work_is_refused(tmp_path: Path, arguments: list[str], says:
     answer(tmp_path, "init", "au")
     answer(tmp_path, "issue", "au", "alice")
     before = contents(tmp_path)
-    told = refusal(tmp_path, *arguments)
+    message = refusal(tmp_path, *arguments)
     for part in says:
-        assert part in told
+        assert part in message
     assert contents(tmp_path) == before
 
 

@@ -1,4 +1,4 @@
-"""What a process reads at its start, and what it then refuses, each in one line."""
+"""The certificates that a process reads at its start; it refuses wrong ones in one line."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -32,10 +32,10 @@ WHOLE = key_pem(KEY) + pem_of(CERTIFICATE, AUTHORITY.certificate)
 def refusal(path: Path) -> str:
     with pytest.raises(BadInput) as refused:
         read_credentials(path)
-    told = str(refused.value)
-    assert "\n" not in told
-    assert str(path) in told
-    return told
+    message = str(refused.value)
+    assert "\n" not in message
+    assert str(path) in message
+    return message
 
 
 def written(path: Path, content: bytes) -> Path:
@@ -80,12 +80,12 @@ def test_expired_and_not_yet_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     clock = now()
     old, end = made("old.cred", -2 * DAY), clock - DAY
-    told = refusal(old)
-    assert f"expired at {end:%Y-%m-%d %H:%M} UTC" in told
-    assert f"this machine's clock says {clock:%Y-%m-%d}" in told
-    told = refusal(made("new.cred", DAY))
-    assert f"valid from {clock + DAY - timedelta(minutes=5):%Y-%m-%d %H:%M} UTC" in told
-    assert "the clocks differ" in told
+    message = refusal(old)
+    assert f"expired at {end:%Y-%m-%d %H:%M} UTC" in message
+    assert f"this machine's clock says {clock:%Y-%m-%d}" in message
+    message = refusal(made("new.cred", DAY))
+    assert f"valid from {clock + DAY - timedelta(minutes=5):%Y-%m-%d %H:%M} UTC" in message
+    assert "the clocks differ" in message
     assert read_credentials(made("slow.cred", timedelta(minutes=4))).by_name
 
 
@@ -102,12 +102,12 @@ def test_mutated_files_are_read_or_refused_in_one_line(
             del content[place : place + data.draw(st.integers(1, 200))]
     path = tmp_path_factory.getbasetemp() / "mutated"
     written(path, bytes(content))
-    told = ""
+    message = ""
     try:
         assert read_credentials(path).certificate == pem_of(CERTIFICATE)
     except BadInput as error:
-        told = str(error)
-    assert "\n" not in told
+        message = str(error)
+    assert "\n" not in message
 
 
 class OwnPki:
@@ -129,40 +129,42 @@ class OwnPki:
 
 
 def test_own_pki(tmp_path: Path) -> None:
-    own = OwnPki(tmp_path)
-    identity = own.read()
+    own_file = OwnPki(tmp_path)
+    identity = own_file.read()
     assert not identity.by_name
-    assert identity.authorities == own.ca.read_bytes()
+    assert identity.authorities == own_file.ca.read_bytes()
     assert permit_of(identity.certificate).name == "alice"
-    own.ca.chmod(0o644)
-    own.certificate.chmod(0o644)
-    assert own.read() == identity
+    own_file.ca.chmod(0o644)
+    own_file.certificate.chmod(0o644)
+    assert own_file.read() == identity
 
 
 def test_own_pki_that_cannot_work(tmp_path: Path) -> None:
-    own = OwnPki(tmp_path)
-    written(own.ca, pem_of(OTHER.certificate))
-    assert f"{own.certificate}: the certificate is not signed by" in own.refusal()
-    own = OwnPki(tmp_path)
-    written(own.key, key_pem(rsa.generate_private_key(65537, 2048)))
-    told = own.refusal()
-    assert f"{own.key}: the key does not belong to the certificate {own.certificate}" in told
+    own_file = OwnPki(tmp_path)
+    written(own_file.ca, pem_of(OTHER.certificate))
+    assert f"{own_file.certificate}: the certificate is not signed by" in own_file.refusal()
+    own_file = OwnPki(tmp_path)
+    written(own_file.key, key_pem(rsa.generate_private_key(65537, 2048)))
+    told = own_file.refusal()
+    assert (
+        f"{own_file.key}: the key does not belong to the certificate {own_file.certificate}" in told
+    )
     secret = KEY.private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
     )
-    written(own.key, secret)
-    assert "openssl pkey -in" in own.refusal()
-    own.key.chmod(0o644)
-    assert f"chmod 600 {own.key}" in own.refusal()
-    own.key.unlink()
-    assert f"{own.key}: does not exist" in own.refusal()
+    written(own_file.key, secret)
+    assert "openssl pkey -in" in own_file.refusal()
+    own_file.key.chmod(0o644)
+    assert f"chmod 600 {own_file.key}" in own_file.refusal()
+    own_file.key.unlink()
+    assert f"{own_file.key}: does not exist" in own_file.refusal()
 
 
 def test_own_pki_with_an_old_form_of_key_and_one_between(tmp_path: Path) -> None:
     """OpenSSL writes `EC PRIVATE KEY`, often after a block of parameters."""
-    own = OwnPki(tmp_path)
+    own_file = OwnPki(tmp_path)
     old = KEY.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
     parameters = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
-    written(own.key, parameters + old)
-    written(own.certificate, pem_of(CERTIFICATE, AUTHORITY.certificate))
-    assert own.read().certificate.count(b"BEGIN") == 2
+    written(own_file.key, parameters + old)
+    written(own_file.certificate, pem_of(CERTIFICATE, AUTHORITY.certificate))
+    assert own_file.read().certificate.count(b"BEGIN") == 2

@@ -1,4 +1,4 @@
-"""What certificates permit, strangers' ones too."""
+"""What certificates permit, also those of strangers."""
 
 from datetime import timedelta
 
@@ -71,8 +71,8 @@ def test_an_authority_that_knows_no_names_of_ours_permits_all() -> None:
 def test_refusals_name_what_is_allowed_and_two_roles_are_none() -> None:
     permit = permit_of(pem_of(ALICE))
     assert permit.refusal("worker", [5]) == "its certificate (alice) names ranks 3,4, not 5"
-    told = "its certificate (alice) is that of a worker, not of a server"
-    assert permit.refusal("server", [0]) == told
+    message = "its certificate (alice) is that of a worker, not of a server"
+    assert permit.refusal("server", [0]) == message
     with pytest.raises(ValueError, match="2 roles"):
         permit_of(foreign("eve", uri("mdgan:role:worker"), uri("mdgan:role:server")))
 

@@ -1,4 +1,4 @@
-"""The list that a server reads while it runs."""
+"""The list of revoked certificates, which a server reads while it runs."""
 
 import logging
 from datetime import timedelta
@@ -62,12 +62,12 @@ def test_damaged_lists(
     place %= len(good)
     path = tmp_path_factory.getbasetemp() / "damaged"
     path.write_bytes(good[:place] + bytes([value]) + good[place + cut :])
-    told = ""
+    message = ""
     try:
         assert 5 in Revocations(path, TRUSTED)
     except BadInput as error:
-        told = str(error)
-    assert "\n" not in told
+        message = str(error)
+    assert "\n" not in message
 
 
 def test_a_list_that_turns_bad_keeps_the_last_good_one(

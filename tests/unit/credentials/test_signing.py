@@ -1,4 +1,4 @@
-"""What one process signs with the key of its certificate, others can check."""
+"""A process signs with the key of its certificate, and others can check the signature."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Finding, loading and checking dataset files; a user's mistake is told in one line."""
+"""Finding, loading and checking dataset files; each mistake of a user gets one line."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is known again of samples, and when held-out ones are no other than those trained on."""
+"""How samples are recognized, and when held-out samples are the training samples."""
 
 from pathlib import Path
 

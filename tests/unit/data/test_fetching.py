@@ -1,4 +1,4 @@
-"""Samples that threads read before they are drawn, and how many threads and how far ahead."""
+"""Threads read samples before they are drawn; the tuner decides how many threads, how far ahead."""
 
 import json
 import logging
@@ -91,11 +91,11 @@ def data_threads() -> int:
     return sum(thread.name.startswith("data") for thread in threading.enumerate())
 
 
-def assert_equal(wanted: Samples, got: Samples) -> None:
+def assert_equal(wanted: Samples, result: Samples) -> None:
     assert wanted.labels is not None
-    assert got.labels is not None
-    assert torch.equal(wanted.images, got.images)
-    assert torch.equal(wanted.labels, got.labels)
+    assert result.labels is not None
+    assert torch.equal(wanted.images, result.images)
+    assert torch.equal(wanted.labels, result.labels)
 
 
 steps = st.lists(st.one_of(st.integers(1, 9), st.sampled_from(["keep", "go back"])), max_size=12)

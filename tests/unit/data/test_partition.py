@@ -1,4 +1,4 @@
-"""Who holds what: what every scheme of `--partition` promises."""
+"""The samples that each scheme of `--partition` gives to each worker."""
 
 from collections import Counter
 from itertools import pairwise

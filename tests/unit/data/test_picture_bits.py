@@ -1,4 +1,4 @@
-"""How many bits of 16 the pictures of a run use, and who has to say so."""
+"""How many of 16 bits the pictures of a run use, and which process has to say so."""
 
 import struct
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from mdgan.data import readable
 from mdgan.data.dataset_file import DatasetFile, load
@@ -15,6 +14,7 @@ from mdgan.errors import BadInput
 from mdgan.launch import settled
 from mdgan.launch.given import Given
 from mdgan.spelling import spelled
+from tests.unit.data.picture_files import messages_of, scan, write
 
 
 @pytest.fixture
@@ -27,36 +27,9 @@ def nothing_said_before() -> None:
     readable.warn_once.cache_clear()
 
 
-def save(path: Path, size: tuple[int, int] = (64, 64), mode: str = "RGB") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new(mode, size, 0).save(path)
-
-
-def write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-
-
-def scan(path: Path, high: int, kind: type = np.uint16, low: int = 0) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.linspace(low, high, 64 * 64).reshape(64, 64).astype(kind)).save(path)
-
-
-def said(caplog: pytest.LogCaptureFixture) -> str:
-    return spelled("\n".join(caplog.messages))
-
-
-def refusal(folder: DatasetFile, data: Path) -> str:
-    with pytest.raises(BadInput) as caught:
-        folder.open(data)
-    text = spelled(str(caught.value))
-    assert len(text.splitlines()) == 1
-    return text
-
-
 def loaded(data: Path, **settings: object) -> settled.Loaded:
-    given = {"dataset": "folder", "data_dir": str(data), "world_size": 3, "transport": "memory"}
-    return settled.load(Given([{**given, **settings}]).named())
+    values = {"dataset": "folder", "data_dir": str(data), "world_size": 3, "transport": "memory"}
+    return settled.load(Given([{**values, **settings}]).named())
 
 
 @pytest.mark.parametrize(
@@ -79,8 +52,8 @@ def test_the_bits_of_scans_are_those_of_all_folders_here(
     run = loaded(tmp_path / "{rank}")
     assert run.found.get("picture_bits") == bits
     notes = spelled(" ".join(run.notes))
-    told = "all 4 16-bit picture(s) stay below"
-    assert (told in notes) == (bits is not None)
+    message = "all 4 16-bit picture(s) stay below"
+    assert (message in notes) == (bits is not None)
     ramp = run.dataset.open(tmp_path / "1").images(torch.tensor([0]))
     used = highs[0] >> ((bits or 16) - 8)
     assert ramp.max() == pytest.approx(used / 127.5 - 1)
@@ -108,8 +81,9 @@ def test_dark_scans_of_a_run_that_says_no_bits_are_told(
 ) -> None:
     scan(tmp_path / "1.png", 4095)
     folder.open(tmp_path)
-    assert "all 1 16-bit picture(s) stay below 4,096, but this run reads all 16 bits" in said(
-        caplog
+    assert (
+        "all 1 16-bit picture(s) stay below 4,096, but this run reads all 16 bits"
+        in messages_of(caplog)
     )
 
 
@@ -123,7 +97,7 @@ def test_values_beyond_the_bits_are_refused_by_file(
     scan(tmp_path / "float.tif", 1, np.float32)
     said_12 = folder.prepared(DataSettings.read({"picture_bits": 12}))
     assert len(said_12.open(tmp_path)) == 5
-    text = said(caplog)
+    text = messages_of(caplog)
     assert "bright.png (values from 0 to 4096 are not of 12 bits;" in text
     assert "signed.tif (values from -1024 to 900 are not of 12 bits;" in text
     assert (
@@ -145,7 +119,7 @@ def test_colours_of_16_bits_that_use_fewer_are_refused_by_file(
     write(tmp_path / "b.png", deep_png(4095))
     assert folder.found_bits([tmp_path], everywhere=True)[0] == 12
     folder.open(tmp_path)
-    assert "all 2 16-bit picture(s) stay below 4,096" in said(caplog)
+    assert "all 2 16-bit picture(s) stay below 4,096" in messages_of(caplog)
     with pytest.raises(BadInput, match="of 16 bits a colour the upper 8 are read: save it with 8"):
         folder.prepared(DataSettings.read({"picture_bits": 12})).open(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Folders as users have them: what is no picture is counted and named."""
+"""Folders as users have them: files that are no pictures are counted and named."""
 
 import dataclasses
 import os
@@ -21,7 +21,7 @@ from mdgan.data.dataset_file import DatasetFile, load
 from mdgan.errors import BadInput
 from mdgan.samples.pictures.files import readable_formats
 from mdgan.samples.pictures.reading import read_image
-from mdgan.spelling import spelled
+from tests.unit.data.picture_files import messages_of, refusal, save, write
 
 HEIC = b"\0\0\0\x18ftypheic" + bytes(100)
 DICOM = bytes(128) + b"DICM" + bytes(100)
@@ -35,33 +35,6 @@ def folder() -> DatasetFile:
 @pytest.fixture(autouse=True)
 def nothing_said_before() -> None:
     readable.warn_once.cache_clear()
-
-
-def save(path: Path, size: tuple[int, int] = (64, 64), mode: str = "RGB") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new(mode, size, 0).save(path)
-
-
-def write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-
-
-def scan(path: Path, high: int, kind: type = np.uint16, low: int = 0) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.linspace(low, high, 64 * 64).reshape(64, 64).astype(kind)).save(path)
-
-
-def said(caplog: pytest.LogCaptureFixture) -> str:
-    return spelled("\n".join(caplog.messages))
-
-
-def refusal(folder: DatasetFile, data: Path) -> str:
-    with pytest.raises(BadInput) as caught:
-        folder.open(data)
-    text = spelled(str(caught.value))
-    assert len(text.splitlines()) == 1
-    return text
 
 
 @pytest.mark.parametrize(
@@ -96,7 +69,7 @@ def test_few_pictures_beside_many_that_cannot_be_read_are_refused(
     for number in range(2, 20):
         save(tmp_path / f"{number}.png")
     assert len(folder.open(tmp_path)) == 20
-    assert told in said(caplog)
+    assert told in messages_of(caplog)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +95,7 @@ def test_content_decides_what_a_file_is(
     save(tmp_path / "a.png")
     write(tmp_path / "b.png", content)
     assert len(folder.open(tmp_path)) == 1
-    assert f"b.png ({reason}" in said(caplog) or f"but {reason})" in said(caplog)
+    assert f"b.png ({reason}" in messages_of(caplog) or f"but {reason})" in messages_of(caplog)
     write(tmp_path / "c.jpg", content)
     text = refusal(folder, tmp_path)
     assert "2 of 3 pictures" in text
@@ -208,7 +181,7 @@ def test_folders_of_machines_links_and_what_is_no_file(
     source = folder.open(data)
     assert source.class_names == ("cat", "dog", "linked")
     assert source.labels.tolist() == [0, 0, 0, 1, 1, 2, 2]
-    text = said(caplog)
+    text = messages_of(caplog)
     for told in (
         "2 link(s) that lead nowhere",
         "2 link(s) to a folder in it",
@@ -238,7 +211,7 @@ def test_peculiar_classes_are_named(
     (tmp_path / "data" / "empty").mkdir()
     write(tmp_path / "data" / "notes" / "a.txt", b"?")
     assert len(folder.open(tmp_path / "data")) == 12
-    text = said(caplog)
+    text = messages_of(caplog)
     for told in (
         "1 picture(s) beside the class folders are a class (loose.png)",
         "2 classes whose names differ by case, spaces or the coding of accents alone (Cat, cat)",
@@ -276,7 +249,7 @@ def test_odd_pictures_are_counted_with_an_example(
     assert folder.open(tmp_path).images(torch.tensor([7])).eq(-1).all()
     seen = readable.tried_all(folder.partitioner(tmp_path))
     assert msgspec.json.decode(msgspec.json.encode(seen), type=type(seen)) == seen  # so it is kept
-    text = said(caplog)
+    text = messages_of(caplog)
     for told in (
         "2 at least 3 times as long as wide, so only the middle square is seen, such as thin.png "
         "(3 × 900)",

@@ -1,4 +1,4 @@
-"""Pictures that cannot be read are left out at the start, and replaced while training goes on."""
+"""Unreadable pictures are left out at the start, and replaced during training."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""How a worker draws real batches, and what tells samples from others."""
+"""How a worker draws real batches, and how digests tell samples apart."""
 
 from pathlib import Path
 
@@ -51,10 +51,7 @@ seeds = st.integers(0, 2**63 - 1)
 
 @settings(deadline=None, max_examples=60)
 @given(all_indices, all_batch_sizes, seeds)
-@claim(
-    "own-draw",
-    "without replacement until the shard is used up.",
-)
+@claim("own-draw", "without replacement until the shard is used up.")
 def test_without_replacement_until_used_up(
     indices: Tensor, batch_sizes: list[int], seed: int
 ) -> None:
@@ -223,7 +220,7 @@ def test_a_picture_file_is_known_by_its_bytes(tmp_path: Path) -> None:
 def test_pictures_that_are_others_each_time_are_refused() -> None:
 
     class Counted(Few):
-        seen = 0
+        notes = 0
 
         def images(self, indices: Tensor) -> Tensor:
             self.seen += 1

@@ -26,8 +26,8 @@ from tests.unit.samples.table.tables import HEADER, ROW, STUDY, written
 def prepared(folder: Path, schema: Schema = STUDY, **settings: str | int | None) -> DatasetFile:
     path = folder / "study.json"
     path.write_text(schema_text(schema), encoding="utf-8")
-    given = {"schema": str(path), "target": "smoker", **settings}
-    return load("table", None).prepared(DataSettings.read(given))
+    values = {"schema": str(path), "target": "smoker", **settings}
+    return load("table", None).prepared(DataSettings.read(values))
 
 
 def learnt(dataset: DatasetFile, source: Partitioner) -> Partitioner:
@@ -78,11 +78,11 @@ def test_rows_are_known_again_whatever_the_schema_makes_of_them(tmp_path: Path) 
         NumberColumn(name="weight", low=-10, high=400, decimals=3, may_be_missing=True),
         DateColumn(name="born", low="1850-01-01", high="2030-12-31"),
     ]
-    kept = [c for c in STUDY.columns if c.name not in {each.name for each in others}]
+    before = [c for c in STUDY.columns if c.name not in {each.name for each in others}]
     path = written(tmp_path, HEADER, ROW, OTHER)
     known = [
         prepared(tmp_path, schema, target=None).open(path).contents(torch.arange(2))
-        for schema in (STUDY, Schema(columns=(*others, *kept)))
+        for schema in (STUDY, Schema(columns=(*others, *before)))
     ]
     assert known[0] == known[1]
     spelt = ROW.replace("70.5", "70.500").replace("1980-02-03", "03.02.1980")
@@ -201,7 +201,7 @@ def test_breast_cancer_holds_out_a_fifth_of_each_diagnosis(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("data_dir", "site_map", "path", "found"),
+    ("data_dir", "site_map", "path", "result"),
     [
         ("s-{rank}.csv", "m-{rank}.json", "s-12.csv", "m-12.json"),
         ("./s-{rank}.csv", "m.json", "s-1.csv", "m.json"),
@@ -213,11 +213,11 @@ def test_breast_cancer_holds_out_a_fifth_of_each_diagnosis(tmp_path: Path) -> No
     ],
 )
 def test_a_map_is_for_the_files_of_data_dir(
-    data_dir: str | None, site_map: str | None, path: str, found: str | None
+    data_dir: str | None, site_map: str | None, path: str, result: str | None
 ) -> None:
-    given = {"dataset": "table", "data_dir": data_dir, "map": site_map}
-    settings = DataSettings.read({name: value for name, value in given.items() if value})
-    assert settings.map_of(Path(path)) == (None if found is None else Path(found))
+    values = {"dataset": "table", "data_dir": data_dir, "map": site_map}
+    settings = DataSettings.read({name: value for name, value in values.items() if value})
+    assert settings.map_of(Path(path)) == (None if result is None else Path(result))
 
 
 def test_maps_of_ranks_need_files_of_ranks() -> None:

@@ -1,4 +1,4 @@
-"""Which files of a folder are volumes, and what is said of all others."""
+"""Which files of a folder are volumes, and what messages say about all others."""
 
 import logging
 from pathlib import Path

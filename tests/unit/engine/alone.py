@@ -1,4 +1,4 @@
-"""The server's list of hosts, without a server."""
+"""Makes the server's list of hosts, without a server."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -59,8 +59,8 @@ def make_peers(
 def hello(*workers: int, samples: int = 100, **differences: Any) -> dict[str, Any]:
     """What arrives, after a journey as JSON, from a host that carries some workers."""
     counts = {worker: [samples - 1, 1] for worker in workers}
-    said = make_hello(workers[0], counts, {**IDENTITY, **differences})
-    content: dict[str, Any] = json.loads(json.dumps(said))
+    fields = make_hello(workers[0], counts, {**IDENTITY, **differences})
+    content: dict[str, Any] = json.loads(json.dumps(fields))
     return content
 
 
@@ -77,17 +77,17 @@ def refused(answer: Mapping[str, Any] | str) -> str:
 
 def join(peers: Peers, *workers: int, ready: bool = True, **how: Any) -> dict[str, Any]:
     """A host joins, and takes part if it is ready; returns its hello."""
-    said = hello(*workers, **how)
-    welcomed(peers.admission.admit(said))
-    peers.joined(workers[0], said)
+    fields = hello(*workers, **how)
+    welcomed(peers.admission.admit(fields))
+    peers.joined(workers[0], fields)
     if ready:
         peers.arrived(workers[0])
-    return said
+    return fields
 
 
 def joined(num_workers: int = 4, *present: int, **how: Any) -> tuple[Peers, dict[int, Any]]:
     """Peers of a run that has begun, with hosts of one worker each; and these hosts' hellos."""
     peers = make_peers(num_workers, **how)
-    said = {worker: join(peers, worker) for worker in present}
+    hellos = {worker: join(peers, worker) for worker in present}
     peers.begin()
-    return peers, said
+    return peers, hellos

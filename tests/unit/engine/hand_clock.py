@@ -1,4 +1,4 @@
-"""A clock that a test moves: on a slow machine no honest host is silent for too long."""
+"""A clock that a test moves, so that no honest host is late on a slow machine."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What a host of the toy family keeps for a worker, and a data set that needs no download."""
+"""The learner of a host of the toy family, and a data set that needs no download."""
 
 from collections.abc import Callable, Mapping
 
@@ -61,8 +61,8 @@ class Learner:
         model = {n.removeprefix(COPIED): t for n, t in state.items() if n.startswith(COPIED)}
         if state.keys() - {"random"} != {f"{COPIED}{name}" for name in model}:
             raise KeyError("of another model")
-        own = self.model.state_dict()
-        if any(n not in own or t.shape != own[n].shape for n, t in model.items()):
+        weights = self.model.state_dict()
+        if any(n not in weights or t.shape != weights[n].shape for n, t in model.items()):
             raise RuntimeError("of another shape")
         self.model.load_state_dict(model)
         if "random" in state:

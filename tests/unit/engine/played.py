@@ -1,4 +1,4 @@
-"""Hosts that a test plays by hand, and what they leave behind."""
+"""Hosts that a test plays, and the files that they leave."""
 
 import json
 import time
@@ -84,11 +84,11 @@ def weights(model: nn.Module) -> Tensor:
     return torch.cat([tensor.reshape(-1).double() for tensor in model.state_dict().values()])
 
 
-def hello(*workers: int, **said: Any) -> dict[str, Any]:
+def hello(*workers: int, **fields: Any) -> dict[str, Any]:
     """What a host says of itself, after a journey as JSON."""
     counts = {worker: [SHARD_SIZE] for worker in workers}
     content: dict[str, Any] = json.loads(json.dumps(make_hello(workers[0], counts, IDENTITY)))
-    return {**content, **said}
+    return {**content, **fields}
 
 
 def change_of(worker: int, iteration: int) -> Tensor:
@@ -104,8 +104,8 @@ def answer_of(*workers: int, iteration: int, **how: Any) -> Message:
 
 def answers_of(changes: Mapping[int, Tensor], iteration: int, losses: float = 0.5) -> Message:
     """An answer with whatever a test wants to have in it."""
-    told = {worker: torch.full((2,), losses) for worker in changes}
-    return pack_answers(iteration, changes, told, dict.fromkeys(changes, 0), FORM)
+    loss_of = {worker: torch.full((2,), losses) for worker in changes}
+    return pack_answers(iteration, changes, loss_of, dict.fromkeys(changes, 0), FORM)
 
 
 def generator_after(answered: Sequence[Sequence[int]]) -> Tensor:
@@ -125,10 +125,10 @@ class Played:
     question: str = ASK
     """The kind of message that it answers."""
 
-    def __init__(self, network: MemoryNetwork, *workers: int, **said: Any) -> None:
+    def __init__(self, network: MemoryNetwork, *workers: int, **fields: Any) -> None:
         self.workers = workers
         self.number = workers[0]
-        self.hello = hello(*workers, **said)
+        self.hello = hello(*workers, **fields)
         self.link: MemoryHostTransport = network.join(self.number, self.hello)
         self.seen: list[Message] = []
 
@@ -151,8 +151,8 @@ class Played:
         Checkpoints that are ordered before it are answered: this host cannot write.
         """
         deadline = time.monotonic() + LONG
-        while (left := deadline - time.monotonic()) > 0:
-            event = self.link.receive(left)
+        while (remaining := deadline - time.monotonic()) > 0:
+            event = self.link.receive(remaining)
             assert not isinstance(event, Lost), f"lost the server: {event.reason}"
             if isinstance(event, Received):
                 self.seen.append(event.message)
@@ -160,20 +160,20 @@ class Played:
                     return event.message
                 if event.message.kind == Kind.CHECKPOINT:
                     self.obey(event.message)
-        raise AssertionError(f"no {kind} within {LONG} s, only {self.told()}")
+        raise AssertionError(f"no {kind} within {LONG} s, only {self.kinds()}")
 
     def lost(self) -> str:
         """Waits until the server has ended the link; returns why."""
         deadline = time.monotonic() + LONG
-        while (left := deadline - time.monotonic()) > 0:
-            event = self.link.receive(left)
+        while (remaining := deadline - time.monotonic()) > 0:
+            event = self.link.receive(remaining)
             if isinstance(event, Lost):
                 return event.reason
             if isinstance(event, Received):
                 self.seen.append(event.message)
         raise AssertionError("the link still lives")
 
-    def told(self) -> list[str]:
+    def kinds(self) -> list[str]:
         """The kinds of all messages that came, in order."""
         return [message.kind for message in self.seen]
 

@@ -47,14 +47,14 @@ class PlayedServer:
         self.before_connect: Callable[[], None] = lambda: None
         self.waited: list[float] = []
 
-    def admit(self, said: Mapping[str, Any]) -> Mapping[str, Any] | str:
-        self.hellos.append(dict(said))
+    def admit(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
+        self.hellos.append(dict(hello))
         return self.refuses or self.welcome
 
-    def connect(self, said: Mapping[str, Any], seconds: float) -> HostTransport:
+    def connect(self, hello: Mapping[str, Any], seconds: float) -> HostTransport:
         self.waited.append(seconds)
         self.before_connect()
-        return self.network.join(int(said["host"]), said)
+        return self.network.join(int(hello["host"]), hello)
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer, **how: Any) -> HostPart:
         """What the algorithm adds to the host."""
@@ -86,8 +86,8 @@ class PlayedServer:
     def take(self, kind: str, *, besides: str = Kind.SPANS) -> Message:
         """The next message, which must be of a kind; some others are passed over."""
         deadline = time.monotonic() + LONG
-        while (left := deadline - time.monotonic()) > 0:
-            event = self.network.server.receive(left)
+        while (remaining := deadline - time.monotonic()) > 0:
+            event = self.network.server.receive(remaining)
             if isinstance(event, Received) and event.message.kind not in (Kind.SPANS, besides):
                 assert event.message.kind == kind, event.message
                 return event.message

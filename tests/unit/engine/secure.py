@@ -1,4 +1,4 @@
-"""Hosts that mask their answers, without a network: a test plays the server between them."""
+"""Hosts that mask their answers, without a network; a test plays the server between them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -77,9 +77,9 @@ class Hosts:
         )
         message = self.masks[host].pack(leaving)
         if message.tensors:
-            given = read_masked(message, FORM, {0: self.parties})
-            assert isinstance(given, dict)
-            self.sent[host] = given[0]
+            masked = read_masked(message, FORM, {0: self.parties})
+            assert isinstance(masked, dict)
+            self.sent[host] = masked[0]
         return message
 
     def order(
@@ -98,8 +98,8 @@ class Hosts:
                 self.sent[other].shares[[n for n in self.parties if n != other].index(host)]
                 for other in others
             ]
-            told = [(codes or {}).get(other, {}).get(host, nothing) for other in others]
-            tensors = {"shares.0": torch.stack(rows), "codes.0": torch.stack(told)}
+            codes_of_others = [(codes or {}).get(other, {}).get(host, nothing) for other in others]
+            tensors = {"shares.0": torch.stack(rows), "codes.0": torch.stack(codes_of_others)}
         fields = as_fields(Survivors(number, {0: list(survivors)}))
         return Message(kind, 5, fields, tensors)
 
@@ -112,11 +112,7 @@ class Hosts:
         return dict(zip(others, rows, strict=True))
 
     def reveal(
-        self,
-        host: int,
-        survivors: Sequence[int],
-        codes: Codes | None = None,
-        number: int = 1,
+        self, host: int, survivors: Sequence[int], codes: Codes | None = None, number: int = 1
     ) -> Any:
         """What a host reveals; None if nothing."""
         shape = len(survivors), 1 + len(self.parties) - len(survivors), SECRET_BYTES
@@ -137,5 +133,5 @@ class Hosts:
         if list(survivors) != self.parties:
             codes = {host: self.confirm(host, survivors) for host in confirming}
         revealed = {host: self.reveal(host, survivors, codes) for host in revealing}
-        shares = {host: given for host, given in revealed.items() if given is not None}
+        shares = {host: share for host, share in revealed.items() if share is not None}
         return total_of(self.parties, {host: self.sent[host].total for host in survivors}, shares)

@@ -41,15 +41,7 @@ from mdgan.timeouts import Timeouts
 from mdgan.transport.memory import MemoryNetwork
 from tests import processes, toy_family
 from tests.unit.engine.learners import BATCH_SIZE, make_shard, make_worker
-from tests.unit.engine.played import (
-    COPIED,
-    IDENTITY,
-    LONG,
-    Played,
-    hello,
-    make_generator,
-    weights,
-)
+from tests.unit.engine.played import COPIED, IDENTITY, LONG, Played, hello, make_generator, weights
 
 CPU = torch.device("cpu")
 
@@ -92,7 +84,7 @@ class Actor(threading.Thread):
 
 def make_host(
     part: HostPart,
-    said: Mapping[str, Any],
+    hello: Mapping[str, Any],
     connect: Callable[..., Any],
     timeouts: Timeouts,
     folder: Path,
@@ -105,7 +97,7 @@ def make_host(
     shards = {int(rank): make_shard(int(rank)) for rank in part.learners}
     return Host(
         part,
-        said,
+        hello,
         connect,
         timeouts,
         Describer(shards, None, CPU),
@@ -213,9 +205,9 @@ class Stage:
 
     # What the algorithm is; another family's stage replaces these.
 
-    def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
+    def make_settings(self, values: Mapping[str, Any]) -> RunSettings:
         """The settings of the run."""
-        return toy_family.ToySettings.read(given)
+        return toy_family.ToySettings.read(values)
 
     def bring(self) -> ServerPart:
         """What the algorithm adds to the server."""
@@ -234,11 +226,11 @@ class Stage:
         """What a host of some workers says of itself."""
         return hello(*workers)
 
-    def play(self, *workers: int, **said: Any) -> Any:
+    def play(self, *workers: int, **fields: Any) -> Any:
         """A host played by the test."""
-        return Played(self.network, *workers, **said)
+        return Played(self.network, *workers, **fields)
 
-    # Who takes part.
+    # The hosts that take part.
 
     def begin(self, *hosts: Played) -> None:
         """Starts the server, and lets played hosts arrive."""
@@ -259,7 +251,7 @@ class Stage:
         patience: float = LONG,
         checkpoints: Path | None = None,
     ) -> Host:
-        """A real host in a thread of its own."""
+        """Starts a real host in its own thread."""
         if not isinstance(workers, Mapping):
             workers = {rank: self.bring_worker(rank) for rank in workers}
         number = next(iter(workers))
@@ -267,7 +259,7 @@ class Stage:
         made = make_host(
             self.bring_host(workers, tracer),
             self.said_of(list(workers)),
-            lambda said, _seconds: self.network.join(number, said),
+            lambda hello, _seconds: self.network.join(number, hello),
             replace(self.timeouts, patience=patience),
             checkpoints or self.run.checkpoints,
             tracer,
@@ -294,7 +286,7 @@ class Stage:
         """Waits until the server and all hosts have ended well; played hosts serve till then."""
         serving, deadline = list(hosts), time.monotonic() + LONG
         while serving:
-            assert time.monotonic() < deadline, f"no STOP for {[host.told() for host in serving]}"
+            assert time.monotonic() < deadline, f"no STOP for {[host.kinds() for host in serving]}"
             for host in [host for host in serving if host.serve(0.01)]:
                 host.die()
                 serving.remove(host)

@@ -1,4 +1,4 @@
-"""Which hosts may come in or come back, and which rank is promised to a newcomer."""
+"""Which hosts may join or return, and which rank the server promises to a newcomer."""
 
 import json
 import threading
@@ -12,15 +12,7 @@ from hypothesis import strategies as st
 from mdgan.engine.server.peers import Peers
 from tests.marks import examples
 from tests.processes import wait_until
-from tests.unit.engine.alone import (
-    IDENTITY,
-    WELCOME,
-    hello,
-    join,
-    make_peers,
-    refused,
-    welcomed,
-)
+from tests.unit.engine.alone import IDENTITY, WELCOME, hello, join, make_peers, refused, welcomed
 
 MALFORMED = "its hello is malformed; use the same version of mdgan everywhere"
 CHECKPOINT = {"iteration": 50, "files": {}}
@@ -72,9 +64,9 @@ def test_ranks_that_will_come_back_to_a_new_server_are_not_given_away() -> None:
     peers = make_peers(return_seconds=0.2, checkpoint=CHECKPOINT)
     peers.admission.on_their_way = range(1, 5)
     assert promised(peers) == 5
-    said = {**hello(1), "generation": 1}
-    welcomed(peers.admission.admit(said))
-    peers.joined(1, said)
+    own_hello = {**hello(1), "generation": 1}
+    welcomed(peers.admission.admit(own_hello))
+    peers.joined(1, own_hello)
     peers.begin()  # without the others, which may still come
     assert promised(peers) == 6
     wait_until(lambda: promised(peers) in (2, 3, 4), "they have not come in time")
@@ -96,16 +88,16 @@ def test_what_is_no_value_of_the_same_setting_is_a_difference() -> None:
     refusal = refused(admit_alone()(hello(3, 4, version="1.1")))
     assert "rank 3 runs mdgan 1.1, rank 0 runs mdgan 1.2" in refusal
     assert "install the same version on every machine" in refusal
-    said = hello(1)
-    del said["identity"]["batch_size"]
-    assert "batch_size = None" in refused(admit_alone()(said))
+    own_hello = hello(1)
+    del own_hello["identity"]["batch_size"]
+    assert "batch_size = None" in refused(admit_alone()(own_hello))
     refused(admit_alone()(hello(1, batch_size="10")))
     nested: Any = []
     for _ in range(100_000):
         nested = [nested]
     for endless in ("9" * 10**6, nested):
-        said["identity"]["batch_size"] = endless
-        assert len(refused(admit_alone()(said))) < 300
+        own_hello["identity"]["batch_size"] = endless
+        assert len(refused(admit_alone()(own_hello))) < 300
 
 
 @pytest.mark.parametrize("worker", [0, -1, 5, 99])
@@ -131,10 +123,10 @@ def test_no_rank_is_above_the_most_that_the_user_allows() -> None:
     for generation in (0, 2):
         refusal = refused(admit({**hello(5, 7), "generation": generation}))
         assert refusal == "rank 7 is outside 1..6; rank 0 allows more with --set max_world_size=N"
-    asked = [admit({"purpose": "ask"}) for _ in range(7)]
-    assert [welcomed(told)["rank"] for told in asked[:6]] == [1, 2, 3, 4, 5, 6]
+    arguments = [admit({"purpose": "ask"}) for _ in range(7)]
+    assert [welcomed(told)["rank"] for told in arguments[:6]] == [1, 2, 3, 4, 5, 6]
     more = "rank 0 allows more with --set max_world_size=N"
-    assert asked[6] == f"all of the 6 ranks are taken; {more}"
+    assert arguments[6] == f"all of the 6 ranks are taken; {more}"
     named = {"purpose": "ask", "ranks": [7, 9]}
     assert "every rank that its certificate names is taken" in refused(admit(named))
 
@@ -200,9 +192,9 @@ def test_a_malformed_hello_is_refused(name: str, wrong: Any) -> None:
     "name", ["host", "workers", "identity", "num_samples", "class_counts", "generation", "key"]
 )
 def test_a_hello_with_something_missing_is_refused(name: str) -> None:
-    said = hello(1)
-    del said[name]
-    assert admit_alone()(said) == MALFORMED
+    own_hello = hello(1)
+    del own_hello[name]
+    assert admit_alone()(own_hello) == MALFORMED
 
 
 json_values = st.recursive(
@@ -240,26 +232,26 @@ def test_whatever_is_said_there_is_an_answer_and_training_begins(
     json.dumps(peers.holdings())
 
 
-# Who comes back.
+# Hosts that return.
 
 
 def test_with_its_key_a_host_comes_back_before_its_loss_is_known() -> None:
     peers = make_peers()
-    said = join(peers, 1, 2)
+    hellos = join(peers, 1, 2)
     admit = peers.admission.admit
-    for key in (hello(1)["key"], "", said["key"] + "0", "\u00e9"):
-        assert "joined already" in refused(admit({**said, "key": key}))
+    for key in (hello(1)["key"], "", hellos["key"] + "0", "\u00e9"):
+        assert "joined already" in refused(admit({**hellos, "key": key}))
     for _ in range(2):  # and again, if the answer to the first was lost
-        welcomed(admit(said))
+        welcomed(admit(hellos))
     join(peers, 3)
     for workers in ((1, 2, 3), (1,)):  # but not as another
-        assert "joined already" in refused(admit({**hello(*workers), "key": said["key"]}))
+        assert "joined already" in refused(admit({**hello(*workers), "key": hellos["key"]}))
 
 
 def test_an_empty_key_does_not_let_a_host_in_twice() -> None:
-    admit, said = admit_alone(), {**hello(1), "key": ""}
-    welcomed(admit(said))
-    assert "joined already" in refused(admit(said))
+    admit, own_hello = admit_alone(), {**hello(1), "key": ""}
+    welcomed(admit(own_hello))
+    assert "joined already" in refused(admit(own_hello))
 
 
 def test_a_link_that_never_came_about_frees_its_ranks() -> None:
@@ -271,10 +263,10 @@ def test_a_link_that_never_came_about_frees_its_ranks() -> None:
 
 def test_the_loss_of_the_link_before_does_not_free_the_ranks_of_the_new_one() -> None:
     peers = make_peers()
-    said = join(peers, 1)
-    welcomed(peers.admission.admit(said))
+    hellos = join(peers, 1)
+    welcomed(peers.admission.admit(hellos))
     peers.lose(1, "gone")
-    peers.joined(1, said)
+    peers.joined(1, hellos)
     assert "joined already" in refused(peers.admission.admit(hello(1)))
 
 

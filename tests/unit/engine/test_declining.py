@@ -1,4 +1,4 @@
-"""Hosts that say why they cannot join, before the server begins to train."""
+"""Hosts that say why they cannot join, before the server begins training."""
 
 from typing import Any
 
@@ -10,18 +10,18 @@ from tests.unit.engine.alone import hello, join, make_peers, refused, welcomed
 KNOWN: dict[str, Any] = {"certificate": "", "address": "", "serial": "", "ranks": []}
 
 
-def declines(peers: Peers, *ranks: int, why: str = "no file", **known: Any) -> Any:
-    given = {"purpose": "decline", "workers": list(ranks), "why": why}
-    return peers.admission.admit({**KNOWN, **given, **known})
+def declines(peers: Peers, *ranks: int, why: str = "no file", **identity: Any) -> Any:
+    values = {"purpose": "decline", "workers": list(ranks), "why": why}
+    return peers.admission.admit({**KNOWN, **values, **identity})
 
 
 def test_a_rank_that_was_promised_is_given_back_with_the_reason() -> None:
     peers = make_peers(2)
-    asked = {"purpose": "ask", "address": "10.0.0.7"}
-    rank = welcomed(peers.admission.admit(asked))["rank"]
+    question = {"purpose": "ask", "address": "10.0.0.7"}
+    rank = welcomed(peers.admission.admit(question))["rank"]
     said = welcomed(declines(peers, rank, address="10.0.0.7"))
     assert said["noted"] == peers.admission.cannot_join[rank] == f"rank {rank} cannot join: no file"
-    again = welcomed(peers.admission.admit({**asked, "address": "10.0.0.8"}))
+    again = welcomed(peers.admission.admit({**question, "address": "10.0.0.8"}))
     assert again["rank"] == rank, "the rank is free at once"
     assert rank not in peers.admission.cannot_join, "its new host is waited for"
 
@@ -44,7 +44,7 @@ def test_the_words_of_a_host_are_one_short_printable_line() -> None:
     ("rank", "known"),
     [
         (1, {}),  # it has joined
-        (9, {}),  # there is no such rank
+        (9, {}),  # the run has no rank 9
         (2, {"address": "10.0.0.9"}),  # it comes from the server's own machine
     ],
 )
@@ -65,8 +65,8 @@ def test_what_one_certificate_was_promised_another_cannot_decline() -> None:
 
 def test_a_host_of_another_run_is_not_waited_for() -> None:
     peers = make_peers(2)
-    said = refused(peers.admission.admit(hello(2, batch_size=9)))
-    assert peers.admission.cannot_join == {2: said}
+    message = refused(peers.admission.admit(hello(2, batch_size=9)))
+    assert peers.admission.cannot_join == {2: message}
 
 
 def test_once_training_has_begun_it_is_noted_alone() -> None:

@@ -1,4 +1,4 @@
-"""What a host tells of its data to a server that would like to see them."""
+"""What a host sends of its data to a server that asks for all of it."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -70,13 +70,13 @@ def told(describer: Describer, extractor: Extractor) -> Message:
     "samples as the classifier has features, and classes.",
 )
 def test_pixels_of_single_samples_do_not_come_back() -> None:
-    own = {1: shard(1)}
-    known = told(Describer(own, None, CPU, server_is_here=True), identity())
+    changes = {1: shard(1)}
+    known = told(Describer(changes, None, CPU, server_is_here=True), identity())
     pixels = Private().images(torch.arange(1)).flatten().double()
-    found = RealStatistics.from_tensors(known.tensors).moments.total[:16]
-    assert float((found - pixels).abs().max()) < 1e-5, "the network should give pixels back"
+    result = RealStatistics.from_tensors(known.tensors).moments.total[:16]
+    assert float((result - pixels).abs().max()) < 1e-5, "the network should give pixels back"
 
-    answer = told(Describer(own, None, CPU), identity())
+    answer = told(Describer(changes, None, CPU), identity())
     assert (answer.iteration, answer.tensors) == (7, {})
     assert "it has 1 sample(s), and sums over fewer than 130" in answer.fields["reason"]
 
@@ -94,8 +94,8 @@ def test_sums_hide_samples_among_more_than_there_are_features_and_classes(
     num_samples: int, num_classes: int, tells: bool
 ) -> None:
     empty = Shard(NoSamples(), torch.empty(0, dtype=torch.int64), generator_for(0))
-    own = {1: shard(num_samples) if num_samples else empty}
-    answer = told(Describer(own, None, CPU), identity(num_classes))
+    changes = {1: shard(num_samples) if num_samples else empty}
+    answer = told(Describer(changes, None, CPU), identity(num_classes))
     assert bool(answer.tensors) == tells, answer.fields
     assert bool(answer.fields["reason"]) != tells
 

@@ -1,4 +1,4 @@
-"""Scores for free riding, on feedback made up for the purpose."""
+"""Scores for free riding, on feedback that the tests make up."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import log, sqrt
@@ -29,7 +29,7 @@ Answer = Callable[[int, Tensor, int], Tensor]
 
 
 def moves_after(i: int) -> Moves:
-    """Who gives to whom in the swap after iteration i."""
+    """The taker of each giver in the swap after iteration i."""
     return draw_swap("pairs", 1, i // EVERY - 1, WORKERS)
 
 
@@ -92,16 +92,16 @@ LIES: Mapping[str, Answer] = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_a_free_rider_is_found_and_no_honest_worker(lie: str) -> None:
-    found = scored(Game({3: LIES[lie]}).play(250))
-    assert found.guilty() == {3}
-    assert found.scores[3] >= GUILTY
-    assert max(score for worker, score in found.scores.items() if worker != 3) < GUILTY / 2
+    of_run = scored(Game({3: LIES[lie]}).play(250))
+    assert of_run.guilty() == {3}
+    assert of_run.scores[3] >= GUILTY
+    assert max(score for worker, score in of_run.scores.items() if worker != 3) < GUILTY / 2
 
 
 def test_honest_workers_are_not_accused() -> None:
-    found = scored(Game().play(300))
-    assert not found.guilty()
-    assert max(found.scores.values()) < GUILTY / 2
+    of_run = scored(Game().play(300))
+    assert not of_run.guilty()
+    assert max(of_run.scores.values()) < GUILTY / 2
 
 
 def swap_digests(handovers: Handovers, copycats: set[int], *, swaps: int) -> None:
@@ -111,9 +111,9 @@ def swap_digests(handovers: Handovers, copycats: set[int], *, swaps: int) -> Non
         held = {n: d if n in copycats else f"{d}{number}-{n}." for n, d in held.items()}
         distance = 1 + number % 5
         moves = {n: 1 + (n - 1 + distance) % 6 for n in held}
-        taken = {taker: held[giver] for giver, taker in moves.items()}
-        handovers.note_swap(moves, held, taken, {n: n for n in held})
-        held = taken
+        taken_digests = {taker: held[giver] for giver, taker in moves.items()}
+        handovers.note_swap(moves, held, taken_digests, {n: n for n in held})
+        held = taken_digests
 
 
 @pytest.mark.parametrize(("swaps", "guilty"), [(4, False), (6, True)])
@@ -147,9 +147,11 @@ def refusals(handovers: Handovers, spoiler: int, *, found_by: int) -> None:
         }
         refused = {taker for taker, swaps in after.items() if swaps == found_by}
         spoilt_for = {n: 0 if n in refused else after[n] for n in workers}
-        given = {giver: f"{giver} in {number}" for giver in moves}
-        taken = {taker: given[giver] for giver, taker in moves.items() if taker not in refused}
-        handovers.note_swap(moves, given, taken, {n: n for n in workers}, refused)
+        values = {giver: f"{giver} in {number}" for giver in moves}
+        taken_digests = {
+            taker: values[giver] for giver, taker in moves.items() if taker not in refused
+        }
+        handovers.note_swap(moves, values, taken_digests, {n: n for n in workers}, refused)
 
 
 @pytest.mark.parametrize("found_by", [1, 2])
@@ -253,9 +255,9 @@ def test_the_next_owner_of_a_spoilers_rank_may_give_and_is_blamed_for_nothing_be
     workers = range(1, 9)
     for number in range(30, 60):
         moves = draw_swap("pairs", 3, number, workers)
-        given = {giver: f"{giver} in {number}" for giver in moves}
-        taken = {taker: given[giver] for giver, taker in moves.items()}
-        handovers.note_swap(moves, given, taken, {n: n for n in workers})
+        values = {giver: f"{giver} in {number}" for giver in moves}
+        taken_digests = {taker: values[giver] for giver, taker in moves.items()}
+        handovers.note_swap(moves, values, taken_digests, {n: n for n in workers})
     assert not handovers.accused()
 
 
@@ -332,16 +334,16 @@ class Reference:
             ratio = (below**2 - (below - gap) ** 2) / (2 * variance)
             key = (name, worker)
             before = self.of.get(key, 0.0)
-            found = min(max(0.0, before + min(ratio, most)), self.most.get(key, 1e9))
-            self.of[key], parts = found, self.parts.setdefault(key, {})
-            for origin in parts if found < before else ():
-                parts[origin] *= found / before
-            if found > before:
+            result = min(max(0.0, before + min(ratio, most)), self.most.get(key, 1e9))
+            self.of[key], parts = result, self.parts.setdefault(key, {})
+            for origin in parts if result < before else ():
+                parts[origin] *= result / before
+            if result > before:
                 origin = self.origin.get(key, worker)
-                parts[origin] = parts.get(origin, 0.0) + found - before
+                parts[origin] = parts.get(origin, 0.0) + result - before
 
     def swapped(self, moves: Mapping[int, int]) -> None:
-        """Whoever has had more evidence since it got one passes on where that came from."""
+        """A worker with more evidence since its last discriminator passes on that one's origin."""
         for kind in ("heed", "motion"):
             spoilt = [n for n in moves if self.of.get((kind, n), 0.0) > self.began(kind, n)]
             self.origin |= {

@@ -71,10 +71,10 @@ def test_a_sample_that_cannot_be_read_is_its_own_failure(server: PlayedServer) -
 
 
 def events(server: PlayedServer) -> list[object]:
-    found: list[object] = []
+    results: list[object] = []
     while (event := server.network.server.receive(0.0)) is not None:
-        found.append(event)
-    return found
+        results.append(event)
+    return results
 
 
 def test_cut_off_it_comes_back_as_itself(server: PlayedServer) -> None:

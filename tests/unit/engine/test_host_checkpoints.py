@@ -1,4 +1,4 @@
-"""What a host writes of its workers, and finds again."""
+"""What a host writes about its workers, and reads again."""
 
 import errno
 from collections.abc import Callable

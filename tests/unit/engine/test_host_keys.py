@@ -45,16 +45,16 @@ SERVER, SHARED = issued(AUTHORITY, "server"), issued(AUTHORITY, None)
 
 def hosts(**identities: Identity | None) -> dict[str, tuple[HostKeys, dict[str, Any]]]:
     """By name, a host's keys, and what it tells of them."""
-    found = {}
+    results = {}
     for number, (name, identity) in enumerate(identities.items(), 1):
         keys = HostKeys([number], identity)
-        found[name] = keys, keys.make_key(RUN)
-    return found
+        results[name] = keys, keys.make_key(RUN)
+    return results
 
 
 def pair(one: Identity | None = None, two: Identity | None = None) -> tuple[HostKeys, HostKeys]:
-    found = hosts(one=one, two=two)
-    (first, told), (second, told_too) = found["one"], found["two"]
+    keys = hosts(one=one, two=two)
+    (first, told), (second, told_too) = keys["one"], keys["two"]
     first.learn([told_too])
     second.learn([told])
     return first, second
@@ -78,8 +78,8 @@ def test_two_hosts_have_secrets_of_their_own(one: Identity | None, two: Identity
 @claim("what-is-answered", "whose certificates differ and sign their keys")
 def test_the_server_cannot_put_its_own_key_in_between(caplog: pytest.LogCaptureFixture) -> None:
     """It can only take keys that a worker's certificate has signed for this run and these ranks."""
-    found = hosts(alice=ALICE, bob=BOB)
-    (alice, _), (_, bobs) = found["alice"], found["bob"]
+    keys = hosts(alice=ALICE, bob=BOB)
+    (alice, _), (_, bobs) = keys["alice"], keys["bob"]
     own = HostKeys([2], None).make_key(RUN)
     other_run = run_digest({"run": "digits", "generation": 2}, {"seed": 0})
     lies: dict[str, dict[str, Any]] = {
@@ -111,9 +111,9 @@ def test_the_server_cannot_put_its_own_key_in_between(caplog: pytest.LogCaptureF
     ],
 )
 def test_a_server_that_cannot_be_honest_is_not_answered(changed: dict[str, Any], why: str) -> None:
-    found = hosts(alice=ALICE, bob=BOB)
+    keys = hosts(alice=ALICE, bob=BOB)
     with pytest.raises(NotMasked, match=why):
-        found["alice"][0].learn([{**found["bob"][1], **changed}])
+        keys["alice"][0].learn([{**keys["bob"][1], **changed}])
 
 
 def with_another_bit(key: str) -> str:
@@ -124,9 +124,9 @@ def with_another_bit(key: str) -> str:
 @claim("what-is-answered", "whose certificates differ and sign their keys")
 def test_two_hosts_of_a_sum_have_two_certificates() -> None:
     twin = issued(AUTHORITY, "worker", 2, 3)
-    found = hosts(alice=ALICE, twin=twin, other=twin)
-    alice = found["alice"][0]
-    alice.learn([found["twin"][1], found["other"][1]])
+    keys = hosts(alice=ALICE, twin=twin, other=twin)
+    alice = keys["alice"][0]
+    alice.learn([keys["twin"][1], keys["other"][1]])
     assert alice.keys_of([1, 2])
     with pytest.raises(NotMasked, match="two with the same key or certificate"):
         alice.keys_of([1, 2, 3])
@@ -134,7 +134,7 @@ def test_two_hosts_of_a_sum_have_two_certificates() -> None:
 
 @claim("what-is-answered", "whose certificates differ and sign their keys")
 def test_one_certificate_signed_twice_is_one() -> None:
-    """Of an ECDSA signature (r, s) anyone can make another one that counts, too: (r, n - s)."""
+    """From an ECDSA signature (r, s) a stranger can make another valid one: (r, n - s)."""
     eve = issued(AUTHORITY, "worker")
     twin = replace(eve, certificate=signed_otherwise(eve.certificate))
     alice = HostKeys([1], issued(AUTHORITY, "worker", 1))
@@ -220,9 +220,9 @@ def test_any_t_holders_put_the_secrets_together(data: st.DataObject, secrets: li
     true = np.stack([as_secret(each) for each in secrets])
     rows = shared(true, threshold, num_holders)
     holders = data.draw(st.permutations(range(num_holders)))[:threshold]
-    found = put_together(rows[holders], [1 + holder for holder in holders])
-    assert found.dtype == true.dtype
-    assert (found == true).all()
+    result = put_together(rows[holders], [1 + holder for holder in holders])
+    assert result.dtype == true.dtype
+    assert (result == true).all()
 
 
 @quick

@@ -1,4 +1,4 @@
-"""A host masks what it answers, and helps with nothing that would tell more than a sum."""
+"""A host masks its answers, and refuses help that would reveal more than a sum."""
 
 from collections.abc import Callable
 from typing import Any

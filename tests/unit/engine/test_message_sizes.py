@@ -216,8 +216,8 @@ def test_no_host_decides_how_much_json_the_server_reads() -> None:
 def test_shares_of_masks_fit(num_hosts: int) -> None:
     """Those of twice as many hosts as the run began with, for two workers in sums of their own."""
     for family in ("mdgan", "fl-gan"):
-        given = {"algorithm": family, "world_size": num_hosts + 1, "secure_aggregation": True}
-        settings = registry.read_settings([{**given, "batch_size": BATCH}])
+        values = {"algorithm": family, "world_size": num_hosts + 1, "secure_aggregation": True}
+        settings = registry.read_settings([{**values, "batch_size": BATCH}])
         sizes = registry.algorithm(family).build().message_sizes(settings, MODELS)
         most, kind = 2 * num_hosts, FEEDBACK if family == "mdgan" else UPDATE
         bundle = torch.zeros(most - 1, 32 * most + SEAL_BYTES, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""Of whose noise a host counts on in a sum, and which sums it therefore helps with."""
+"""On which hosts' noise a host relies in a sum, and with which sums it therefore helps."""
 
 from collections.abc import Mapping
 from math import nan
@@ -81,22 +81,24 @@ def test_a_file_that_all_share_is_one_certificate() -> None:
 
 
 def test_certificates_without_a_role_count_by_their_keys() -> None:
-    own = {host: issued(AUTHORITY, None) for host in range(1, 5)}
-    hosts = Hosts(5, sharing=NoiseSharing(5), certificates={**own, 5: own[4]})
+    credentials = {host: issued(AUTHORITY, None) for host in range(1, 5)}
+    hosts = Hosts(5, sharing=NoiseSharing(5), certificates={**credentials, 5: credentials[4]})
     assert {mask.num_sharers(hosts.question()) for mask in hosts.masks.values()} == {4}
 
 
 def test_one_certificate_is_in_a_sum_once() -> None:
-    own = {host: issued(AUTHORITY, "worker") for host in range(1, 5)}
-    hosts = Hosts(5, sharing=NoiseSharing(5), certificates={**own, 5: own[4]})
+    credentials = {host: issued(AUTHORITY, "worker") for host in range(1, 5)}
+    hosts = Hosts(5, sharing=NoiseSharing(5), certificates={**credentials, 5: credentials[4]})
     with pytest.raises(NotMasked, match="names a host twice"):
         hosts.answer(1, ZEROS)
 
 
 @claim("sharers-counted", "Each host counts certificates itself, by the keys that it has checked")
 def test_a_certificate_of_another_authority_shares_no_noise() -> None:
-    own = {host: issued(AUTHORITY, "worker") for host in range(1, 5)}
-    hosts = Hosts(5, sharing=NoiseSharing(5), certificates={**own, 5: issued(ANOTHER, "worker")})
+    credentials = {host: issued(AUTHORITY, "worker") for host in range(1, 5)}
+    hosts = Hosts(
+        5, sharing=NoiseSharing(5), certificates={**credentials, 5: issued(ANOTHER, "worker")}
+    )
     assert hosts.masks[1].num_sharers(hosts.question()) == 4
     assert not hosts.answer(1, ZEROS).tensors
 
@@ -136,7 +138,7 @@ def test_counts_take_the_noise_of_all_though_answers_have_all_of_it(number: int)
 
 
 @pytest.mark.parametrize(
-    ("noisy", "given"),
+    ("noisy", "values"),
     [
         (True, torch.zeros(KIND.num_noisy_counts, dtype=torch.int64)),
         (True, torch.zeros(KIND.num_counts, dtype=torch.float64)),
@@ -146,10 +148,10 @@ def test_counts_take_the_noise_of_all_though_answers_have_all_of_it(number: int)
         (False, torch.full((KIND.num_counts,), 1 << 50)),
     ],
 )
-def test_counts_that_no_rows_have_are_refused(noisy: bool, given: Tensor) -> None:
+def test_counts_that_no_rows_have_are_refused(noisy: bool, values: Tensor) -> None:
     form = counts_form(KIND, noisy=noisy)
     with pytest.raises(ValueError, match="counts"):
-        read_counts(Message(Kind.COUNTS, 1, tensors={"counts": given}), form)
+        read_counts(Message(Kind.COUNTS, 1, tensors={"counts": values}), form)
     fits = torch.zeros(form.shape, dtype=torch.float64 if noisy else torch.int64)
     assert not read_counts(Message(Kind.COUNTS, 1, tensors={"counts": fits}), form).any()
 

@@ -1,4 +1,4 @@
-"""Messages that make no sense cost their sender its place, never the server its life."""
+"""Senseless messages cost their sender its place, and never stop the server."""
 
 from collections.abc import Callable, Iterator
 from multiprocessing import Pipe

@@ -1,4 +1,4 @@
-"""Who opposes the others, on feedback made up for the purpose."""
+"""Workers that oppose the others, on feedback that the tests make up."""
 
 from collections.abc import Callable
 from random import Random
@@ -44,9 +44,9 @@ class Game:
     def feedbacks(self, i: int, lie: Lie | None) -> dict[int, Tensor]:
         self.direction = 0.95 * self.direction + 0.3 * self.draw(16)
         wanted = self.agreement * self.direction
-        found = {n: (wanted + self.draw(16) + 2 * self.draw(8, 16)) for n in self.workers}
-        found = {n: each.view(SHAPE) for n, each in found.items()}
-        return found if lie is None else found | {LIAR: lie(found[LIAR], i)}
+        results = {n: (wanted + self.draw(16) + 2 * self.draw(8, 16)) for n in self.workers}
+        results = {n: each.view(SHAPE) for n, each in results.items()}
+        return results if lie is None else results | {LIAR: lie(results[LIAR], i)}
 
 
 def swap_if_due(opposition: Opposition, i: int, interval: int = 15) -> None:
@@ -75,9 +75,9 @@ def played(
 def test_who_opposes_the_others_is_found_and_no_other_one(
     lie: str, num_workers: int, swap_interval: int
 ) -> None:
-    found = played(LIES[lie], num_workers=num_workers, swap_interval=swap_interval)
-    assert found.guilty == found.left_out == {LIAR}
-    assert max(score for n, score in found.scores.items() if n != LIAR) < GUILTY / 2
+    result = played(LIES[lie], num_workers=num_workers, swap_interval=swap_interval)
+    assert result.guilty == result.left_out == {LIAR}
+    assert max(score for n, score in result.scores.items() if n != LIAR) < GUILTY / 2
 
 
 @pytest.mark.parametrize("agreement", [1.0, 0.3, 0.0])
@@ -141,8 +141,8 @@ def test_one_discriminator_has_no_worker_named() -> None:
 
 @pytest.mark.parametrize("agreement", [1.0, 0.0])
 def test_who_is_always_far_too_long_is_found_whatever_it_asks_for(agreement: float) -> None:
-    found = played(lambda truth, _i: 4 * truth, agreement=agreement, iterations=80)
-    assert found.guilty == {LIAR}
+    result = played(lambda truth, _i: 4 * truth, agreement=agreement, iterations=80)
+    assert result.guilty == {LIAR}
 
 
 class Owned:
@@ -204,9 +204,11 @@ def test_attackers_that_are_gone_shield_no_other_one() -> None:
     game, opposition, gone = Game(8), Opposition(), set[int]()
     for attacker in (6, 7, 8, LIAR):
         for i in range(100):
-            given = game.feedbacks(i, None)
-            given = {n: -F if n == attacker else F for n, F in given.items() if n not in gone}
-            opposition.look(given, (), {n: n for n in given})
+            feedbacks = game.feedbacks(i, None)
+            feedbacks = {
+                n: -F if n == attacker else F for n, F in feedbacks.items() if n not in gone
+            }
+            opposition.look(feedbacks, (), {n: n for n in feedbacks})
         assert attacker in opposition.left_out
         gone.add(attacker)
 
@@ -241,10 +243,10 @@ def test_of_sums_it_is_found_once_hosts_are_divided_anew(lie: str) -> None:
         if opposition.divides:
             ever_divided = True
             random.shuffle(order)
-        given = game.feedbacks(i, LIES[lie])
+        feedbacks = game.feedbacks(i, LIES[lie])
         groups = [order[first::3] for first in range(3)]
         sums = [
-            PartialSum(tuple(own), torch.stack([given[n] for n in own]).double().sum(0))
+            PartialSum(tuple(own), torch.stack([feedbacks[n] for n in own]).double().sum(0))
             for own in groups
             if LIAR not in opposition.guilty or LIAR not in own
         ]
@@ -256,9 +258,9 @@ def test_of_sums_it_is_found_once_hosts_are_divided_anew(lie: str) -> None:
 def test_half_of_the_workers_leave_nobody_out() -> None:
     game, opposition = Game(6), Opposition()
     for i in range(100):
-        given = game.feedbacks(i, None)
-        given |= {n: -given[n] for n in (1, 2, 3)}
-        opposition.look(given, (), HOST_OF)
+        feedbacks = game.feedbacks(i, None)
+        feedbacks |= {n: -feedbacks[n] for n in (1, 2, 3)}
+        opposition.look(feedbacks, (), HOST_OF)
         assert len(opposition.guilty) < 3
 
 
@@ -277,9 +279,9 @@ def test_who_knows_what_another_one_answers_has_nobody_named_in_its_place(
         opposition, asked = Opposition(), torch.randn(num_workers, 32, generator=random)
         for _ in range(250):
             asked = 0.98 * asked + 0.2 * torch.randn(num_workers, 32, generator=random)
-            given = {n: asked[n - 1].expand(2, 32) for n in range(1, num_workers + 1)}
-            given[2] = lie(given[1])
-            opposition.look(given, (), HOST_OF)
+            values = {n: asked[n - 1].expand(2, 32) for n in range(1, num_workers + 1)}
+            values[2] = lie(values[1])
+            opposition.look(values, (), HOST_OF)
             assert opposition.left_out <= {2}
 
 
@@ -290,9 +292,9 @@ def test_a_server_that_goes_on_has_forgotten_nothing(stops_at: int) -> None:
     for i in range(130):
         if i == stops_at:
             on.load_state(opposition.state())
-        given = game.feedbacks(i, LIES["reversed"])
+        feedbacks = game.feedbacks(i, LIES["reversed"])
         for each in [opposition, on] if i >= stops_at else [opposition]:
-            each.look(given, (), HOST_OF)
+            each.look(feedbacks, (), HOST_OF)
             swap_if_due(each, i)
         assert i < stops_at or (on.left_out, on.scores) == (opposition.left_out, opposition.scores)
     assert on.guilty == {LIAR}

@@ -1,4 +1,4 @@
-"""Who is there, who owes what, and what became of answers."""
+"""The server's list: present hosts, answers they owe, and the fate of answers."""
 
 import pytest
 
@@ -104,9 +104,9 @@ def test_who_comes_back_owes_nothing() -> None:
 
 @pytest.mark.parametrize("listens", [None, "127.0.0.1:4000", RELAY])
 def test_where_hosts_hand_out_discriminators(listens: str | None) -> None:
-    peers, said = make_peers(), {**hello(1), "listens": listens}
-    peers.admission.admit(said)
-    peers.joined(1, said)
+    peers, own_hello = make_peers(), {**hello(1), "listens": listens}
+    peers.admission.admit(own_hello)
+    peers.joined(1, own_hello)
     assert peers.addresses() == {1: listens}
 
 
@@ -146,8 +146,8 @@ def test_refusals_that_are_no_strikes_are_told_less_and_less_often() -> None:
         refuse(peers, 2)
     peers.at(101)
     refuse(peers, 1)
-    told = [event["iteration"] for event in notes.events("refused")]
-    assert told == [1, 2, 4, 8, 16, 32, 64, 101]
+    events = [event["iteration"] for event in notes.events("refused")]
+    assert events == [1, 2, 4, 8, 16, 32, 64, 101]
 
 
 def test_who_has_used_up_its_strikes_is_shut_out_excused_before_or_not() -> None:
@@ -212,6 +212,6 @@ def test_a_late_worker_that_goes_is_no_longer_missed(clock: Clock, how: str) -> 
     assert peers.losses_to_handle()
     clock.now += 1.5
     peers.attendance.tell_of_absent()
-    told = [line for line in notes.lines if "has not answered" in line]
-    assert len(told) == 1
-    assert told[0].startswith("rank 2 ")
+    lines = [line for line in notes.lines if "has not answered" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("rank 2 ")

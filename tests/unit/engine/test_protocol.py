@@ -1,4 +1,4 @@
-"""When messages may come: rules of which one host alone does not show all."""
+"""When messages may come: rules that a test of one host does not show."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -55,10 +55,10 @@ def test_a_round_comes_again_as_often_as_one_can_fail(on_deadline: str, most: in
     host.needs = SimpleNamespace(settings=SimpleNamespace(rounds=rounds), budgets={})
     host.classes = {}
     host.__post_init__()
-    asked = [(ROUND, 1)] * most
+    arguments = [(ROUND, 1)] * most
     rules = {**rules_for(), **host.rules}
-    assert not held(rules, *asked)
-    assert f"more than {most} of that iteration" in held(rules, *asked, (ROUND, 1))
+    assert not held(rules, *arguments)
+    assert f"more than {most} of that iteration" in held(rules, *arguments, (ROUND, 1))
 
 
 def test_clients_that_begin_anew_train_a_round_again_with_the_same_models_alone() -> None:

@@ -1,16 +1,8 @@
-"""Which ranks newcomers get, and which are kept for those that were lost."""
+"""Which ranks newcomers get, and which ranks the server keeps for lost hosts."""
 
 import pytest
 
-from tests.unit.engine.alone import (
-    HOUR,
-    hello,
-    join,
-    joined,
-    make_peers,
-    refused,
-    welcomed,
-)
+from tests.unit.engine.alone import HOUR, hello, join, joined, make_peers, refused, welcomed
 from tests.unit.engine.test_admission import CHECKPOINT, at_once, promised
 
 
@@ -59,28 +51,28 @@ def test_the_rank_of_who_left_is_free_at_once() -> None:
 
 @pytest.mark.parametrize(("return_seconds", "rank"), [(HOUR, 4), (0.0, 2)])
 def test_the_rank_of_who_was_lost_is_kept_for_a_while(return_seconds: float, rank: int) -> None:
-    peers, said = joined(4, 1, 2, 3, return_seconds=return_seconds)
+    peers, hellos = joined(4, 1, 2, 3, return_seconds=return_seconds)
     peers.lose(2, "gone")
     assert promised(peers) == rank
-    welcomed(peers.admission.admit(said[2]))  # itself may come back all the time
+    welcomed(peers.admission.admit(hellos[2]))  # itself may come back all the time
 
 
 def test_a_rank_that_was_lost_is_kept_for_its_host() -> None:
-    peers, said = joined(4, 1, 2, 3, return_seconds=30.0)
+    peers, hellos = joined(4, 1, 2, 3, return_seconds=30.0)
     peers.lose(2, "gone")
     kept = "rank 2 is kept for the host that was lost with it, for another 30 s; try again then"
     for other in (hello(2), hello(5, 2), {**hello(2), "key": ""}, {**hello(2), "key": "0" * 32}):
         assert refused(peers.admission.admit(other)).startswith(kept)
     welcomed(peers.admission.admit(hello(5)))  # a refusal takes no rank
-    welcomed(peers.admission.admit(said[2]))
+    welcomed(peers.admission.admit(hellos[2]))
 
 
 def test_with_its_own_certificate_a_host_gets_its_rank_back_at_once() -> None:
     peers = make_peers()
     join(peers, 1)
-    said = {**hello(2), "certificate": "alice's"}
-    welcomed(peers.admission.admit(said))
-    peers.joined(2, said)
+    own_hello = {**hello(2), "certificate": "alice's"}
+    welcomed(peers.admission.admit(own_hello))
+    peers.joined(2, own_hello)
     peers.arrived(2)
     peers.begin()
     peers.lose(2, "gone")
@@ -145,15 +137,15 @@ def test_the_rank_of_who_was_shut_out_is_never_given() -> None:
 
 def test_of_a_host_with_a_liar_the_others_stay_and_come_back() -> None:
     peers = make_peers()
-    said = join(peers, 1, 2)
+    hellos = join(peers, 1, 2)
     peers.begin()
     peers.shut_out(2, "it lies")
     assert peers.hosts() == {1: [1]}
     peers.lose(1, "gone")
     assert peers.admission.admit(hello(1, 2)) == "rank 2 was shut out"
-    welcomed(peers.admission.admit(said))
-    peers.joined(1, said)
+    welcomed(peers.admission.admit(hellos))
+    peers.joined(1, hellos)
     assert peers.hosts() == {1: [1]}
     peers.shut_out(1, "it lies, too")
     assert not peers.hosts()
-    assert peers.admission.admit(said) == "rank 1 was shut out"
+    assert peers.admission.admit(hellos) == "rank 1 was shut out"

@@ -51,9 +51,9 @@ EXTRACTOR = Extractor(
 
 def statistics(seed: int) -> RealStatistics:
     values = torch.randn(20, 3, generator=torch.Generator().manual_seed(seed)).double()
-    found = RealStatistics.empty(EXTRACTOR)
-    found.add(Features(values, None))
-    return found
+    result = RealStatistics.empty(EXTRACTOR)
+    result.add(Features(values, None))
+    return result
 
 
 class Bench:
@@ -93,8 +93,8 @@ class Bench:
     def asked(self) -> list[int]:
         """The hosts that are now sent the extractor."""
         self.scoring.poll()
-        heard = {host: played.link.receive(0.0) for host, played in self.hosts.items()}
-        events = {host: event for host, event in heard.items() if event is not None}
+        traffic = {host: played.link.receive(0.0) for host, played in self.hosts.items()}
+        events = {host: event for host, event in traffic.items() if event is not None}
         assert all(
             isinstance(event, Received) and event.message.kind == Kind.EXTRACTOR
             for event in events.values()
@@ -180,9 +180,9 @@ def test_scores_are_recorded_once(bench: MakeBench, capsys: pytest.CaptureFixtur
     assert recorded["scores"] == RECORD["scores"]
     assert "row" not in recorded
     assert (made.folder / "trace" / "scorer.jsonl").read_text().count("\n") == 1
-    said = capsys.readouterr().err
-    assert "scores: few samples" in said
-    assert "scores: kid left out: no held-out split" in said
+    output = capsys.readouterr().err
+    assert "scores: few samples" in output
+    assert "scores: kid left out: no held-out split" in output
 
 
 def test_every_host_is_asked_once(bench: MakeBench) -> None:
@@ -220,11 +220,7 @@ def test_a_host_that_comes_back_is_asked_again_unless_it_has_told(bench: MakeBen
 def test_statistics_that_are_none_are_refused_at_once(bench: MakeBench) -> None:
     made = bench(1, 2, 3, 4)
     whole = statistics(1).tensors()
-    wrong: list[dict[str, Tensor]] = [
-        {},
-        {**whole, "total": torch.zeros(2)},
-        {"x": torch.zeros(2)},
-    ]
+    wrong: list[dict[str, Tensor]] = [{}, {**whole, "total": torch.zeros(2)}, {"x": torch.zeros(2)}]
     for host, tensors in enumerate(wrong, 2):
         with pytest.raises(BadInput, match="damaged statistics"):
             made.tell(host, tensors)
@@ -266,10 +262,10 @@ def test_the_scorer_gets_the_sum_when_all_hosts_have_told(bench: MakeBench) -> N
     assert made.scorer.receive(0) is None
     made.tell(1, statistics(1).tensors())
     assert made.scoring.described()
-    found = made.handed()
-    assert found.num_samples == 40
+    result = made.handed()
+    assert result.num_samples == 40
     wanted = (statistics(1) + statistics(3)).tensors()
-    assert all(torch.equal(found.tensors()[name], tensor) for name, tensor in wanted.items())
+    assert all(torch.equal(result.tensors()[name], tensor) for name, tensor in wanted.items())
 
 
 def test_a_host_without_words_does_not_cost_the_others_their_scores(
@@ -281,9 +277,9 @@ def test_a_host_without_words_does_not_cost_the_others_their_scores(
     made.tell(3, statistics(3).tensors())
     assert made.handed().num_samples == 40
     assert made.scoring.on
-    said = capsys.readouterr().err
-    assert "rank 2 cannot tell of its data: I will not" in said
-    assert "perfect" not in said
+    output = capsys.readouterr().err
+    assert "rank 2 cannot tell of its data: I will not" in output
+    assert "perfect" not in output
 
 
 def test_a_host_that_describes_by_another_network_is_left_out(bench: MakeBench) -> None:
@@ -320,9 +316,9 @@ def test_scores_are_left_out_with_a_reason(
     assert not made.scoring.on
     made.train(20, 20)
     reasons = {"gone": "the scorer is gone", "all lost": "no host has told of its data"}
-    said = capsys.readouterr().err
-    assert said.count("scores are left out") == 1
-    assert reasons.get(cause, cause) in said
+    output = capsys.readouterr().err
+    assert output.count("scores are left out") == 1
+    assert reasons.get(cause, cause) in output
     (recorded,) = made.events()
     assert recorded["event"] == "unscored"
 

@@ -1,4 +1,4 @@
-"""Unusable answers: what is refused, what is not, and who is out."""
+"""Which answers the server refuses as unusable, and which hosts it shuts out."""
 
 import math
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""How a run begins and how it ends."""
+"""How the server begins and ends a run."""
 
 import random
 import shutil
@@ -171,7 +171,7 @@ def test_whatever_becomes_of_the_others_the_generator_learns_from_who_answered(
     draw = random.Random(seed)
     made = stage(num_workers=4, iterations=12, strikes=2)
     hosts = {host.number: host for host in made.begin_with((1,), (2,), (3,), (4,))}
-    answered, asked, lies = [], [], Counter[int]()
+    answered, questions, lies = [], [], Counter[int]()
     for i in range(1, 13):
         present = sorted(hosts)
         fates = {n: draw.choice(["dies", "leaves", "lies"] + 9 * ["answers"]) for n in present}
@@ -191,7 +191,7 @@ def test_whatever_becomes_of_the_others_the_generator_learns_from_who_answered(
                 hosts[n].send(messages.leave(i))
             if fate in ("dies", "leaves") or lies[n] == 2:
                 hosts.pop(n).die()
-        asked.append(present)
+        questions.append(present)
         answered.append([n for n in present if fates[n] == "answers"])
     made.finished(*hosts.values())
     assert made.has_learnt(generator_after(answered))
@@ -224,7 +224,7 @@ def test_a_fenced_server_stops_and_says_no_word_to_its_hosts(stage: MakeStage) -
     one.send(answer_of(1, iteration=2))
     assert isinstance(made.over(), Fenced)
     assert one.lost() == "it said goodbye"
-    assert "STOP" not in one.told()
+    assert "STOP" not in one.kinds()
     changed = {
         path.name for path in made.folder.rglob("*") if path.stat().st_mtime_ns != files.get(path)
     }
@@ -241,7 +241,7 @@ def test_a_worker_that_tells_of_a_later_server_makes_this_one_look(stage: MakeSt
     with pytest.raises(BadInput, match="has taken over"):
         made.play(1, generation=2)
     assert isinstance(made.over(), Fenced)
-    assert "STOP" not in one.told()
+    assert "STOP" not in one.kinds()
 
 
 def test_a_run_whose_folder_vanishes_trains_on(

@@ -1,4 +1,4 @@
-"""When checkpoints count, what is in them, and what becomes of them on a slow or full disk."""
+"""When checkpoints count, what they hold, and what a slow or full disk does to them."""
 
 import errno
 import threading

@@ -1,4 +1,4 @@
-"""What `mdgan plan` is told of each algorithm."""
+"""The facts about each algorithm on which `mdgan plan` relies."""
 
 from math import prod
 from typing import Any
@@ -44,7 +44,7 @@ def test_table_iii() -> None:
 def test_a_few_workers_stand_for_all() -> None:
     """κ stays as it is with all workers, and there are enough of them to judge every batch."""
     few = planned(participation=0.8, step_samples=48)
-    assert few.settings.kappa == few.enough_workers == 8  # all judge a batch of their own
+    assert few.settings.kappa == few.enough_workers == 8  # all judge their own batch
     paper = planned(participation=0.8)
     assert paper.settings.kappa == paper.enough_workers == 3
     assert planned(aggregation="krum:3").enough_workers == 9
@@ -123,8 +123,8 @@ def test_table_iii_counts_the_workers_of_a_round() -> None:
 
 
 def test_a_short_run_has_as_many_workers_as_its_rule_needs() -> None:
-    given = {"world_size": 41, "round_iterations": 1, "aggregation": "krum:2"}
-    assert plan_rounds(FederatedSettings.read(given), DIGITS, None).enough_workers == 7
+    values = {"world_size": 41, "round_iterations": 1, "aggregation": "krum:2"}
+    assert plan_rounds(FederatedSettings.read(values), DIGITS, None).enough_workers == 7
 
 
 # ----- placed clients
@@ -133,9 +133,11 @@ PLACED = {"clients": 100, "participation": 0.2, "round_iterations": 10, "slots":
 
 
 def placing(class_counts: ClassCounts | None = None, **changes: Any) -> Placing:
-    found = plan_rounds(FederatedSettings.read({**PLACED, **changes}), DIGITS, class_counts).placing
-    assert found is not None
-    return found
+    settings = plan_rounds(
+        FederatedSettings.read({**PLACED, **changes}), DIGITS, class_counts
+    ).placing
+    assert settings is not None
+    return settings
 
 
 def recorded(batch: float, constant: float) -> list[Placed]:
@@ -223,7 +225,7 @@ def test_it_plays_the_updates_that_most_iterations_have(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({}, "κ = 3 batches of 10, 10 workers, pairs swap every 50 iterations"),
         (
@@ -241,13 +243,13 @@ def test_it_plays_the_updates_that_most_iterations_have(
         ({"world_size": 2}, "1 worker, no swaps"),
     ],
 )
-def test_one_line_says_what_trains(changes: dict[str, Any], said: str) -> None:
-    given = {"world_size": 11, "batch_size": 10, "iterations": 1000, **changes}
-    settings = MDGANSettings.read(given)
+def test_one_line_says_what_trains(changes: dict[str, Any], message: str) -> None:
+    values = {"world_size": 11, "batch_size": 10, "iterations": 1000, **changes}
+    settings = MDGANSettings.read(values)
     kappa = settings.batches.kappa_for()
     line = spelled(in_words(settings, SwapRhythm(50, 50, 50), kappa))
     assert line.startswith("MD-GAN (Hardy et al. 2019): κ = ")
-    assert said in line
+    assert message in line
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def make_learner(
 
 
 class RealData:
-    """A private data source: images drawn from a stream of its own, and counted."""
+    """A private data source: images drawn from its own stream, and counted."""
 
     def __init__(self, seed: int = 0) -> None:
         self.num_batches = 0

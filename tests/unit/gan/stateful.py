@@ -1,4 +1,4 @@
-"""Workers with a real shard, whose states go through bytes, and how they train and swap."""
+"""Workers with a real shard whose states become bytes, and how they train and swap."""
 
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -62,7 +62,7 @@ def make_standalone(
     generator: nn.Module | None = None,
     policy: Policy | None = None,
 ) -> LocalGAN:
-    """What a worker trains together with a generator of its own, with the noise of a stream."""
+    """What a worker trains together with its own generator, with the noise of a stream."""
     model = make_generator() if generator is None else generator
     return LocalGAN(
         Generator(
@@ -184,13 +184,13 @@ def assert_swapping_exchanges_shards(
         if i == 3:
             swap(*swapped)
             if not moves_moments:
-                kept = [optimizer_tensors(*model_and_optimizer(w)) for w in stayed]
-                for worker, moments in zip(stayed, reversed(kept), strict=True):
+                tensors_before = [optimizer_tensors(*model_and_optimizer(w)) for w in stayed]
+                for worker, moments in zip(stayed, reversed(tensors_before), strict=True):
                     load_moments(*model_and_optimizer(worker), moments)
                     weights_replaced(worker.discriminator.optimizer)
             for part in ("batches", "random_state", "regularizers"):
-                own = [getattr(worker, part) for worker in stayed]
-                for worker, other in zip(stayed, reversed(own), strict=True):
+                parts = [getattr(worker, part) for worker in stayed]
+                for worker, other in zip(stayed, reversed(parts), strict=True):
                     setattr(worker, part, other)
     bits = [[bits_of(w) for w in workers] for workers in (swapped, stayed[::-1])]
     assert all(equal_bits(*pair) for pair in zip(*bits, strict=True))

@@ -42,8 +42,8 @@ def median_of(answers: Array) -> Array:
 
 def trimmed(num_hostile: int) -> Callable[[Array], Array]:
     def reference(answers: Array) -> Array:
-        kept = [sorted(column)[num_hostile : len(column) - num_hostile] for column in answers.T]
-        return np.array([sum(values) / len(values) for values in kept])
+        before = [sorted(column)[num_hostile : len(column) - num_hostile] for column in answers.T]
+        return np.array([sum(values) / len(values) for values in before])
 
     return reference
 
@@ -109,10 +109,10 @@ def test_every_sample_is_combined_as_the_rule_says(
 ) -> None:
     answers = random_answers(seed, num_answers, BATCH_SIZE, 7)
     answers[0] *= 5
-    found = combine(rule_of(text), answers)
-    assert found.shape == (BATCH_SIZE, 7)
+    combination = combine(rule_of(text), answers)
+    assert combination.shape == (BATCH_SIZE, 7)
     wanted = np.stack([reference(answers[:, s].double().numpy()) for s in range(BATCH_SIZE)])
-    np.testing.assert_allclose(found.numpy(), wanted, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(combination.numpy(), wanted, rtol=0, atol=1e-6)
 
 
 # From four: the nearest two of three answers have equal sums, and krum takes the first of them.
@@ -125,11 +125,11 @@ def test_krum_averages_honest_answers_alone(
     answers = random_answers(seed, num_answers, 2, 3)
     lies = random_answers(seed + 1, num_hostile, 2, 3).sign() * far
     answers[:num_hostile] = lies[:1] if together else lies
-    found = combine(rule_of(f"krum:{num_hostile}"), answers)
-    torch.testing.assert_close(found, answers[num_hostile:].mean(0), rtol=0, atol=1e-5)
+    combination = combine(rule_of(f"krum:{num_hostile}"), answers)
+    torch.testing.assert_close(combination, answers[num_hostile:].mean(0), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("text", ROBUST)
 def test_answers_that_are_zero_are_answers(text: str) -> None:
-    found = combine(rule_of(text), torch.zeros(9, 2, 3))
-    assert torch.equal(found, torch.zeros(2, 3))
+    combination = combine(rule_of(text), torch.zeros(9, 2, 3))
+    assert torch.equal(combination, torch.zeros(2, 3))

@@ -49,13 +49,13 @@ IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 def test_layers_compute_in_16_bits_but_for_the_last(precision: str) -> None:
     model = convolutions()
     half = prepared(model, precision=precision)
-    got, exact = half(IMAGES), model(IMAGES)
+    result, exact = half(IMAGES), model(IMAGES)
     inner, last = (layer.dtypes for layer in half.modules() if isinstance(layer, Seen))
     assert inner == [{"bf16": torch.bfloat16, "fp16": torch.float16}[precision]]
     assert last == [torch.float32]
-    assert got.dtype == torch.float32
-    assert not torch.equal(got, exact)
-    torch.testing.assert_close(got, exact, rtol=0.05, atol=0.05)
+    assert result.dtype == torch.float32
+    assert not torch.equal(result, exact)
+    torch.testing.assert_close(result, exact, rtol=0.05, atol=0.05)
     assert list(half.state_dict()) == list(model.state_dict())
     assert {p.dtype for p in half.parameters()} == {torch.float32}
 
@@ -112,9 +112,9 @@ def test_a_worker_learns_and_swaps_whatever_it_computes_in(how: dict[str, Any]) 
             one.take(other.discriminator.state())
             other.take(state)
         feedbacks.append(one.feedback(Samples(small.images(9)))[0])
-    plain, got = feedbacks
-    assert got.dtype == torch.float32
-    assert (got - plain).norm() < 0.05 * plain.norm()
+    plain, result = feedbacks
+    assert result.dtype == torch.float32
+    assert (result - plain).norm() < 0.05 * plain.norm()
 
 
 def test_gradients_too_small_for_fp16_survive() -> None:

@@ -203,10 +203,10 @@ def test_only_those_who_answered_count() -> None:
 
 def test_models_are_left_as_they_are() -> None:
     models = {n: torch.full((2,), float(n)) for n in (1, 2)}
-    kept = {n: model.clone() for n, model in models.items()}
+    before = {n: model.clone() for n, model in models.items()}
     part = weighted_sum({1: models[1]}, {1: 1.0})
     average(models, [PartialSum((3, 4), part)], dict.fromkeys((1, 2, 3, 4), 0.25))
-    assert all(same_bits(models[n], kept[n]) for n in models)
+    assert all(same_bits(models[n], before[n]) for n in models)
     assert part.tolist() == [1.0, 1.0]
 
 

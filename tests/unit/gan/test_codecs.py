@@ -1,4 +1,4 @@
-"""What codecs lose, and what they make of what nobody has written."""
+"""How much codecs lose, and what they do with bytes that no codec wrote."""
 
 import pytest
 import torch
@@ -21,32 +21,32 @@ def samples(seed: int, scale: float = 1.0, count: int = 2) -> Tensor:
     return scale * torch.randn(count, *SHAPE, generator=torch.Generator().manual_seed(seed))
 
 
-def there_and_back(codec: Codec, given: Tensor) -> Tensor:
-    return codec.decode(codec.encode(given), SHAPE)
+def there_and_back(codec: Codec, values: Tensor) -> Tensor:
+    return codec.decode(codec.encode(values), SHAPE)
 
 
 @quick
 @given(seeds, scales)
 def test_fp32_loses_nothing(seed: int, scale: float) -> None:
-    given = samples(seed, scale)
-    assert torch.equal(there_and_back(FP32, given), given)
-    assert torch.equal(there_and_back(FP32, given.double()), given.double())
+    tensor = samples(seed, scale)
+    assert torch.equal(there_and_back(FP32, tensor), tensor)
+    assert torch.equal(there_and_back(FP32, tensor.double()), tensor.double())
 
 
 @quick
 @given(seeds, scales)
 def test_bf16_keeps_eight_bits(seed: int, scale: float) -> None:
-    given = samples(seed, scale)
-    assert ((there_and_back(Codec("bf16"), given) - given).abs() <= given.abs() / 2**8).all()
+    tensor = samples(seed, scale)
+    assert ((there_and_back(Codec("bf16"), tensor) - tensor).abs() <= tensor.abs() / 2**8).all()
 
 
 @quick
 @given(seeds, scales)
 def test_int8_is_within_half_a_step_of_each_sample(seed: int, scale: float) -> None:
-    given = samples(seed, scale)
-    given[0, 1] *= 1e-3  # a small sample beside a large one
-    step = given.flatten(2).abs().amax(2)[..., None, None, None] / 127
-    assert ((there_and_back(Codec("int8"), given) - given).abs() <= step * 0.501).all()
+    tensor = samples(seed, scale)
+    tensor[0, 1] *= 1e-3  # a small sample beside a large one
+    step = tensor.flatten(2).abs().amax(2)[..., None, None, None] / 127
+    assert ((there_and_back(Codec("int8"), tensor) - tensor).abs() <= step * 0.501).all()
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-44, -3e38])
@@ -59,10 +59,10 @@ def test_int8_at_the_ends_of_float32(value: float) -> None:
 @quick
 @given(seeds, st.sampled_from([1e-9, 0.01, 0.1, 0.3, 0.5]))
 def test_topk_keeps_the_largest_of_each_sample_as_they_are(seed: int, fraction: float) -> None:
-    given = samples(seed)
-    back = there_and_back(Codec("topk", fraction), given)
+    tensor = samples(seed)
+    back = there_and_back(Codec("topk", fraction), tensor)
     count = max(1, -(-int(fraction * 40 * 1e6) // 10**6))
-    flat, kept = given.flatten(2), back.flatten(2)
+    flat, kept = tensor.flatten(2), back.flatten(2)
     assert (kept != 0).sum(2).eq(count).all()
     assert torch.equal(kept[kept != 0], flat[kept != 0])
     least_kept = torch.where(kept != 0, kept.abs(), torch.inf).amin(2)

@@ -1,4 +1,4 @@
-"""A network that judges samples by each other is found, whatever the way in which it does."""
+"""Every network that judges samples by each other is found."""
 
 from collections.abc import Callable
 
@@ -45,9 +45,9 @@ class Remembers(nn.Module):
         self.last = torch.zeros(16)
 
     def forward(self, samples: Tensor) -> Tensor:
-        found = samples.flatten(1) + self.last
+        result = samples.flatten(1) + self.last
         self.last = samples[-1].flatten()
-        return found
+        return result
 
 
 class Trains(nn.BatchNorm1d):

@@ -50,18 +50,18 @@ def test_even_labels_follow_their_shares(counts: list[int], num_samples: int) ->
     assert labels.dtype == torch.int64
     assert labels.shape == (num_samples,)
     assert torch.equal(even_labels(weights, 41)[:num_samples], labels)
-    found = torch.bincount(labels, minlength=len(counts))
+    result = torch.bincount(labels, minlength=len(counts))
     wanted = weights / weights.sum() * num_samples
-    assert (found - wanted).abs().max() <= max(1, len(counts) / 2)
-    assert not found[weights == 0].any()
+    assert (result - wanted).abs().max() <= max(1, len(counts) / 2)
+    assert not result[weights == 0].any()
 
 
 def test_labels_are_drawn_in_proportion() -> None:
     counts = torch.tensor([1, 0, 3])
     labels = draw_labels(counts, 4000, generator_for(0))
-    found = torch.bincount(labels, minlength=3)
-    assert found[1] == 0
-    assert abs(int(found[0]) - 1000) < 120  # four standard deviations
+    result = torch.bincount(labels, minlength=3)
+    assert result[1] == 0
+    assert abs(int(result[0]) - 1000) < 120  # four standard deviations
     again = draw_labels(10 * counts, 4000, generator_for(1))
     assert again.bincount()[1] == 0
 
@@ -165,9 +165,9 @@ def test_labels_are_drawn_after_the_noise() -> None:
 def test_batches_generated_ahead_have_labels() -> None:
     learner, now = make_learner(kind=GeneratorAhead), make_learner()
     first, second = (learner.generate(2) for _ in range(2))
-    for found in (first, second):
-        assert found.labels is not None
-        assert found.labels.shape == (2, small.BATCH_SIZE)
+    for each in (first, second):
+        assert each.labels is not None
+        assert each.labels.shape == (2, small.BATCH_SIZE)
     assert small.same_bits(first.images, now.generate(2).images)
     learner.backward(torch.ones_like(first.images))
 
@@ -182,8 +182,8 @@ def test_samples_are_of_the_classes_asked_for() -> None:
     labels = torch.tensor([2, 2, 0, 1])
     noise = generator_for(5, "samples")
     z = torch.stack([torch.randn(small.Z_DIM, generator=noise) for _ in labels])
-    found = draw_samples(model, 4, small.Z_DIM, 5, labels)
-    torch.testing.assert_close(found, model(z, labels).detach())
+    result = draw_samples(model, 4, small.Z_DIM, 5, labels)
+    torch.testing.assert_close(result, model(z, labels).detach())
     in_turn = draw_samples(model, 4, small.Z_DIM, 5)
     assert torch.equal(in_turn, draw_samples(model, 4, small.Z_DIM, 5, torch.tensor([0, 1, 2, 0])))
 

@@ -1,4 +1,4 @@
-"""With penalties, spectral norm and the like: stopping, going on and swapping change no bit."""
+"""With penalties, spectral norm and the like, stopping, resuming and swapping change no bit."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -59,10 +59,7 @@ def make_worker(name: str, rank: int) -> Worker:
         model = small.make_model()
         if case.spectral_norm:
             add_spectral_norm(model)
-    how: dict[str, Any] = {
-        "local_steps": case.local_steps,
-        "regularizers": case.regularizers(),
-    }
+    how: dict[str, Any] = {"local_steps": case.local_steps, "regularizers": case.regularizers()}
     worker = stateful.make_worker(rank, model=model, **how)
     worker.rules = replace(worker.rules, **case.rules)
     return worker

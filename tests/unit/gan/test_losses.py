@@ -134,10 +134,10 @@ def penalty_of(kind: str, logits: Tensor, images: Tensor) -> Tensor:
 @pytest.mark.parametrize("kind", PENALTIES)
 def test_a_penalty_and_its_gradient_are_those_of_the_paper(kind: str) -> None:
     model, images = TwoLayers(), samples().requires_grad_()
-    got = penalty_of(kind, model(images), images)
+    result = penalty_of(kind, model(images), images)
     wanted = written_out(kind, model, images.detach())
-    torch.testing.assert_close(got, wanted, rtol=1e-9, atol=0)
-    gradients = [torch.autograd.grad(each, list(model.parameters())) for each in (got, wanted)]
+    torch.testing.assert_close(result, wanted, rtol=1e-9, atol=0)
+    gradients = [torch.autograd.grad(each, list(model.parameters())) for each in (result, wanted)]
     for own, other in zip(*gradients, strict=True):
         torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-12)
 
@@ -191,15 +191,15 @@ def test_spectral_norm_twice_is_spectral_norm_once() -> None:
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_with_spectral_norm_the_last_layer_stays_exact(precision: str) -> None:
     """Spectral norm adds modules behind the last layer, which are no layers."""
-    seen = []
+    notes = []
     model = normalized()
     last = model.get_submodule("5")
-    last.register_forward_hook(lambda _layer, _inputs, output: seen.append(output.dtype))
+    last.register_forward_hook(lambda _layer, _inputs, output: notes.append(output.dtype))
     first = model.get_submodule("1")
-    first.register_forward_hook(lambda _layer, _inputs, output: seen.append(output.dtype))
+    first.register_forward_hook(lambda _layer, _inputs, output: notes.append(output.dtype))
     half = prepare(model, small.CPU, precision=precision, channels_last=False, compiled=False)
     assert half(small.images(0)).dtype == torch.float32
-    assert seen == [{"bf16": torch.bfloat16, "fp16": torch.float16}[precision], torch.float32]
+    assert notes == [{"bf16": torch.bfloat16, "fp16": torch.float16}[precision], torch.float32]
 
 
 # DiffAugment and ADA, sample by sample.
@@ -263,11 +263,11 @@ def test_each_sample_goes_through_the_papers_transformations(
 ) -> None:
     samples = pictures(40, *shape)
     with RandomState(8, small.CPU).in_place():
-        got = augment(samples, probability)
+        result = augment(samples, probability)
     with RandomState(8, small.CPU).in_place():
         wanted = pixel_by_pixel(samples, probability)
-    torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
-    assert torch.equal(got, samples) is (probability == 0)
+    torch.testing.assert_close(result, wanted, rtol=1e-12, atol=1e-12)
+    assert torch.equal(result, samples) is (probability == 0)
 
 
 def test_both_its_derivatives_are_those_of_finite_differences() -> None:
@@ -297,7 +297,7 @@ def test_p_follows_the_mean_sign_of_real_logits() -> None:
     augmentation, b = Augmentation(target=0.5, samples=200), 10
     random = torch.Generator().manual_seed(2)
     signs: list[float] = []
-    p, seen = 0.0, set()
+    p, notes = 0.0, set()
     for batch in range(160):
         shift = 2.0 if batch < 60 else -0.5 if batch < 110 else 1.0
         logits = torch.randn(b, 1, generator=random) + shift
@@ -308,8 +308,8 @@ def test_p_follows_the_mean_sign_of_real_logits() -> None:
             p += (1 if over > 0 else -1 if over < 0 else 0) * len(signs) / 200
             p, signs = min(max(p, 0.0), 1.0), []
         assert augmentation.p == pytest.approx(p)
-        seen.add(round(p, 6))
-    assert {0.0, 0.2, 0.4, 0.6, 0.8, 1.0} <= seen
+        notes.add(round(p, 6))
+    assert {0.0, 0.2, 0.4, 0.6, 0.8, 1.0} <= notes
 
 
 @pytest.mark.parametrize(("target", "p"), [(None, 200 / 500_000), (0.6, 200 / 500_000), (0.8, 0.0)])

@@ -51,7 +51,7 @@ def _learnt(worker: Worker, fakes: list[Samples]) -> tuple[list[Tensor], list[Te
 
 @pytest.mark.parametrize("num_fake", [small.BATCH_SIZE, small.BATCH_SIZE + 2])
 @pytest.mark.parametrize(
-    ("kind", "given"),
+    ("kind", "values"),
     [
         ("plain", {}),
         ("projection", {}),
@@ -60,30 +60,27 @@ def _learnt(worker: Worker, fakes: list[Samples]) -> tuple[list[Tensor], list[Te
         ("plain", {"regularizer": lambda: Augmentation(0.6), "loss_scale": 1024.0}),
         (
             "projection",
-            {
-                "regularizer": lambda: GradientPenalty(10.0),
-                "discriminator_loss": "wasserstein",
-            },
+            {"regularizer": lambda: GradientPenalty(10.0), "discriminator_loss": "wasserstein"},
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value) or "nothing",
 )
 def test_one_pass_gives_the_gradients_of_two(
-    kind: str, given: dict[str, Any], num_fake: int
+    kind: str, values: dict[str, Any], num_fake: int
 ) -> None:
-    given = dict(given)
-    make = given.pop("regularizer", None)
-    if "discriminator_loss" in given:
+    values = dict(values)
+    make = values.pop("regularizer", None)
+    if "discriminator_loss" in values:
         num_fake = small.BATCH_SIZE  # it mixes real and generated samples one by one
     fakes = [conditional.samples(seed, num_fake) for seed in range(4)]
     if kind == "plain":
         fakes = [fake.without_labels() for fake in fakes]
     apart, merged = (
-        _worker(kind, regularizers=[make()] if make else [], **given, merges_halves=merges)
+        _worker(kind, regularizers=[make()] if make else [], **values, merges_halves=merges)
         for merges in (False, True)
     )
-    expected, found = _learnt(apart, fakes), _learnt(merged, fakes)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    expected, result = _learnt(apart, fakes), _learnt(merged, fakes)
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-6)
     assert any(gradient.abs().max() > 1e-3 for gradient in expected[1])
     assert torch.equal(*(w.random_state.tensors()["cpu"] for w in (apart, merged)))
 

@@ -1,4 +1,4 @@
-"""Arithmetic that is counted without being done."""
+"""Counts arithmetic without doing it."""
 
 from collections.abc import Callable
 from math import inf

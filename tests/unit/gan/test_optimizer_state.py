@@ -1,4 +1,4 @@
-"""With every optimizer: stopping, going on and swapping change no bit; nothing is left behind."""
+"""With every optimizer, stopping, resuming and swapping change no bit and leave nothing behind."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,11 +15,7 @@ from mdgan.gan.model_state import optimizer_tensors
 from mdgan.gan.optimizer_settings import Policy, RateSchedule
 from mdgan.gan.optimizers import make_optimizer, training_bytes
 from tests.unit.gan.small import HalfUsed, equal_bits, images, make_learner, make_model, same_bits
-from tests.unit.gan.stateful import (
-    Run,
-    make_worker,
-    through_bytes,
-)
+from tests.unit.gan.stateful import Run, make_worker, through_bytes
 from tests.unit.gan.test_optimizers import B1, B2, NAMES, policy
 
 ITERATIONS = 9

@@ -185,10 +185,10 @@ def test_what_it_keeps_is_known_beforehand(name: str, momentum: float) -> None:
         states.append(optimizer.optimizer.state)  # type: ignore[attr-defined]
     kept = kept_by(chosen)
     for parameter in model.parameters():
-        found = {key: value for state in states for key, value in state[parameter].items()}
-        assert {k for k, v in found.items() if v.shape == parameter.shape} == set(kept.moments)
-        assert {k for k, v in found.items() if v.shape == ()} == set(kept.numbers)
-        assert found.keys() == kept.names
+        results = {key: value for state in states for key, value in state[parameter].items()}
+        assert {k for k, v in results.items() if v.shape == parameter.shape} == set(kept.moments)
+        assert {k for k, v in results.items() if v.shape == ()} == set(kept.numbers)
+        assert results.keys() == kept.names
     assert ("step" in optimizer.param_groups[0]) == kept.counts_steps
 
 

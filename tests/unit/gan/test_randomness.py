@@ -23,11 +23,11 @@ def dropped() -> Tensor:
 
 
 def draws(state: RandomState, count: int) -> list[Tensor]:
-    found = []
+    results = []
     for _ in range(count):
         with state.in_place():
-            found.append(dropped())
-    return found
+            results.append(dropped())
+    return results
 
 
 def equal(first: list[Tensor], second: list[Tensor]) -> bool:
@@ -68,34 +68,34 @@ def test_dropout_in_a_state_does_not_depend_on_draws_outside() -> None:
 def test_a_state_within_a_state_keeps_both_apart() -> None:
     outer, inner = RandomState(1, CPU), RandomState(2, CPU)
     with outer.in_place():
-        found = [dropped()]
-        found += draws(inner, 3)
-        found.append(dropped())
+        results = [dropped()]
+        results += draws(inner, 3)
+        results.append(dropped())
     with RandomState(1, CPU).in_place():
         wanted = [dropped(), dropped()]
-    assert equal([found[0], found[-1]], wanted)
-    assert equal(found[1:4], draws(RandomState(2, CPU), 3))
+    assert equal([results[0], results[-1]], wanted)
+    assert equal(results[1:4], draws(RandomState(2, CPU), 3))
 
 
 def test_two_threads_equal_one() -> None:
     wanted = {seed: draws(RandomState(seed, CPU), 200) for seed in (1, 2)}
     torch.manual_seed(8)
     before = torch.get_rng_state()
-    found: dict[int, list[Tensor]] = {}
+    results: dict[int, list[Tensor]] = {}
     start = threading.Barrier(2)
 
     def work(seed: int) -> None:
         state = RandomState(seed, CPU)
         start.wait(10)
-        found[seed] = draws(state, 200)
+        results[seed] = draws(state, 200)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert found.keys() == wanted.keys()
-    assert all(equal(found[seed], wanted[seed]) for seed in wanted)
+    assert results.keys() == wanted.keys()
+    assert all(equal(results[seed], wanted[seed]) for seed in wanted)
     assert torch.equal(torch.get_rng_state(), before)
 
 

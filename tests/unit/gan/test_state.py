@@ -1,4 +1,4 @@
-"""Stopping anywhere and going on from bytes equals never having stopped."""
+"""Stopping anywhere and resuming from bytes gives the bits of a run that never stopped."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -20,15 +20,7 @@ from mdgan.gan.randomness import RandomState
 from mdgan.gan.settings import resolve_kappa
 from tests.marks import examples
 from tests.unit.gan import small
-from tests.unit.gan.small import (
-    CPU,
-    adam,
-    all_bits,
-    equal_bits,
-    images,
-    make_learner,
-    same_bits,
-)
+from tests.unit.gan.small import CPU, adam, all_bits, equal_bits, images, make_learner, same_bits
 from tests.unit.gan.stateful import (
     SHARD_SIZE,
     Run,
@@ -212,12 +204,12 @@ def test_states_share_no_memory_with_who_gave_or_took_them() -> None:
     run.learn_real_halves()
     for learner, other in ((run.learner, make_learner()), (run.workers[1], make_worker(1))):
         state = learner.state()
-        kept = {name: tensor.clone() for name, tensor in state.items()}
+        before = {name: tensor.clone() for name, tensor in state.items()}
         other.load_state(state)
         spoil(list(state.values()))
         for owner in (learner, other):
             again = owner.state()
-            assert all(same_bits(again[name], kept[name]) for name in kept)
+            assert all(same_bits(again[name], before[name]) for name in before)
 
 
 def test_a_worker_with_other_data_goes_on_with_the_same_discriminator() -> None:

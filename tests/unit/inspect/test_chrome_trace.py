@@ -214,8 +214,8 @@ def test_the_command_writes_where_it_is_told_to_and_says_what_it_found(tmp_path:
     written = json.loads((run / "trace.json").read_text())
     assert written == chrome_trace(RecordedRun.read(run))
     number = sum(event["ph"] == "X" for event in written["traceEvents"])
-    told = f"{run / 'trace.json'}: {number:,} spans; open it at https://ui.perfetto.dev\n"
-    assert done.stdout == told
+    message = f"{run / 'trace.json'}: {number:,} spans; open it at https://ui.perfetto.dev\n"
+    assert done.stdout == message
     with (run / "trace" / "server.jsonl").open("a") as file:
         file.write('{"iteration": 21, "sta')
     before = set(run.iterdir())

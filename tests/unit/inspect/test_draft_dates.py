@@ -1,4 +1,4 @@
-"""Drafts of columns of dates: their form, and what is asked instead of being decided."""
+"""Drafts of columns of dates: their form, and the questions that a draft leaves open."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,13 +37,13 @@ def in_form(pattern: str) -> list[str]:
     ],
 )
 def test_the_form_is_drafted(pattern: str, form: str, tmp_path: Path) -> None:
-    found = drafted(tmp_path, {"x": in_form(pattern)})
-    assert found.left_out == []
-    column = found.schema.columns[1]
+    proposal = drafted(tmp_path, {"x": in_form(pattern)})
+    assert proposal.left_out == []
+    column = proposal.schema.columns[1]
     assert isinstance(column, DateColumn)
     assert (column.form or "") == form
     assert (column.low, column.high) == ("2018-01-01", "2023-12-31")
-    rows = read_rows(tmp_path / "site-1.csv", found.schema)  # all fit
+    rows = read_rows(tmp_path / "site-1.csv", proposal.schema)  # all fit
     assert len(rows) == NUM_ROWS
 
 
@@ -67,15 +67,15 @@ def test_a_form_that_is_none_is_refused(form: str) -> None:
 
 
 def test_eight_digits_are_said_to_be_dates(tmp_path: Path) -> None:
-    (said,) = of_columns(drafted(tmp_path, {"x": in_form("{y}{m:02}{d:02}")}))
-    assert said.startswith("x: numbers such as 2018")
-    assert said.endswith("are all dates, so they are read as YYYYMMDD")
+    (warning,) = of_columns(drafted(tmp_path, {"x": in_form("{y}{m:02}{d:02}")}))
+    assert warning.startswith("x: numbers such as 2018")
+    assert warning.endswith("are all dates, so they are read as YYYYMMDD")
 
 
 def test_fourteen_digits_are_moments(tmp_path: Path) -> None:
-    found = drafted(tmp_path, {"x": in_form("{y}{m:02}{d:02}0708{m:02}")}).schema.columns[1]
-    assert isinstance(found, TimeColumn)
-    assert found.form == "YYYYMMDD"
+    proposal = drafted(tmp_path, {"x": in_form("{y}{m:02}{d:02}0708{m:02}")}).schema.columns[1]
+    assert isinstance(proposal, TimeColumn)
+    assert proposal.form == "YYYYMMDD"
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_fourteen_digits_are_moments(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_doubtful(name: str, values: Sequence[str], says: str, tmp_path: Path) -> None:
-    found = drafted(tmp_path, {name: values})
-    assert found.left_out == [f"{name}: {says.format(values[0])}"]
+    proposal = drafted(tmp_path, {name: values})
+    assert proposal.left_out == [f"{name}: {says.format(values[0])}"]
 
 
 @pytest.mark.parametrize(
@@ -135,11 +135,13 @@ def test_what_is_doubtful(name: str, values: Sequence[str], says: str, tmp_path:
     ],
 )
 def test_counted_days_are_asked_about(name: str, number: int, day: str, tmp_path: Path) -> None:
-    found = drafted(tmp_path, {name: [number + n % 3 - 1 for n in range(NUM_ROWS - 1)] + [number]})
-    assert found.schema.columns[1].kind == "whole"
+    proposal = drafted(
+        tmp_path, {name: [number + n % 3 - 1 for n in range(NUM_ROWS - 1)] + [number]}
+    )
+    assert proposal.schema.columns[1].kind == "whole"
     assert any(
         f"numbers such as {number}" in line and f"where this one is {day}" in line
-        for line in found.warnings
+        for line in proposal.warnings
     )
     assert not any(
         "may be days" in line for line in drafted(tmp_path, {"x": some(44_197, 44_198, 3)}).warnings
@@ -159,14 +161,14 @@ def test_counted_days_are_asked_about(name: str, number: int, day: str, tmp_path
     ],
 )
 def test_dates_that_stand_for_none(values: Sequence[str], says: str, tmp_path: Path) -> None:
-    (said,) = of_columns(drafted(tmp_path, {"x": values}))
-    assert said.startswith(f"x: {says}")
+    (warning,) = of_columns(drafted(tmp_path, {"x": values}))
+    assert warning.startswith(f"x: {says}")
 
 
 def test_codes_of_dates_are_asked_about_as_the_file_writes_them(tmp_path: Path) -> None:
     values = ["01.01.1900"] * 40 + ["31.12.9999"] * 30 + in_form("{d:02}.{m:02}.{y}")[70:]
-    (said,) = of_columns(drafted(tmp_path, {"x": values}))
-    assert said == (
+    (warning,) = of_columns(drafted(tmp_path, {"x": values}))
+    assert warning == (
         "x: 1900-01-01 in 40 rows and 9999-12-31 in 30 rows often stand for no date; if that "
         'stands for missing values, write "missing": ["01.01.1900", "31.12.9999"] and '
         '"may_be_missing": true, and bounds of the others'
@@ -197,15 +199,15 @@ def test_numbers_that_are_no_dates(tmp_path: Path) -> None:
     ],
 )
 def test_other_orders_of_digits_are_asked_about(name: str, pattern: str, tmp_path: Path) -> None:
-    found = drafted(tmp_path, {name: [text.lstrip("0") for text in in_form(pattern)]})
-    assert any("may be dates of another order" in line for line in found.warnings)
+    proposal = drafted(tmp_path, {name: [text.lstrip("0") for text in in_form(pattern)]})
+    assert any("may be dates of another order" in line for line in proposal.warnings)
 
 
 def test_days_among_moments_are_said_to_be_midnight(tmp_path: Path) -> None:
     days = in_form("{d:02}.{m:02}.{y}")
     moments = [day if n % 4 else f"{day} 07:30" for n, day in enumerate(days)]
-    (said,) = of_columns(drafted(tmp_path, {"x": moments}))
-    assert said == (
+    (warning,) = of_columns(drafted(tmp_path, {"x": moments}))
+    assert warning == (
         f"x: {3 * NUM_ROWS // 4} rows without a time of day, such as '{days[1]}' (row 3 of "
         "site-1.csv), are taken as midnight"
     )

@@ -1,4 +1,4 @@
-"""Rules that a draft proposes: those that the rows of a site keep, and none of chance."""
+"""Drafts propose rules that a site's rows obey, and none that they obey by chance."""
 
 import random
 from datetime import date, timedelta
@@ -57,9 +57,9 @@ def test_what_all_rows_keep_is_proposed(tmp_path: Path) -> None:
         "drug missing if dose missing",
     ]
     assert [*problems_of(schema)] == []
-    found = {rule.column: rule.values for rule in schema.rules or () if isinstance(rule, Follows)}
-    assert found["agegroup"] == {"10": "young", "40": "middle", "65": "old"}
-    assert found["years"] == {"college": "11", "doctor": "15", "school": "7"}
+    results = {rule.column: rule.values for rule in schema.rules or () if isinstance(rule, Follows)}
+    assert results["agegroup"] == {"10": "young", "40": "middle", "65": "old"}
+    assert results["years"] == {"college": "11", "doctor": "15", "school": "7"}
 
 
 @pytest.mark.parametrize("years", ["365.25", "365"])
@@ -78,9 +78,9 @@ def test_columns_that_have_nothing_to_do_with_each_other_have_no_rule(tmp_path: 
     random_ = random.Random(1)
     rows = []
     for _ in range(600):
-        gone = random_.random() < 0.02
+        is_missing = random_.random() < 0.02
         low, high = random_.randrange(20, 40), random_.randrange(38, 200)
-        name, other = random_.choice("xyz"), "" if gone else random_.choice("pq")
+        name, other = random_.choice("xyz"), "" if is_missing else random_.choice("pq")
         rows.append(f"{low},{high},{name},{other},{random_.randrange(100)}")
     assert rules_in_words(drafted(tmp_path, "low,high,name,other,free", rows)) == []
 

@@ -1,4 +1,4 @@
-"""One schema of the drafts of several sites."""
+"""Merges the drafts of several sites into one schema."""
 
 from pathlib import Path
 from typing import Any
@@ -123,8 +123,8 @@ def column_of(folder: Path, one: AnyColumn, other: AnyColumn) -> tuple[AnyColumn
 def test_columns_are_widened_and_each_thing_is_said(
     one: AnyColumn, other: AnyColumn, expected: AnyColumn, says: str, tmp_path: Path
 ) -> None:
-    found, told = column_of(tmp_path, one, other)
-    assert found == expected
+    column, told = column_of(tmp_path, one, other)
+    assert column == expected
     assert says in told
     assert column_of(tmp_path, one, one) == (one, [])
 
@@ -185,12 +185,12 @@ def test_what_contradicts_is_refused_with_both_files(
 ) -> None:
     with pytest.raises(BadInput) as refused:
         column_of(tmp_path, one, other)
-    said = str(refused.value).replace(f"{tmp_path}/", "")
-    assert says in said
-    assert said.startswith("column x")
-    assert "a.json" in said
-    assert "b.json" in said
-    assert "\n" not in said
+    message = str(refused.value).replace(f"{tmp_path}/", "")
+    assert says in message
+    assert message.startswith("column x")
+    assert "a.json" in message
+    assert "b.json" in message
+    assert "\n" not in message
 
 
 def test_columns_of_one_site_may_be_missing_and_those_of_the_first_stand_first(
@@ -243,10 +243,10 @@ def test_common_values_stay_few(tmp_path: Path) -> None:
         WholeColumn(name="x", low=0, high=99, common=tuple(map(float, range(n, n + 20))))
         for n in (0, 15)
     )
-    found, told = column_of(tmp_path, one, other)
-    assert isinstance(found, WholeColumn)
-    assert len(found.common) == 20
-    assert {*map(float, range(15, 20))} < {*found.common}
+    column, told = column_of(tmp_path, one, other)
+    assert isinstance(column, WholeColumn)
+    assert len(column.common) == 20
+    assert {*map(float, range(15, 20))} < {*column.common}
     assert any(line.startswith("x: common") for line in told)
 
 
@@ -273,10 +273,7 @@ COLUMN = columns("x")
 @settings(max_examples=100, deadline=None)
 @given(COLUMN, COLUMN, st.lists(st.floats(0, 1), min_size=1, max_size=5))
 def test_all_files_that_fit_one_schema_fit_the_merged_one(
-    tmp_path_factory: pytest.TempPathFactory,
-    one: AnyColumn,
-    other: AnyColumn,
-    shares: list[float],
+    tmp_path_factory: pytest.TempPathFactory, one: AnyColumn, other: AnyColumn, shares: list[float]
 ) -> None:
     folder = tmp_path_factory.mktemp("merge")
     try:

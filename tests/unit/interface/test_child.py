@@ -1,4 +1,4 @@
-"""What a program does with a child process that tells more than it can take."""
+"""A Python program copes with a child process that sends more than it can take."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""What a program shows of its run."""
+"""The output of a run in a Python program."""
 
 import io
 import re
@@ -47,8 +47,8 @@ def test_on_a_terminal_a_bar_stands_for_lines_of_progress(
 ) -> None:
     pytest.importorskip("tqdm")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    seen: list[Reached] = []
-    follower = Follower(Run(Path("run")), Screen(), [seen.append])
+    notes: list[Reached] = []
+    follower = Follower(Run(Path("run")), Screen(), [notes.append])
     events: list[ProgressEvent] = [
         TrainingBegun("run", 2, 9),
         IterationLogged(3, {"generator": 0.5, "discriminator": None}),
@@ -61,7 +61,7 @@ def test_on_a_terminal_a_bar_stands_for_lines_of_progress(
     assert shown == f"{RESULT.text}\n"
     assert "3/9" in bar
     assert "fid=1.5" in bar
-    first, second = seen
+    first, second = notes
     assert (first.iteration, first.iterations, first.scores) == (3, 9, {})
     assert second.losses["generator"] == 0.5
     assert second.losses["discriminator"] != second.losses["discriminator"]  # NaN

@@ -1,4 +1,4 @@
-"""DataFrames of all kinds: what a frame says is trained on, or one line says why not."""
+"""DataFrames of all kinds: mdgan trains on what a frame holds, or says in one line why not."""
 
 from collections.abc import Callable
 from datetime import time
@@ -43,8 +43,8 @@ def placed(train: Any, **others: Any) -> tuple[Frames, Schema]:
     frames = data.frames
     assert frames is not None
     schema = read_schema(frames.schema)
-    for what, part in data.parts.items():
-        place = {"train": "data_dir", "held_out": "held_out"}[what]
+    for case, part in data.parts.items():
+        place = {"train": "data_dir", "held_out": "held_out"}[case]
         rows = read_rows(frames.schema.parent / frames.places[place], schema, frames.target)
         assert len(rows) == len(part)
     KEPT.append(data)
@@ -136,7 +136,7 @@ def test_times_of_a_zone_are_told_without_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "message"),
     [
         (lambda: numbers(["a", "a"]), "train, column a: a name occurs twice"),
         (lambda: numbers([" a", "a "]), "train, column a: a name occurs twice"),
@@ -170,14 +170,14 @@ def test_times_of_a_zone_are_told_without_it() -> None:
         (lambda: pandas.DataFrame({"a": [np.nan] * 5}), "train: has no row"),
     ],
 )
-def test_what_no_table_can_hold_is_refused_in_a_line(made: Callable[[], Any], said: str) -> None:
+def test_what_no_table_can_hold_is_refused_in_a_line(made: Callable[[], Any], message: str) -> None:
     with pytest.raises(BadInput) as caught:
         placed(made())
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("others", "said"),
+    ("others", "message"),
     [
         ({"label": "outcome"}, "label='outcome': is no column; there are x, sex"),
         ({"label": "same"}, "label='same': says 'v' in every row"),
@@ -190,7 +190,7 @@ def test_what_no_table_can_hold_is_refused_in_a_line(made: Callable[[], Any], sa
         ({"held_out": frame(same=[1j] * NUMBER)}, "held_out, column same: holds complex numbers"),
     ],
 )
-def test_what_goes_with_a_frame_must_fit_it(others: dict[str, Any], said: str) -> None:
+def test_what_goes_with_a_frame_must_fit_it(others: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput) as caught:
         placed(frame(same="v"), **others)
-    assert said in str(caught.value)
+    assert message in str(caught.value)

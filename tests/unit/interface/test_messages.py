@@ -1,4 +1,4 @@
-"""What a program and its child process tell each other arrives whole, whoever writes at a time."""
+"""Messages between a program and its child process arrive whole, from several threads at once."""
 
 import logging
 import os
@@ -121,21 +121,21 @@ def test_what_is_logged_becomes_events(log: tuple[logging.Logger, Pipe]) -> None
     assert last.text.startswith("rank 0 failed\nTraceback")
 
 
-@pytest.mark.parametrize("what", [flag("batch_size", 0), "own.json"])
+@pytest.mark.parametrize("case", [flag("batch_size", 0), "own.json"])
 def test_a_refusal_arrives_in_the_words_of_python(
-    log: tuple[logging.Logger, Pipe], what: str
+    log: tuple[logging.Logger, Pipe], case: str
 ) -> None:
     logger, pipe = log
     way_out = f"give {flag('iterations', 9)}, or {command('resume', 'a')}"
-    refused = BadInput(what, f"is not for {flag('wire')}", way_out)
+    refused = BadInput(case, f"is not for {flag('wire')}", way_out)
     logger.error("%s", refused)
     (event,) = pipe.close()
     assert isinstance(event, InputRefused)
     error = event.as_error()
     assert (error.setting, error.value) == (refused.setting, refused.value)
     begin = "batch_size=0" if refused.setting else "own.json"
-    said = 'is not for wire; give iterations=9, or mdgan.Run.open("a", data=…).resume()'
-    assert str(error) == f"{begin}: {said}"
+    message = 'is not for wire; give iterations=9, or mdgan.Run.open("a", data=…).resume()'
+    assert str(error) == f"{begin}: {message}"
 
 
 def test_a_program_that_is_gone_stops_nothing(log: tuple[logging.Logger, Pipe]) -> None:

@@ -1,4 +1,4 @@
-"""What a script defines, written down for processes that know nothing of it."""
+"""Definitions of a script are written down for processes that have not run it."""
 
 import subprocess
 import sys

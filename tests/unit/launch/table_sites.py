@@ -60,11 +60,11 @@ def dataset_of(
 ) -> DatasetFile:
     path = folder / "study.json"
     path.write_text(schema_text(schema))
-    given: dict[str, Any] = {"schema": str(path), "target": target}
+    values: dict[str, Any] = {"schema": str(path), "target": target}
     if site_map is not None:
         (folder / "map.json").write_text(json.dumps({"columns": site_map}))
-        given |= {"map": str(folder / "map.json"), "data_dir": str(folder / "raw.csv")}
-    return load("table", None).prepared(DataSettings.read({k: v for k, v in given.items() if v}))
+        values |= {"map": str(folder / "map.json"), "data_dir": str(folder / "raw.csv")}
+    return load("table", None).prepared(DataSettings.read({k: v for k, v in values.items() if v}))
 
 
 class Site:
@@ -72,9 +72,9 @@ class Site:
 
     def __init__(self, folder: Path, data: Path, schema: Schema, **changes: Any) -> None:
         target, site_map = changes.pop("target", None), changes.pop("site_map", None)
-        given = {"dp_epsilon": 3.0, "dp_delta": 1e-5, "dp_ledger": str(folder / "ledger")}
-        given |= {"iterations": 20, "batch_size": 10, "world_size": 2}
-        self.settings = registry.read_settings([{"algorithm": "mdgan", **given, **changes}])
+        privacy = {"dp_epsilon": 3.0, "dp_delta": 1e-5, "dp_ledger": str(folder / "ledger")}
+        privacy |= {"iterations": 20, "batch_size": 10, "world_size": 2}
+        self.settings = registry.read_settings([{"algorithm": "mdgan", **privacy, **changes}])
         self.dataset = dataset_of(folder, schema, target, site_map)
         source = self.dataset.open(data)
         shards = {1: Shard(source, torch.arange(len(source)), generator_for(0))}

@@ -48,11 +48,11 @@ def ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Chec
         write_pictures(tmp_path / "data" / str(rank), 10 * rank)
     write_dataset(tmp_path / "sets", "pictures", "(3, 16, 16)")
 
-    def made(**given: Any) -> Checked:
+    def made(**values: Any) -> Checked:
         usual = {"dataset": "pictures", "datasets_dir": "sets", "data_dir": "data/{rank}"}
         small = {"norm": "group", "batch_size": 3, "iterations": 2, "world_size": 3, "threads": 1}
         run = {"transport": "memory", "eval_interval": 0, "dp_ledger": "ledger", **DP}
-        return prepare(Given([{**usual, **small, **run, **given}]))
+        return prepare(Given([{**usual, **small, **run, **values}]))
 
     return made
 
@@ -144,8 +144,8 @@ def test_other_pictures_have_spent_nothing(ready: Callable[..., Checked]) -> Non
 @claim("unit", "Two workers of one machine that share a unit are refused.")
 def test_two_workers_with_a_picture_in_common_are_refused(ready: Callable[..., Checked]) -> None:
     Path("data/2/again.png").write_bytes(Path("data/1/10.png").read_bytes())
-    told = r"--dp-epsilon 8: ranks 1 and 2 hold the same samples \(1 of them\), .*of its own"
-    with pytest.raises(BadInput, match=told):
+    message = r"--dp-epsilon 8: ranks 1 and 2 hold the same samples \(1 of them\), .*of its own"
+    with pytest.raises(BadInput, match=message):
         ready()
 
 

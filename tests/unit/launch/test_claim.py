@@ -1,4 +1,4 @@
-"""What `run.json` says at the end of a run whose server could not say it itself."""
+"""What `run.json` says at the end of a run whose server could not write it."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from mdgan.storage.fence import Fence
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "state"),
+    ("message", "status", "state"),
     [
         ("starting", 2, "failed"),
         ("starting", 130, "stopped"),
@@ -19,10 +19,10 @@ from mdgan.storage.fence import Fence
         ("finished", 0, "finished"),
     ],
 )
-def test_the_state_of_a_new_run(tmp_path: Path, said: str, status: int, state: str) -> None:
+def test_the_state_of_a_new_run(tmp_path: Path, message: str, status: int, state: str) -> None:
     run = RunDirectory.claim(tmp_path / "run")
     claimed = Claim(run, Fence.claim(run.path), None, False, "", "", "a run")
     with claimed.noting_end() as ended:
-        run.write_status({"state": said, "iteration": 0})
+        run.write_status({"state": message, "iteration": 0})
         assert ended(status) == status
     assert run.read_status()["state"] == state

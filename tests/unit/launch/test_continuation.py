@@ -1,4 +1,4 @@
-"""What a run begins with, and what it goes on from."""
+"""The models with which a run begins, and the checkpoint from which it is resumed."""
 
 import json
 import os
@@ -39,10 +39,10 @@ def state_of(dataset: DatasetFile = DIGITS) -> State:
 def test_the_file_of_a_generator_is_taken_as_it_is(tmp_path: Path) -> None:
     given = state_of()
     save_file(given, tmp_path / "g.safetensors")
-    found = read_beginning(str(tmp_path / "g.safetensors"), DIGITS.models)
-    assert found.generator.keys() == given.keys()
-    assert all(torch.equal(found.generator[name], tensor) for name, tensor in given.items())
-    assert found.discriminators == {}
+    result = read_beginning(str(tmp_path / "g.safetensors"), DIGITS.models)
+    assert result.generator.keys() == given.keys()
+    assert all(torch.equal(result.generator[name], tensor) for name, tensor in given.items())
+    assert result.discriminators == {}
 
 
 def cut(state: State, name: str) -> None:
@@ -142,11 +142,11 @@ def server_file(run: RunDirectory, iteration: int) -> Path:
 
 def test_it_goes_on_from_the_newest(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 20, 40)
-    found = continuation(run, SETTINGS)
-    assert found.manifest.iteration == 40
-    assert found.notes == ()
+    beginning = continuation(run, SETTINGS)
+    assert beginning.manifest.iteration == 40
+    assert beginning.notes == ()
     loaded: list[dict[str, Tensor]] = []
-    found.restore(loaded.append)
+    beginning.restore(loaded.append)
     (state,) = loaded
     assert state.keys() == STATE.keys()
     assert all(torch.equal(state[name], tensor) for name, tensor in STATE.items())
@@ -157,11 +157,13 @@ def test_a_torn_checkpoint_is_passed_over_and_told(tmp_path: Path) -> None:
     path = server_file(run, 60)
     path.write_bytes(path.read_bytes()[:-1])
     (run.checkpoints / "0000040" / "manifest.json").unlink()
-    found = continuation(run, SETTINGS)
-    assert found.manifest.iteration == 20
-    assert len(found.notes) == 2
-    assert found.notes[0].startswith("passed over checkpoint of iteration 60: server.safetensors")
-    assert found.notes[1].startswith("passed over checkpoint of iteration 40: has no manifest")
+    beginning = continuation(run, SETTINGS)
+    assert beginning.manifest.iteration == 20
+    assert len(beginning.notes) == 2
+    assert beginning.notes[0].startswith(
+        "passed over checkpoint of iteration 60: server.safetensors"
+    )
+    assert beginning.notes[1].startswith("passed over checkpoint of iteration 40: has no manifest")
 
 
 def test_without_a_checkpoint_there_is_nothing_to_go_on_from(tmp_path: Path) -> None:
@@ -179,8 +181,8 @@ def test_a_run_that_is_done_needs_more_iterations(tmp_path: Path) -> None:
     )
     with pytest.raises(BadInput, match=r"all 100 iterations are done; .* --iterations 200"):
         continuation(run, {**SETTINGS, "iterations": 60})
-    found = continuation(run, {**SETTINGS, "iterations": 150})
-    assert found.notes == ("iterations was 100, is 150",)
+    beginning = continuation(run, {**SETTINGS, "iterations": 150})
+    assert beginning.notes == ("iterations was 100, is 150",)
 
 
 def test_changed_settings_are_told_if_they_matter(tmp_path: Path) -> None:
@@ -216,9 +218,9 @@ def test_the_rhythm_of_swaps_stays_unless_something_moves_it(
     """Where it is 0, the server works it out anew when training begins."""
     run = make_run(tmp_path / "run", 20)
     settings = MDGANSettings.read({**SETTINGS, **change})
-    found = continuation(run, {**SETTINGS, **settings.as_json()})
+    beginning = continuation(run, {**SETTINGS, **settings.as_json()})
     part = make_server(small.make_learner(), settings, small.SHAPE)
-    part.go_on(found.manifest.progress, found.changed, ended=False)
+    part.go_on(beginning.manifest.progress, beginning.changed, ended=False)
     assert part.progress() == {"num_swaps": 2, "swap_every": swap_every}
 
 
@@ -227,12 +229,12 @@ def test_a_state_that_changed_meanwhile_or_is_of_other_models_is_refused(tmp_pat
         raise KeyError("generator.w")
 
     run = make_run(tmp_path / "run", 20)
-    found = continuation(run, SETTINGS)
+    beginning = continuation(run, SETTINGS)
     with pytest.raises(BadInput, match="use the dataset file of that run"):
-        found.restore(load)
+        beginning.restore(load)
     server_file(run, 20).write_bytes(b"something else")
     with pytest.raises(BadInput, match="does not fit the models of digits"):
-        found.restore(lambda _state: None)
+        beginning.restore(lambda _state: None)
 
 
 # Whether the run is still going.
@@ -250,7 +252,7 @@ def test_a_run_that_is_going_is_left_alone(tmp_path: Path, state: str) -> None:
 
 
 def test_a_run_whose_process_is_dead_goes_on(tmp_path: Path) -> None:
-    """Also if nobody has reaped it, as in a container whose first process does not."""
+    """Also before its parent has reaped it, as in a container whose first process does not."""
     process = subprocess.Popen(["true"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     dead = {**HERE, "process": process.pid}

@@ -1,4 +1,4 @@
-"""Counts of a table and sums that are told once: one plan; and noise that sites share."""
+"""A table's counts and its sums, sent once, have one plan; sites share their noise."""
 
 from hashlib import sha256
 from math import exp, sqrt
@@ -65,7 +65,7 @@ def test_the_same_run_tells_the_same_and_another_schema_spends(tmp_path: Path) -
     path, ledger = write_site(tmp_path), tmp_path / "ledger"
     told = Site(tmp_path, path, STUDY, **ONCE).counts()
     stopped = Site(tmp_path, path, STUDY, **ONCE)  # before the sums
-    assert [w for w in stopped.warnings() if "1 steps with noise" in w]
+    assert [w for w in stopped.warnings() if "; left: 1 step with noise" in w]
     assert torch.equal(stopped.counts(), told)
     tell_sums(stopped)
     with pytest.raises(BadInput, match="have spent"):

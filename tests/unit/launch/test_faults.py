@@ -1,4 +1,4 @@
-"""Planned faults: what is read, who is struck, when, and how often."""
+"""Planned faults: how they are read, and whom they strike, when and how often."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Processes: forks, the launcher's children, and what they ask of the machine."""
+"""Processes: forks, the launcher's children, and their use of the machine."""
 
 import os
 import platform
@@ -36,10 +36,10 @@ def ignore(_number: int, _said: object) -> None:
 
 
 def test_what_each_work_tells() -> None:
-    heard: dict[int, object] = {}
+    traffic: dict[int, object] = {}
     works = [partial(later, seconds=0.2, text="first"), partial(later, seconds=0, text="second")]
-    in_forks(works, heard.__setitem__)
-    assert heard == {0: ["first", 1.5], 1: ["second", 1.5]}
+    in_forks(works, traffic.__setitem__)
+    assert traffic == {0: ["first", 1.5], 1: ["second", 1.5]}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_signals_as_children_end(handlers: None, number: signal.Signals) -> None
 FAULTS = """
 import resource
 import numpy
-from mdgan.launch.machine import keep_freed_memory
+from mdgan.system import keep_freed_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -112,9 +112,9 @@ for _ in range(10):
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 @pytest.mark.slow
 def test_freed_memory_is_used_again() -> None:
-    told = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", FAULTS], capture_output=True, text=True, timeout=60, check=True
     )
-    first, *others = map(int, told.stdout.split())
+    first, *others = map(int, ended.stdout.split())
     assert first > 1000, "64 MB, in pages of 4 kB or, where the kernel has them, larger ones"
     assert max(others) < first / 10

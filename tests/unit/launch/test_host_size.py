@@ -1,4 +1,4 @@
-"""How many workers share a process where the user leaves it open."""
+"""How many workers share a process if the user does not say."""
 
 from math import inf
 from pathlib import Path

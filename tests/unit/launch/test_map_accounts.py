@@ -1,4 +1,4 @@
-"""What rows have spent does not depend on a site's map, or on ignored columns."""
+"""The spent privacy of rows does not depend on a site's map, or on ignored columns."""
 
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,7 @@ from mdgan.samples.table.schema import (
     YesNoColumn,
 )
 from tests.claims.registry import claim
-from tests.unit.launch.table_sites import (
-    AS_COLUMN,
-    BY_PATIENT,
-    COLUMNS,
-    STUDY,
-    Site,
-    write_site,
-)
+from tests.unit.launch.table_sites import AS_COLUMN, BY_PATIENT, COLUMNS, STUDY, Site, write_site
 
 pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
 
@@ -72,8 +65,7 @@ STRANGERS = ({"other map", "by hand"}, {"no map", "by hand"})
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
-    [(a, b) for a in MAPPED for b in MAPPED if {a, b} not in STRANGERS],
+    ("first", "second"), [(a, b) for a in MAPPED for b in MAPPED if {a, b} not in STRANGERS]
 )
 def test_no_map_begins_with_nothing_spent(first: str, second: str, tmp_path: Path) -> None:
     raw_site(tmp_path)

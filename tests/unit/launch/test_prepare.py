@@ -1,4 +1,4 @@
-"""What is checked and read before anything starts: data, models, and whose defaults hold."""
+"""Checks before anything starts: data, models, and which file's defaults count."""
 
 import json
 import threading
@@ -32,8 +32,8 @@ from tests.unit.privacy.halves import make_shard
 SMALL = {"world_size": 3, "iterations": 10, "eval_interval": 0, "batch_size": 8}
 
 
-def prepared(given: dict[str, Any]) -> Checked:
-    return prepare(Given([given]))
+def prepared(values: dict[str, Any]) -> Checked:
+    return prepare(Given([values]))
 
 
 def test_a_run_saves_all_settings_but_its_folder(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_the_baseline_holds_all_data() -> None:
 
 def test_threads_that_have_nothing_to_read_are_told() -> None:
     (line,) = prepared({**SMALL, "data_threads": 4}).warnings
-    said = "--set data_threads=4: --dataset digits reads nothing when it is drawn"
-    assert spelled(line).startswith(said)
+    message = "--set data_threads=4: --dataset digits reads nothing when it is drawn"
+    assert spelled(line).startswith(message)
     assert prepared(SMALL).warnings == ()
 
 
@@ -101,8 +101,8 @@ def test_who_takes_part_with_neither_noise_nor_sums_is_told_whom_it_trusts(
         flags = {**flags, "dp_delta": 1e-4, "dp_ledger": str(tmp_path)}
     here = {**SMALL, **flags, "world_size": 4}
     far = {**here, "master_addr": "10.0.0.1", "insecure": True, "ranks": "2"}
-    said = [spelled(line) for line in prepared(far).warnings if "reconstruct" in line]
-    assert [line.partition(":")[0] for line in said] == [
+    lines = [spelled(line) for line in prepared(far).warnings if "reconstruct" in line]
+    assert [line.partition(":")[0] for line in lines] == [
         "neither --dp-epsilon nor --secure-aggregation"
     ] * (not flags)
     assert not any("reconstruct" in line for line in prepared(here).warnings)
@@ -110,31 +110,31 @@ def test_who_takes_part_with_neither_noise_nor_sums_is_told_whom_it_trusts(
 
 @claim("host-settings", "A server sets no setting of a host's machine")
 def test_a_server_says_nothing_to_a_newcomer_of_what_is_the_users_own() -> None:
-    own = {
+    changes = {
         **{"datasets_dir": "/tmp", "data_dir": "/", "log_file": "/etc/motd", "insecure": True},
         **{"dp_ledger": "/tmp/new", "require": "dp"},
     }
-    assert own.keys() <= known_settings().keys()
+    assert changes.keys() <= known_settings().keys()
     of_run = {"algorithm": "mdgan", "dataset": "digits", "dp_epsilon": 8.0, "seed": 3}
-    said = {"version": "1", "dataset_sha256": "0", "extractor": "x", **own, **of_run, "new": 1}
+    said = {"version": "1", "dataset_sha256": "0", "extractor": "x", **changes, **of_run, "new": 1}
     assert of_the_run(said) == of_run
 
 
 def left_by_a_new_thread(settings: MDGANSettings) -> int:
     """How many of four million products below 10⁻³⁸ are not 0, with two threads."""
-    found: list[int] = []
+    results: list[int] = []
 
     def compute() -> None:
         torch.set_num_threads(2)
         flush_denormals(settings)
-        found.append(int((torch.full((1 << 22,), 1e-20) * 1e-20).count_nonzero()))
+        results.append(int((torch.full((1 << 22,), 1e-20) * 1e-20).count_nonzero()))
 
     before = torch.get_num_threads()
     thread = threading.Thread(target=compute)
     thread.start()
     thread.join()
     torch.set_num_threads(before)
-    return found[0]
+    return results[0]
 
 
 def test_all_threads_of_a_private_host_count_them_as_0() -> None:
@@ -145,13 +145,13 @@ def test_all_threads_of_a_private_host_count_them_as_0() -> None:
 @pytest.mark.parametrize(("delta", "rank"), [(0.01, ""), (0.04, "rank 2"), (0.1, "rank 2 (and 1")])
 def test_a_delta_that_allows_to_give_samples_away_is_told_once(delta: float, rank: str) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
-    given = {"dp_noise": 2.0, "dp_delta": delta, "world_size": 3}
+    values = {"dp_noise": 2.0, "dp_delta": delta, "world_size": 3}
     shards = {1: make_shard(20), 2: make_shard(30)}
-    samples = HeldSamples(MDGANSettings.read(given), shards, {}, DIGITS)
+    samples = HeldSamples(MDGANSettings.read(values), shards, {}, DIGITS)
     warnings = check_budgets(samples, serves=False)
-    said = [line for line in map(spelled, warnings) if "--dp-delta" in line]
-    assert len(said) == bool(rank)
-    assert all(rank in line and "one of its 30 samples" in line for line in said)
+    lines = [line for line in map(spelled, warnings) if "--dp-delta" in line]
+    assert len(lines) == bool(rank)
+    assert all(rank in line and "one of its 30 samples" in line for line in lines)
 
 
 DIGITS = load("digits", None)
@@ -167,9 +167,9 @@ def settled(dataset: DatasetFile, *layers: dict[str, Any]) -> RunSettings:
     return settings_with(layers, default_settings(layers, dataset))
 
 
-def refused(dataset: DatasetFile, **given: Any) -> str:
+def refused(dataset: DatasetFile, **values: Any) -> str:
     with pytest.raises(BadInput) as why:
-        tried_models(settled(dataset, given), dataset)
+        tried_models(settled(dataset, values), dataset)
     assert "\n" not in str(why.value)
     return str(why.value)
 
@@ -195,9 +195,13 @@ def test_defaults_may_name_an_architecture_and_then_win_over_its_own(tmp_path: P
         ({}, ("dcgan", 4, 0.25)),
         ({"architecture": "file"}, ("file", None, 0.25)),
     ):
-        found = settled(bars, given)
-        first_beta = found.training.policy("generator").betas[0]
-        assert (found.models.architecture, found.models.width, first_beta) == expected
+        settled_settings = settled(bars, given)
+        first_beta = settled_settings.training.policy("generator").betas[0]
+        assert (
+            settled_settings.models.architecture,
+            settled_settings.models.width,
+            first_beta,
+        ) == expected
     assert settled(bars).training.local_steps == 1
 
 
@@ -236,8 +240,8 @@ def test_stored_settings_are_read_back_as_they_were(tmp_path: Path) -> None:
     for defaults in ("", DEFAULTS, 'DEFAULTS = {"architecture": "dcgan", "width": 4}\n'):
         bars = load_text(RECIPE + defaults, tmp_path)
         for given in ({}, {"architecture": "dcgan", "width": 2, "beta1": 0.1}):
-            found = settled(bars, given)
-            assert settled(bars, found.as_json()) == found
+            settled_settings = settled(bars, given)
+            assert settled(bars, settled_settings.as_json()) == settled_settings
 
 
 def test_spectral_norm_is_put_on_an_architecture_too() -> None:
@@ -249,15 +253,15 @@ def test_spectral_norm_is_put_on_an_architecture_too() -> None:
 
 def test_what_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> None:
     bars = load_text(RECIPE, tmp_path)  # 4×4
-    said = refused(bars, architecture="dcgan")
-    assert "--architecture dcgan: " in said
-    assert "8, 14, 16, 28, 32" in said
-    assert "4×4" in said
+    message = refused(bars, architecture="dcgan")
+    assert "--architecture dcgan: " in message
+    assert "8, 14, 16, 28, 32" in message
+    assert "4×4" in message
     assert "did you mean 'dcgan'" in refused(DIGITS, architecture="dcgna")
     assert "--width 8: the models of " in refused(DIGITS, width=8)
     assert "--width 0: must be at least 1" in refused(DIGITS, architecture="dcgan", width=0)
-    said = refused(DIGITS, architecture="sngan", width=2, spectral_norm=True)
-    assert "--architecture sngan: its layers are normalised already; leave it out" in said
+    message = refused(DIGITS, architecture="sngan", width=2, spectral_norm=True)
+    assert "--architecture sngan: its layers are normalised already; leave it out" in message
     assert "add NUM_CLASSES to it, or use dcgan or lsgan or sngan" in refused(
         bars, architecture="acgan"
     )

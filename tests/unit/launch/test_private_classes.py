@@ -47,9 +47,9 @@ class Site:
         source = DIGITS.partitioner(Path())
         if labels is not None:
             source.labels = labels
-        given = {"dp_epsilon": 3.0, "dp_delta": DELTA, "dp_ledger": str(folder / "ledger")}
-        given |= {"algorithm": "fegan", "iterations": 20, "batch_size": 10, "world_size": 2}
-        self.settings = FederatedSettings.read({"weighting": "kl", **given, **changes})
+        values = {"dp_epsilon": 3.0, "dp_delta": DELTA, "dp_ledger": str(folder / "ledger")}
+        values |= {"algorithm": "fegan", "iterations": 20, "batch_size": 10, "world_size": 2}
+        self.settings = FederatedSettings.read({"weighting": "kl", **values, **changes})
         self.shard = Shard(source, held, generator_for(0))
         contents = {1: Contents.of(self.shard)}
         self.samples = HeldSamples(self.settings, {1: self.shard}, contents, DIGITS)
@@ -105,8 +105,8 @@ def test_the_same_counts_are_free_and_those_of_other_labels_are_not(tmp_path: Pa
     others = torch.arange(1438) % 3
     other = Site(tmp_path, SOME, others)
     warnings = check_budgets(other.samples, serves=False)
-    (said,) = [line for line in warnings if "these labels" in line]
-    assert "spends anew" in said
+    (warning,) = [line for line in warnings if "these labels" in line]
+    assert "spends anew" in warning
     assert other.classes() != told
     assert len(charges_in(tmp_path / "ledger")) == 2
     warnings = check_budgets(other.samples, serves=False)
@@ -138,9 +138,7 @@ def test_the_noise_that_is_planned_is_that_after_counts(tmp_path: Path) -> None:
 
 @claim("told-once", "Where nothing is left it is refused before anything is told.")
 @pytest.mark.parametrize(
-    "changes",
-    [{"dp_encoding_share": 0.99}, {"dp_encoding_share": 0.9}, {"dp_noise": 1.0}],
-    ids=str,
+    "changes", [{"dp_encoding_share": 0.99}, {"dp_encoding_share": 0.9}, {"dp_noise": 1.0}], ids=str
 )
 def test_counts_that_leave_nothing_for_training_spend_nothing(
     tmp_path: Path, changes: dict[str, Any]
@@ -168,11 +166,11 @@ def test_what_is_left_after_new_counts_is_said(tmp_path: Path) -> None:
     Site(tmp_path, SOME).spend_all()
     site = Site(tmp_path, SOME, torch.arange(1438) % 3, dp_epsilon=4.0)
     warnings = check_budgets(site.samples, serves=False)
-    (said,) = [line for line in warnings if "are left" in line]
+    (warning,) = [line for line in warnings if "; left: " in line]
     site.classes()
     (budget,) = site.samples.open_budgets().values()
     budget.close()
-    assert f"have spent 3 before; 20 steps with noise {budget.noise:.3g} are left" in said
+    assert f"have spent 3 before; left: 20 steps with noise {budget.noise:.3g}" in warning
 
 
 @quick
@@ -181,8 +179,12 @@ def test_the_noise_is_as_large_as_its_share_of_epsilon_asks(
     epsilon: float, share: float, number: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        own: dict[str, Any] = {"dp_epsilon": epsilon, "dp_encoding_share": share, "iterations": 500}
-        site = Site(Path(folder), torch.arange(number), **own, batch_size=1)
+        changes: dict[str, Any] = {
+            "dp_epsilon": epsilon,
+            "dp_encoding_share": share,
+            "iterations": 500,
+        }
+        site = Site(Path(folder), torch.arange(number), **changes, batch_size=1)
         stated = counts.noise_of(site.settings)
         noise = site.noise(1000).double()
         (charged,) = charges_in(Path(folder) / "ledger")
@@ -214,19 +216,19 @@ def test_without_a_sample_one_count_is_lower_by_one(held: list[int], data: st.Da
 def test_they_add_up_to_the_number_that_is_told_anyway(held: list[int], noise: float) -> None:
     labels = torch.tensor(held + [0] * (1438 - len(held)))
     with tempfile.TemporaryDirectory() as folder:
-        own: dict[str, Any] = {"dp_epsilon": None, "dp_noise": noise, "batch_size": 1}
+        changes: dict[str, Any] = {"dp_epsilon": None, "dp_noise": noise, "batch_size": 1}
         those = torch.arange(len(held))
-        found = Site(Path(folder), those, labels, **own).classes()
-        declared = Site(Path(folder), those, labels, **own, dp_public_samples=70).classes()
-    assert len(found) == len(declared) == 10
-    assert min(*found, *declared) >= 0
-    assert (sum(found), sum(declared)) == (len(held), 70)
+        result = Site(Path(folder), those, labels, **changes).classes()
+        declared = Site(Path(folder), those, labels, **changes, dp_public_samples=70).classes()
+    assert len(result) == len(declared) == 10
+    assert min(*result, *declared) >= 0
+    assert (sum(result), sum(declared)) == (len(held), 70)
 
 
 def test_a_large_number_that_is_declared_costs_nothing(tmp_path: Path) -> None:
     many = 2**31 - 1
-    own: dict[str, Any] = {"dp_epsilon": None, "dp_noise": 4.0, "dp_public_samples": many}
-    assert sum(Site(tmp_path, SOME, **own).classes()) == many
+    changes: dict[str, Any] = {"dp_epsilon": None, "dp_noise": 4.0, "dp_public_samples": many}
+    assert sum(Site(tmp_path, SOME, **changes).classes()) == many
 
 
 def test_with_hardly_any_noise_they_are_the_counts(tmp_path: Path) -> None:
@@ -259,9 +261,9 @@ def test_who_counts_with_noise_and_who_tells_the_server(
 ) -> None:
     given = Site(tmp_path, SOME, world_size=6, participation=1.0, **changes).settings
     assert given.hides_classes == bool(counted)
-    said = make_hello(1, {1: [3, 4]}, {}, tells_classes=given.tells_classes)
-    assert said["class_counts"] == {"1": [3, 4] if told else []}
-    assert said["num_samples"] == {"1": 7}
+    own_hello = make_hello(1, {1: [3, 4]}, {}, tells_classes=given.tells_classes)
+    assert own_hello["class_counts"] == {"1": [3, 4] if told else []}
+    assert own_hello["num_samples"] == {"1": 7}
 
 
 def test_it_is_refused_where_k_is_not_known_or_nothing_can_be_added_up(tmp_path: Path) -> None:

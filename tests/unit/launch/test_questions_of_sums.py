@@ -1,4 +1,4 @@
-"""Whether sums were told before follows from what was asked, and from no value of a sample."""
+"""Whether sums are sent again follows from the questions, and from no value of a sample."""
 
 from pathlib import Path
 from typing import Any
@@ -51,9 +51,9 @@ def told(folder: Path, edge: int, features: bool) -> torch.Tensor:
         settings, models, shards, torch.device("cpu"), Tracer(0), budgets=budgets, kind=kind
     )
     host, server = MomentsHost(needs, HostPath(statistic.form), statistic), Server()
-    asked: dict[str, Any] = {"features": "", "fineness": 2, "least": 0.0}
+    question: dict[str, Any] = {"features": "", "fineness": 2, "least": 0.0}
     try:
-        host.handlers()[ASK](Message(ASK, 1, asked), server)  # type: ignore[arg-type] # a stand-in
+        host.handlers()[ASK](Message(ASK, 1, question), server)  # type: ignore[arg-type] # a stand-in
     finally:
         budgets[1].close()
     (sums,) = [t for name, t in server.sent.tensors.items() if name != "losses"]
@@ -70,7 +70,7 @@ def told(folder: Path, edge: int, features: bool) -> torch.Tensor:
 def test_a_server_that_moves_an_edge_does_not_learn_who_is_beyond(
     tmp_path: Path, oldest: int, features: bool
 ) -> None:
-    """Whether somebody is 97, the answers to both questions would be the same or not."""
+    """If equal questions depended on values, they would tell whether a patient is 97."""
     path = write_site(tmp_path)
     path.write_text(path.read_text().replace("\n59,", f"\n{oldest},"))
     first = told(tmp_path, 96, features)

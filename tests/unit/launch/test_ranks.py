@@ -101,10 +101,10 @@ def test_ranks_are_read_as_they_are_written(ranks: set[int], data: st.DataObject
 def test_workers_share_processes_in_runs_of_consecutive_ranks(
     launch: dict[str, Any], serves: bool, hosts: tuple[tuple[int, ...], ...], complete: bool
 ) -> None:
-    found = local_ranks(RunSettings(world_size=6), LaunchSettings(**launch), None)
-    assert found == LocalRanks(serves=serves, hosts=hosts, complete=complete)
-    assert found.num_processes == len(hosts) + serves
-    assert found.workers() == [worker for host in hosts for worker in host]
+    result = local_ranks(RunSettings(world_size=6), LaunchSettings(**launch), None)
+    assert result == LocalRanks(serves=serves, hosts=hosts, complete=complete)
+    assert result.num_processes == len(hosts) + serves
+    assert result.workers() == [worker for host in hosts for worker in host]
 
 
 def test_the_variables_of_torchrun_are_read() -> None:
@@ -144,9 +144,9 @@ def test_a_process_outside_torchruns_own_world_is_refused(name: str, value: str)
 
 
 def torchrun(process: int, num_processes: int = 4) -> LaunchedTask:
-    found = task_of_torchrun({**TORCHRUN, "RANK": str(process), "WORLD_SIZE": str(num_processes)})
-    assert found is not None
-    return found
+    result = task_of_torchrun({**TORCHRUN, "RANK": str(process), "WORLD_SIZE": str(num_processes)})
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize("carried", [None, 2, 5])
@@ -155,10 +155,10 @@ def test_torchruns_processes_make_a_whole_world(carried: int | None) -> None:
     assert world_size == 1 + 3 * (carried or 1)
     run = RunSettings(world_size=world_size)
     launch = LaunchSettings(workers_per_host=carried)
-    found = [local_ranks(run, launch, torchrun(process)) for process in range(4)]
-    assert [ranks.serves for ranks in found] == [True, False, False, False]
-    assert all(ranks.num_processes == 1 and not ranks.complete for ranks in found)
-    workers = [worker for ranks in found for worker in ranks.workers()]
+    results = [local_ranks(run, launch, torchrun(process)) for process in range(4)]
+    assert [ranks.serves for ranks in results] == [True, False, False, False]
+    assert all(ranks.num_processes == 1 and not ranks.complete for ranks in results)
+    workers = [worker for ranks in results for worker in ranks.workers()]
     assert workers == list(range(1, world_size))
 
 
@@ -201,9 +201,9 @@ def read(environment: dict[str, str], **flags: object) -> LaunchedTask | None:
 
 
 def task(environment: dict[str, str], **flags: object) -> LaunchedTask:
-    found = read(environment, **flags)
-    assert found is not None
-    return found
+    result = read(environment, **flags)
+    assert result is not None
+    return result
 
 
 def refusal(environment: dict[str, str]) -> str:
@@ -308,16 +308,16 @@ hostile = st.one_of(
 def test_whatever_the_variables_hold_is_read_or_refused_in_one_line(
     changes: dict[str, str],
 ) -> None:
-    environment, found = {**SLURM, **changes}, None
+    environment, task = {**SLURM, **changes}, None
     try:
-        found = read(environment)
+        task = read(environment)
     except BadInput:
         refusal(environment)
-    if found is not None:
-        assert 0 <= found.process < found.num_processes
-        assert 0 <= found.process_here < found.processes_here <= found.num_processes
-        assert 1023 < found.master_port < 32768
-        assert found.cores is None or found.cores >= 1
+    if task is not None:
+        assert 0 <= task.process < task.num_processes
+        assert 0 <= task.process_here < task.processes_here <= task.num_processes
+        assert 1023 < task.master_port < 32768
+        assert task.cores is None or task.cores >= 1
 
 
 def test_flags_that_contradict_slurm_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,15 +332,15 @@ def test_flags_that_contradict_slurm_are_refused(monkeypatch: pytest.MonkeyPatch
 
 
 def test_torchrun_within_a_step_of_slurm_starts_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4"}
-    for name, value in {**SLURM, "SLURM_STEP_NODELIST": "localhost", **own}.items():
+    changes = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4"}
+    for name, value in {**SLURM, "SLURM_STEP_NODELIST": "localhost", **changes}.items():
         monkeypatch.setenv(name, value)
-    found = Given([{}], launcher="auto").named().task
-    assert found is not None
-    assert (found.launcher, found.process, found.num_processes) == ("torchrun", 1, 3)
-    found = Given([{}], launcher="slurm").named().task
-    assert found is not None
-    assert (found.launcher, found.process) == ("Slurm", 3)
+    result = Given([{}], launcher="auto").named().task
+    assert result is not None
+    assert (result.launcher, result.process, result.num_processes) == ("torchrun", 1, 3)
+    result = Given([{}], launcher="slurm").named().task
+    assert result is not None
+    assert (result.launcher, result.process) == ("Slurm", 3)
 
 
 @pytest.mark.parametrize("launcher", ["slurm", "torchrun"])

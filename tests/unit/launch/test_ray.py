@@ -1,4 +1,4 @@
-"""What of Ray needs no Ray: its flags, and the process that an actor minds."""
+"""The parts of Ray's support that need no Ray: its flags, and the process that an actor runs."""
 
 import sys
 from collections.abc import Iterator
@@ -132,7 +132,7 @@ def test_an_actor_tells_what_its_process_prints_and_how_it_ended(
 def test_a_process_that_no_driver_asks_for_ends(
     mind: Minder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(minder, "_UNASKED_SECONDS", 0.5)
+    monkeypatch.setattr(minder, "_UNPOLLED_SECONDS", 0.5)
     flags = ["--set", "connect_timeout=60", "--ranks", "1", "--master-port", "9"]
     mind.start(flags, str(tmp_path), '{"credentials": null}')
     wait_until(lambda: mind._process is None, "it ends")

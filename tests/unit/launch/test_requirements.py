@@ -1,4 +1,4 @@
-"""What a user insists on: `--require`, and links that are guarded."""
+"""What a user may require: `--require`, and guarded links."""
 
 from typing import Any
 
@@ -124,14 +124,14 @@ def test_what_is_no_requirement(text: str) -> None:
 @claim("require-checked", "mdgan join with dp refuses --dp-disclose.")
 def test_what_a_server_may_not_choose(settings: dict[str, Any], refuses: str) -> None:
     run = registry.read_settings([{**DP, **settings}])
-    check_required(None, run, told=True)
+    check_required(None, run, from_server=True)
     requirements = parse_requirements("dp,epsilon<=8")
     check_required(requirements, run)
     if not refuses:
-        check_required(requirements, run, told=True)
+        check_required(requirements, run, from_server=True)
         return
     with pytest.raises(BadInput, match=f"--require dp,epsilon<=8: {refuses}"):
-        check_required(requirements, run, told=True)
+        check_required(requirements, run, from_server=True)
 
 
 def test_an_epsilon_takes_a_delta_that_protects_each_sample() -> None:

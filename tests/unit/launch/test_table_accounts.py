@@ -1,4 +1,4 @@
-"""What rows of a table have spent, whatever schemas, targets and persons are asked of them."""
+"""The spent privacy of rows does not depend on the schema, target and persons of a run."""
 
 import sqlite3
 from dataclasses import replace
@@ -70,8 +70,8 @@ def test_no_schema_begins_with_nothing_spent(variant: str, tmp_path: Path) -> No
     with pytest.raises(BadInput, match=r"the samples of rank 1 have spent .* before"):
         other.counts()
     later = Site(tmp_path, site, VARIANTS[variant], dp_epsilon=6.0)
-    (said,) = [line for line in later.warnings() if "not counted by this schema" in line]
-    assert "adds to what they have spent before" in said
+    (warning,) = [line for line in later.warnings() if "not counted by this schema" in line]
+    assert "adds to what they have spent before" in warning
     later.counts()
     assert 3 < later.spend_all() <= 6
     assert len(charges_in(tmp_path / "ledger")) == 4  # two of counts, two of training
@@ -117,8 +117,8 @@ def test_persons_are_units_and_know_what_their_rows_have_spent(tmp_path: Path) -
     named = msgspec.structs.replace(STUDY, person="patient")
     site = Site(tmp_path, write_site(tmp_path, 40, 5, names=True), named)
     assert len(site.contents[1].digests) == 40
-    (said,) = [line for line in site.warnings() if "count as one" in line]
-    assert "those of rank 1 as 40, since 160 are further ones" in said
+    (warning,) = [line for line in site.warnings() if "count as one" in line]
+    assert "those of rank 1 as 40, since 160 are further ones" in warning
     site.counts()
     assert 2.9 < site.spend_all() <= 3
     # The same rows in a file without the column.
@@ -228,16 +228,16 @@ def test_a_file_whose_columns_changed_is_named(tmp_path: Path) -> None:
     lines = site.read_text().splitlines()
     site.write_text("\n".join(line.partition(",")[2] for line in lines))
     fewer = Site(tmp_path, site, Schema(columns=COLUMNS[1:]))
-    (said,) = [line for line in fewer.warnings() if "knows none of their rows" in line]
-    assert "columns or values have changed" in said
+    (warning,) = [line for line in fewer.warnings() if "knows none of their rows" in line]
+    assert "columns or values have changed" in warning
 
 
 @claim("unit", "A unit is a sample, with all that equal it: copies of a picture, equal rows.")
 def test_a_person_counts_once_in_each_histogram(tmp_path: Path) -> None:
     named = msgspec.structs.replace(STUDY, person="patient")
     site = Site(tmp_path, write_site(tmp_path, 20, 5, names=True), named, dp_noise=0.001)
-    given = {"dp_noise": 0.001, "dp_delta": 1e-5, "dp_ledger": str(tmp_path / "ledger")}
-    site.samples = replace(site.samples, settings=MDGANSettings.read(given))
+    values = {"dp_noise": 0.001, "dp_delta": 1e-5, "dp_ledger": str(tmp_path / "ledger")}
+    site.samples = replace(site.samples, settings=MDGANSettings.read(values))
     whole = site.counts().round()
     assert whole.sum() == 20 * site.dataset.kind.num_histograms
 
@@ -285,8 +285,8 @@ def test_spellings_of_one_value_are_one(one: str, other: str) -> None:
 
 
 def test_columns_that_differ_in_case_alone_are_two(tmp_path: Path) -> None:
-    found = []
+    results = []
     for name, lines in (("x.csv", ["A,a", "1,2", "3,1"]), ("y.csv", ["a,A", "1,3", "2,1"])):
         (tmp_path / name).write_text("\n".join(lines))
-        found.append(sorted(contents_of_files(tmp_path / name, "")))
-    assert found[0] == found[1]
+        results.append(sorted(contents_of_files(tmp_path / name, "")))
+    assert results[0] == results[1]

@@ -1,4 +1,4 @@
-"""Which network is used, what it learns from, how it is kept, and how it reaches other machines."""
+"""Which network scores, its training samples, its cache, and its way to other machines."""
 
 import json
 from pathlib import Path
@@ -359,12 +359,12 @@ def test_random_weights_tell_spoilt_digits_from_real_ones() -> None:
         return frechet_distance(real, Moments.of(extractor(images.clamp(-1, 1)).values))
 
     spoilt = [others, others + 0.3 * noise, others + noise, 2 * noise]
-    found = [distance(images) for images in spoilt]
-    assert found == sorted(found)
-    assert found[0] > 0.05  # a number that tables show
-    assert found[1] > 2 * found[0]
-    assert found[2] > 10 * found[0]
-    assert distance(torch.nn.functional.avg_pool2d(others, 3, 1, 1)) > 20 * found[0]
+    results = [distance(images) for images in spoilt]
+    assert results == sorted(results)
+    assert results[0] > 0.05  # a number that tables show
+    assert results[1] > 2 * results[0]
+    assert results[2] > 10 * results[0]
+    assert distance(torch.nn.functional.avg_pool2d(others, 3, 1, 1)) > 20 * results[0]
 
 
 @pytest.mark.parametrize(

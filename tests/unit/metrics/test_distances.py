@@ -57,8 +57,8 @@ def test_what_real_data_get_is_what_more_of_them_get(num_real: int, num_others: 
         return Moments.of((normal(number, seed=seed) + centres[which]).relu())
 
     told = [distance_of_real_data(drawn(num_real, seed), num_others) for seed in range(20)]
-    got = [frechet_distance(drawn(num_real, n), drawn(num_others, 500 + n)) for n in range(60)]
-    assert sum(told) / len(told) == pytest.approx(sum(got) / len(got), rel=0.35)
+    result = [frechet_distance(drawn(num_real, n), drawn(num_others, 500 + n)) for n in range(60)]
+    assert sum(told) / len(told) == pytest.approx(sum(result) / len(result), rel=0.35)
     assert max(told) < 2 * min(told), "which samples were drawn plays little part"
 
 
@@ -179,9 +179,9 @@ def test_divergence(pairs: list[tuple[int, int]]) -> None:
     generated[0] += 1
     g, r = generated / generated.sum(), real / real.sum()
     expected = sum(a * math.log(a / b) for a, b in zip(g, r, strict=True) if a > 0)
-    found = class_divergence(torch.from_numpy(generated), torch.from_numpy(real))
-    assert found == pytest.approx(expected, abs=1e-12)
-    assert found >= 0
+    result = class_divergence(torch.from_numpy(generated), torch.from_numpy(real))
+    assert result == pytest.approx(expected, abs=1e-12)
+    assert result >= 0
 
 
 def random_probabilities(num: int, num_classes: int, sharpness: float, seed: int) -> Tensor:
@@ -227,19 +227,19 @@ def test_neighbours_are_those_that_a_search_of_all_pairs_finds(num_held_out: int
     draw = torch.Generator().manual_seed(num_held_out)
     generated = torch.randn(9, 4, generator=draw, dtype=torch.float64)
     held_out = torch.randn(num_held_out, 4, generator=draw, dtype=torch.float64)
-    found = nearest(generated, held_out)
+    result = nearest(generated, held_out)
     to_real = [[float((g - h).norm()) for h in held_out] for g in generated]
-    assert found.places.tolist() == [row.index(min(row)) for row in to_real]
+    assert result.places.tolist() == [row.index(min(row)) for row in to_real]
     median = sorted(map(min, to_real))[4]
-    assert found.generated == pytest.approx(median)
+    assert result.generated == pytest.approx(median)
 
 
 def test_a_copy_is_nearer_than_real_samples_are_to_each_other() -> None:
     held_out = torch.tensor([[0.0], [1.0], [3.0], [7.0]], dtype=torch.float64)
-    found = nearest(held_out[[2, 0]], held_out)
-    assert found.places.tolist() == [2, 0]
-    assert found.generated == 0.0
-    assert found.real == 1.0  # of 1, 1, 2 and 4 the lower median
+    result = nearest(held_out[[2, 0]], held_out)
+    assert result.places.tolist() == [2, 0]
+    assert result.generated == 0.0
+    assert result.real == 1.0  # of 1, 1, 2 and 4 the lower median
 
 
 def reference(real: Tensor, generated: Tensor, k: int) -> PrecisionRecall:

@@ -1,4 +1,4 @@
-"""What an extractor promises for any network."""
+"""The promises of an extractor, for any network."""
 
 from collections.abc import Callable
 
@@ -72,9 +72,9 @@ def test_features_that_are_not_finite_are_named(value: float) -> None:
         values[x[:, 0, 0, 0] > 0, 5:] = value
         return values
 
-    given = -images(20).abs()
-    given[[4, 11, 19], 0, 0, 0] = 0.5
-    message = refusal_of(lambda: extractor_of(spoil)(given))
+    tensor = -images(20).abs()
+    tensor[[4, 11, 19], 0, 0, 0] = 0.5
+    message = refusal_of(lambda: extractor_of(spoil)(tensor))
     assert "3 of 20 samples have features that are not finite, first feature 5" in message
     assert "of sample 4" in message
     whole = extractor_of(lambda x: (x.flatten(1), x.flatten(1) / 0), num_classes=16)
@@ -83,10 +83,10 @@ def test_features_that_are_not_finite_are_named(value: float) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_pixels_that_are_not_finite_are_named_even_if_the_network_hides_them(value: float) -> None:
-    given = images(20)
-    given[[3, 8], 0, 2, 1] = value
+    tensor = images(20)
+    tensor[[3, 8], 0, 2, 1] = value
     hiding = extractor_of(lambda x: x.flatten(1).nan_to_num())
-    message = refusal_of(lambda: hiding(given))
+    message = refusal_of(lambda: hiding(tensor))
     assert "2 of 20 samples have pixels that are not finite, first sample 3" in message
 
 

@@ -81,12 +81,12 @@ def test_another_file_is_refused_before_it_is_opened(tmp_path: Path) -> None:
 
     path = tmp_path / "weights.pth"
     path.write_bytes(pickle.dumps(Payload(), protocol=2))
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
     message = refusal_of(lambda: inception(path))
-    assert f"SHA-256 is {found[:12]}…, must be {SHA256[:12]}…" in message
+    assert f"SHA-256 is {digest[:12]}…, must be {SHA256[:12]}…" in message
     assert "weights-inception-2015-12-05-6726825d.pth" in message
     # Even if its hash is as wanted, nothing in it is called.
-    assert "not the weights of this network" in refusal_of(lambda: inception(path, found))
+    assert "not the weights of this network" in refusal_of(lambda: inception(path, digest))
     assert not (tmp_path / "ran").exists()
 
 
@@ -94,8 +94,8 @@ def test_another_file_is_refused_before_it_is_opened(tmp_path: Path) -> None:
 def test_weights_of_another_network(content: object, tmp_path: Path) -> None:
     path = tmp_path / "weights.pth"
     torch.save(content, path)
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    message = refusal_of(lambda: inception(path, found))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    message = refusal_of(lambda: inception(path, digest))
     assert str(path) in message
     assert "not the weights of this network" in message
 

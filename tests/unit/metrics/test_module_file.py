@@ -1,4 +1,4 @@
-"""A user's own extractor: good files work, bad ones are told in one line."""
+"""A user's own extractor: good files work, and bad ones are refused in one line."""
 
 import hashlib
 import pickle
@@ -109,9 +109,11 @@ def test_torchscript(tmp_path: Path) -> None:
 
 
 def test_a_network_that_judges_samples_by_each_other(python: Path, tmp_path: Path) -> None:
-    told = refusal(Path(f"{python}:Mixing"))
-    assert told.startswith(f"--extractor {python}:Mixing: the features of a sample depend on the ")
-    assert "(layer 2, BatchNorm1d)" in told
+    message = refusal(Path(f"{python}:Mixing"))
+    assert message.startswith(
+        f"--extractor {python}:Mixing: the features of a sample depend on the "
+    )
+    assert "(layer 2, BatchNorm1d)" in message
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.Softmax(0))
     assert "must judge each sample by itself" in refusal(script(model, tmp_path / "net.pt"))
 

@@ -1,4 +1,4 @@
-"""What workers tell adds up to what one place with all samples would say."""
+"""Workers' statistics add up to those of all samples in one place."""
 
 import math
 
@@ -30,13 +30,6 @@ def told_of(
         statistics.add(piece)
         position += len(piece)
     return statistics
-
-
-def assert_same(a: RealStatistics, b: RealStatistics) -> None:
-    one, other = a.tensors(), b.tensors()
-    assert one.keys() == other.keys()
-    for name, tensor in one.items():
-        torch.testing.assert_close(tensor, other[name], rtol=1e-12, atol=1e-12)
 
 
 @given(

@@ -1,4 +1,4 @@
-"""All scores together: what is computed, what is left out and why."""
+"""All scores together: which are computed, which are left out, and why."""
 
 import json
 import math
@@ -120,8 +120,7 @@ def test_no_real_sample_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num", "left_out"),
-    [(3, PAIRWISE), (5, PAIRWISE - {"kid", "kid_std"}), (6, set())],
+    ("num", "left_out"), [(3, PAIRWISE), (5, PAIRWISE - {"kid", "kid_std"}), (6, set())]
 )
 def test_too_few_held_out_samples(num: int, left_out: set[str]) -> None:
     result = scored(held_out=with_classes(normal(num)))

@@ -1,4 +1,4 @@
-"""Every architecture: shapes, numbers of parameters, what its paper says; and checks of models."""
+"""Every architecture: shapes, numbers of parameters, its paper's figures; and checks of models."""
 
 from dataclasses import replace
 from functools import partial
@@ -177,15 +177,15 @@ def test_closeness_within_a_batch_against_the_formula() -> None:
     layer = MinibatchDiscrimination(4, num_kernels=2)
     features = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
     tensor = layer.tensor.weight.detach().view(2, KERNEL_SIZE, 4)
-    found = layer(features).detach()
-    assert torch.equal(found[:, :4], features)
+    result = layer(features).detach()
+    assert torch.equal(result[:, :4], features)
     rows = [[[float(row @ f) for row in kernel] for kernel in tensor] for f in features]
     for i, mine in enumerate(rows):
         for k in range(2):
             distances = [
                 sum(abs(a - b) for a, b in zip(mine[k], theirs[k], strict=True)) for theirs in rows
             ]
-            assert float(found[i, 4 + k]) == pytest.approx(sum(exp(-d) for d in distances))
+            assert float(result[i, 4 + k]) == pytest.approx(sum(exp(-d) for d in distances))
 
 
 @pytest.mark.parametrize("name", ["sngan", "biggan"])

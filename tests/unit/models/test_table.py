@@ -1,4 +1,4 @@
-"""The models of rows: what they make, and what they are told."""
+"""The models of rows: what they generate, and what they learn of the columns."""
 
 import numpy as np
 import pytest
@@ -83,11 +83,11 @@ def test_rare_values_come_as_often_as_counted(ward: int, dose: int, sick: tuple[
     after = drawn(kind, generator, z_dim)
     for share, column, value in ((ward / (2000 + ward), 0, 2.0), (dose / (1000 + dose), 1, np.nan)):
         told = share * len(after)
-        found = [
+        results = [
             int(np.isclose(v[:, column], value, equal_nan=True).sum()) for v in (before, after)
         ]
-        assert found[0] < told / 4
-        assert abs(found[1] - told) < 4 * told**0.5 + 0.1 * told
+        assert results[0] < told / 4
+        assert abs(results[1] - told) < 4 * told**0.5 + 0.1 * told
     # The others keep their shares, and weights are as trained.
     shares = [(values[:, 0] == 0).mean() / (values[:, 0] == 1).mean() for values in (before, after)]
     assert shares[0] == pytest.approx(shares[1], rel=0.02)
@@ -125,8 +125,8 @@ def test_strangers_with_coarse_counts_draw_the_same() -> None:
     strangers = with_counts(1, 1, 1)
     strangers.learn(kind.coarse(kind.learnt))
     generator, z_dim = forgetful(kind)
-    found = []
+    results = []
     for known in (kind, strangers):
         known.calibrate(generator)
-        found.append(draw_samples(generator, 300, z_dim, seed=0, labels=torch.arange(300) % 2))
-    assert torch.equal(*found)
+        results.append(draw_samples(generator, 300, z_dim, seed=0, labels=torch.arange(300) % 2))
+    assert torch.equal(*results)

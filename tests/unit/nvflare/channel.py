@@ -9,7 +9,7 @@ from mdgan.nvflare.tunnel import Relay
 
 
 class FakeCells:
-    """Delivers messages between named relays; `change` is what becomes of one on its way."""
+    """Delivers messages between named relays; `change` alters one on its way."""
 
     def __init__(self, change: Callable[[bytes], bytes] = bytes) -> None:
         self.relays: dict[str, Relay] = {}

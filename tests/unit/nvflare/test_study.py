@@ -1,4 +1,4 @@
-"""A study: its hash, what a person is told of it, the folder of its job, and the file of a site."""
+"""A study: its hash, what a person reads about it, its job's folder, and a site's file."""
 
 import json
 import shutil
@@ -28,8 +28,8 @@ def study(**settings: Any) -> Study:
 def table() -> Study:
     columns = [{"kind": "yes_no", "name": name} for name in ("smokes", "ill")]
     Path("schema.json").write_text(json.dumps({"columns": columns}))
-    own = {"dataset": "table", "schema": "schema.json", "target": "ill", "dp_delta": 1e-5}
-    return study(algorithm="moments", dp_epsilon=1, secure_aggregation=True, **own)
+    changes = {"dataset": "table", "schema": "schema.json", "target": "ill", "dp_delta": 1e-5}
+    return study(algorithm="moments", dp_epsilon=1, secure_aggregation=True, **changes)
 
 
 def own_dataset() -> Study:
@@ -74,9 +74,9 @@ def test_words_say_what_a_site_would_take_part_in() -> None:
 def test_a_job_carries_settings_schema_and_dataset_file() -> None:
     made = table()
     made.write_job(FOLDER, "study")
-    found = job()
-    assert found.asked() == made.asked
-    assert found.settings()["schema"] == str(found.config / "schema.json")
+    result = job()
+    assert result.asked() == made.asked
+    assert result.settings()["schema"] == str(result.config / "schema.json")
     own_dataset().write_job(Path("other"), "other")
     assert Path(job(Path("other")).files()["datasets_dir"], "own.py").is_file()
     with pytest.raises(BadInput, match="is there already"):
@@ -91,18 +91,18 @@ def test_a_study_says_nothing_of_a_machine(name: str) -> None:
 
 def test_a_job_that_was_changed_is_refused() -> None:
     own_dataset().write_job(FOLDER, "study")
-    found, program = job(), FOLDER / "app" / "custom" / "datasets" / "own.py"
+    result, program = job(), FOLDER / "app" / "custom" / "datasets" / "own.py"
     program.write_text(program.read_text() + "# more\n")
     with pytest.raises(BadInput, match=r"own\.py: is not what the job's hash is of"):
-        found.asked()
+        result.asked()
     shutil.rmtree(program.parent)
-    changed = {**found.asked(), "version": "0.1"}
-    (found.config / "asked.json").write_text(json.dumps(changed))
+    changed = {**result.asked(), "version": "0.1"}
+    (result.config / "asked.json").write_text(json.dumps(changed))
     with pytest.raises(BadInput, match=r"for mdgan 0\.1.*install the same version"):
-        found.asked()
-    (found.config / "study.json").write_text('{"listen": "0.0.0.0"}')
+        result.asked()
+    (result.config / "study.json").write_text('{"listen": "0.0.0.0"}')
     with pytest.raises(BadInput, match="--listen"):
-        found.settings()
+        result.settings()
 
 
 def test_a_site_takes_part_in_what_it_approved() -> None:
@@ -123,7 +123,7 @@ def test_a_site_takes_part_in_what_it_approved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ({"ranks": "1,2"}, "a site has one worker"),
         ({"seed": 1}, "not the site's choice"),
@@ -133,6 +133,6 @@ def test_a_site_takes_part_in_what_it_approved() -> None:
         ({"require": "epsilon<=none"}, "--require"),
     ],
 )
-def test_a_wrong_file_of_a_site_is_refused(content: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_a_wrong_file_of_a_site_is_refused(content: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         site(**content)

@@ -1,4 +1,4 @@
-"""The tunnel: what comes out is what went in, whatever the channel and the other end do."""
+"""The tunnel delivers what was put in, whatever the channel and the other end do."""
 
 import socket
 from collections.abc import Iterator
@@ -38,10 +38,10 @@ def connection(server: socket.socket, port: int) -> Iterator[tuple[socket.socket
 
 
 def read(end: socket.socket, number: int) -> bytes:
-    found = bytearray()
-    while len(found) < number and (data := end.recv(1 << 16)):
-        found += data
-    return bytes(found)
+    result = bytearray()
+    while len(result) < number and (data := end.recv(1 << 16)):
+        result += data
+    return bytes(result)
 
 
 def carries(client: socket.socket, accepted: socket.socket) -> bool:

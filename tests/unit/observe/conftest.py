@@ -1,4 +1,4 @@
-"""A clock for what observes."""
+"""A clock for observers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Run folders as the program writes them, without training: a clock that ticks as told."""
+"""Run folders as the program writes them, without training; the clock ticks as a test says."""
 
 import io
 import json
@@ -104,11 +104,11 @@ class _Writer:
         if role.startswith("host") and iteration not in self.recorded:
             return
         start = min(span[2] for span in spans)
-        told = [
+        rows = [
             [name, worker, round(1e6 * (begin - start)), round(1e6 * seconds), 0]
             for name, worker, begin, seconds in sorted(spans, key=lambda span: span[2])
         ]
-        row = {"iteration": iteration, "start": round(start, 6), "spans": told}
+        row = {"iteration": iteration, "start": round(start, 6), "spans": rows}
         self.rows.setdefault(role, []).append(row)
 
     def _move(self, giver: str, taker: str, kind: str, size: int) -> None:
@@ -179,11 +179,11 @@ class _Writer:
 
     def _swap(self, i: int, alive: list[int]) -> None:
         moves = draw_swap("pairs", self.run.seed, self.swaps, alive)
-        given = {n: sha256(f"{i} {n}".encode()).hexdigest() for n in moves}
-        taken = {taker: given[giver] for giver, taker in moves.items()}
+        given_digests = {n: sha256(f"{i} {n}".encode()).hexdigest() for n in moves}
+        taken_digests = {taker: given_digests[giver] for giver, taker in moves.items()}
         exact = self.swaps not in self.run.inexact
         if not exact:
-            taken[next(iter(taken))] = sha256(b"torn").hexdigest()
+            taken_digests[next(iter(taken_digests))] = sha256(b"torn").hexdigest()
         for giver, taker in moves.items():
             if self._host(giver) != self._host(taker):
                 self._move(self._host(giver), self._host(taker), "DISCRIMINATORS", 250_000)
@@ -191,8 +191,8 @@ class _Writer:
             {
                 **{"event": "swap", "iteration": i, "moves": sorted(moves.items())},
                 "sits_out": sorted(set(alive) - moves.keys()),
-                "given": {str(n): digest for n, digest in given.items()},
-                "taken": {str(n): digest for n, digest in taken.items()},
+                "given": {str(n): digest for n, digest in given_digests.items()},
+                "taken": {str(n): digest for n, digest in taken_digests.items()},
                 "exact": exact,
             }
         )

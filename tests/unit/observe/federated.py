@@ -33,8 +33,8 @@ def federated_run(
     draw = random.Random(7)
     held = {}
     for worker in range(1, workers + 1):
-        own = {(worker - 1) % 10, *draw.sample(range(10), classes_each - 1)}
-        held[worker] = [draw.randint(5, 60) if c in own else 0 for c in range(10)]
+        classes = {(worker - 1) % 10, *draw.sample(range(10), classes_each - 1)}
+        held[worker] = [draw.randint(5, 60) if c in classes else 0 for c in range(10)]
     events = list(_events(held, rounds, participants, balanced, seed, aborted, away))
     settings = {"algorithm": algorithm, "balanced": balanced, **config}
     fake = FakeRun(
@@ -47,10 +47,10 @@ def federated_run(
         faults=events,
     )
     fake.write(path)
-    told = {str(n): {"samples": sum(counts), "classes": counts} for n, counts in held.items()}
+    described = {str(n): {"samples": sum(counts), "classes": counts} for n, counts in held.items()}
     metrics = path / "metrics.jsonl"
     _, *others = metrics.read_text().splitlines()
-    first = json.dumps({"event": "holdings", "iteration": 0, "seconds": 0.0, "workers": told})
+    first = json.dumps({"event": "holdings", "iteration": 0, "seconds": 0.0, "workers": described})
     metrics.write_text("\n".join([first, *others]) + "\n")
     _write_traces(path / "trace", workers, events)
     return path
@@ -87,18 +87,18 @@ def _write_traces(folder: Path, workers: int, events: list[dict[str, Any]]) -> N
         rows["server"] += [_row(i, spans), {"iteration": i, "seconds": end, **counts}]
     for role in folder.glob("host-*.jsonl"):
         role.unlink()
-    for name, told in rows.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+    for name, lines in rows.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
 
 
 def _row(iteration: int, spans: list[Any]) -> dict[str, Any]:
     """A row of a trace, from (name, worker, start, end)."""
     first = spans[0][2]
-    told = [
+    rows_of_trace = [
         [name, worker, round(1e6 * (start - first)), round(1e6 * (end - start)), 0]
         for name, worker, start, end in spans
     ]
-    return {"iteration": iteration, "start": first, "spans": told}
+    return {"iteration": iteration, "start": first, "spans": rows_of_trace}
 
 
 def _events(
@@ -111,25 +111,25 @@ def _events(
     away: frozenset[int],
 ) -> list[dict[str, Any]]:
     draw = random.Random(seed)
-    seen, events, times = [0] * 10, [], dict.fromkeys(held, 0)
+    class_counts, events, times = [0] * 10, [], dict.fromkeys(held, 0)
     for number in range(rounds):
-        asked: list[int] = []
-        while len(asked) < participants:
-            rarest = min(range(10), key=lambda c: (seen[c], c))
-            free = [n for n in held if n not in asked]
+        ranks: list[int] = []
+        while len(ranks) < participants:
+            rarest = min(range(10), key=lambda c: (class_counts[c], c))
+            free = [n for n in held if n not in ranks]
             fit = [n for n in free if held[n][rarest]] or free
             chosen = draw.choice(free)
             if balanced:
                 chosen = min(fit, key=lambda n: (times[n], draw.random()))
-            asked.append(chosen)
+            ranks.append(chosen)
             times[chosen] += 1
-            seen = [a + b for a, b in zip(seen, held[chosen], strict=True)]
-        took_part = sorted(asked[:-1] if number in away else asked)
+            class_counts = [a + b for a, b in zip(class_counts, held[chosen], strict=True)]
+        took_part = sorted(ranks[:-1] if number in away else ranks)
         parts = [sum(held[n]) for n in took_part]
         events.append(
             {
                 **{"event": "round", "iteration": 5 * (number + 1), "number": number},
-                **{"asked": sorted(asked), "took_part": took_part},
+                **{"asked": sorted(ranks), "took_part": took_part},
                 "weights": [part / sum(parts) for part in parts],
                 "iterations": {str(n): 5 for n in took_part},
                 "batch_sizes": {str(n): min(50, sum(held[n])) for n in took_part},

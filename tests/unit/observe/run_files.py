@@ -1,4 +1,4 @@
-"""Run folders that tests write file by file, while something looks at them."""
+"""Run folders that tests write file by file while a reader follows them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`mdgan watch` while a run goes on, and its curves."""
+"""`mdgan watch` during a run, and its curves."""
 
 import math
 import os

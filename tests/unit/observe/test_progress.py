@@ -1,4 +1,4 @@
-"""What a user sees of a run: lines of progress, tables and grids."""
+"""What a user sees during a run: lines of progress, tables and grids."""
 
 import io
 import sys
@@ -86,11 +86,7 @@ def test_the_rate_is_of_late(clock: Clock) -> None:
     ("iteration", "seconds", "is_told"), [(9, 1.9, False), (10, 0.1, True), (1, 2.0, True)]
 )
 def test_the_time_left_is_told_once_it_can_be_known(
-    clock: Clock,
-    capsys: pytest.CaptureFixture[str],
-    iteration: int,
-    seconds: float,
-    is_told: bool,
+    clock: Clock, capsys: pytest.CaptureFixture[str], iteration: int, seconds: float, is_told: bool
 ) -> None:
     shown = Progress(1000)
     shown.begin(100)

@@ -70,8 +70,8 @@ def test_a_run_that_goes_on_says_so_and_its_time_goes_on(
     observer.iteration(20, losses(0.5))
     assert processes.read_metrics(tmp_path / "run")[0]["seconds"] == 54.0
     observer.end("finished", 20, 20)
-    said = capsys.readouterr().out
-    assert "done: 20 of 20 iterations in 4 s (2.5 it/s), 11 s with start-up" in said
+    output = capsys.readouterr().out
+    assert "done: 20 of 20 iterations in 4 s (2.5 it/s), 11 s with start-up" in output
     status = processes.read_status(tmp_path / "run")
     assert (status["state"], status["iteration"], status["seconds"]) == ("finished", 20, 54.0)
 
@@ -182,9 +182,9 @@ def test_a_generator_that_cannot_be_saved_is_saved_elsewhere(
     assert str(told.value).endswith(f"The generator of iteration 20 is in {saved}")
     assert RunDirectory(saved).read_generator()[1] == 20
     assert saved.stat().st_mode & 0o777 == 0o700
-    said = capsys.readouterr().out
-    assert "done: 20 of 20 iterations" in said
-    assert "generator" not in said, "it is not in the run's folder"
+    output = capsys.readouterr().out
+    assert "done: 20 of 20 iterations" in output
+    assert "generator" not in output, "it is not in the run's folder"
 
 
 def test_a_new_run_that_cannot_write_ends_at_once(
@@ -207,23 +207,23 @@ def test_a_disk_that_comes_back_is_told_and_so_is_its_next_loss(
     for number in range(1, 21):
         folder.is_there = number in range(6, 11) or number > 15
         observer.iteration(number, losses(1.0))
-    told = [line for line in capsys.readouterr().err.splitlines() if "writ" in line]
+    output = [line for line in capsys.readouterr().err.splitlines() if "writ" in line]
     warning = "warning: cannot write run: No such file or directory; training goes on"
     back = f"{tmp_path / 'run'} can be written again"
-    assert told == [warning, back, warning, back]
+    assert output == [warning, back, warning, back]
 
 
 def test_what_was_told_before_training_began_is_written_then(tmp_path: Path) -> None:
-    taken: list[str] = []
-    observer = make_observer(tmp_path / "run", at_begin=lambda: taken.append("taken"))
+    taken_digests: list[str] = []
+    observer = make_observer(tmp_path / "run", at_begin=lambda: taken_digests.append("taken"))
     before = sorted((tmp_path / "run").rglob("*"))
     observer.event("joined", 5, workers=[1])
     observer.spans("server", 5, [{"iteration": 5, "start": 0.0, "spans": []}])
     assert sorted((tmp_path / "run").rglob("*")) == before
-    assert not taken
+    assert not taken_digests
     observer.begin({}, 5)
     names = [record.get("event") for record in processes.read_records(tmp_path / "run")]
-    assert (names, taken) == (["joined", "resumed"], ["taken"])
+    assert (names, taken_digests) == (["joined", "resumed"], ["taken"])
     assert (tmp_path / "run" / "trace" / "server.jsonl").exists()
 
 
@@ -232,10 +232,10 @@ def test_what_the_end_says_is_where_things_are(
 ) -> None:
     observer = begun(tmp_path)
     observer.end("stopped", 7, 5)
-    said = capsys.readouterr().out
-    assert "stopped when asked to: 7 of 20 iterations" in said
-    assert str(tmp_path / "run" / "samples") in said
-    assert "(last: 0000007.png)" in said
+    output = capsys.readouterr().out
+    assert "stopped when asked to: 7 of 20 iterations" in output
+    assert str(tmp_path / "run" / "samples") in output
+    assert "(last: 0000007.png)" in output
     assert (tmp_path / "run" / "samples" / "0000007.png").exists()
     assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "stopped"
 
@@ -250,8 +250,8 @@ def test_a_run_that_went_wrong_says_so_in_its_log_and_at_its_end(
         observer.iteration(number, torch.tensor([[0.001 if number > 9 else 1.2, 11.0]]))
     observer.end("finished", 40, None)
     lines = [spelled(record.getMessage()) for record in caplog.records]
-    (told,) = [line for line in lines if "it looks as if the discriminator has won" in line]
-    assert told.startswith("iteration 20: ")
+    (warning,) = [line for line in lines if "it looks as if the discriminator has won" in line]
+    assert warning.startswith("iteration 20: ")
     assert "D 0.001 | D has won | " in lines[-2]
     assert "\n  looks as if the discriminator has won: " in lines[-1]
     assert "; people then lower the lr of --discriminator-optimizer" in lines[-1]

@@ -1,4 +1,4 @@
-"""What hosts tell of what they did when: what is recorded of it, and what costs them their link."""
+"""Hosts' timelines: what the server records of them, and what costs a host its link."""
 
 import json
 from collections.abc import Mapping

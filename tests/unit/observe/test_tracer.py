@@ -1,4 +1,4 @@
-"""What a process did when, and what it computed by kind of operator."""
+"""What a process did at which time, and what it computed by kind of operator."""
 
 import resource
 from collections.abc import Iterable
@@ -170,15 +170,15 @@ def test_nothing_is_lost_or_told_twice(deeds: list[Did], every: int, offset: flo
             do(tracer, clock, deed.name, deed.seconds, deed.worker, deed.num_bytes)
             if deed.taken:
                 rows += tracer.take()
-        found = read_back(rows + tracer.take()).spans
-    assert found.keys() == expected.keys()
+        result = read_back(rows + tracer.take()).spans
+    assert result.keys() == expected.keys()
     for iteration, spans in expected.items():
-        assert [span[:2] for span in found[iteration]] == [span[:2] for span in spans]
-        for told, span in zip(found[iteration], spans, strict=True):
+        assert [span[:2] for span in result[iteration]] == [span[:2] for span in spans]
+        for told, span in zip(result[iteration], spans, strict=True):
             assert told.num_bytes == span.num_bytes
             assert told.start == pytest.approx(span.start, rel=0, abs=ROUNDING_SECONDS)
             assert told.seconds == pytest.approx(span.seconds, rel=0, abs=ROUNDING_SECONDS)
-        for before, after in pairwise(found[iteration]):
+        for before, after in pairwise(result[iteration]):
             assert before.end <= after.start + ROUNDING_SECONDS
 
 

@@ -1,4 +1,4 @@
-"""What trackers are told comes back out of them, and none of them can stop a training."""
+"""Trackers store what they get, and none of them can stop a training."""
 
 import io
 import logging

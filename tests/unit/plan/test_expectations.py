@@ -1,4 +1,4 @@
-"""What `mdgan plan` expects of privacy: figures that were measured, and what lies between them."""
+"""The quality that `mdgan plan` expects under privacy: measured, or between measured figures."""
 
 import re
 
@@ -13,8 +13,8 @@ pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
 
 
 def settings(epsilon: float, workers: int = 4) -> RunSettings:
-    asked = {"dp_epsilon": epsilon, "dp_delta": 1e-4, "world_size": workers + 1}
-    return registry.read_settings([asked])
+    question = {"dp_epsilon": epsilon, "dp_delta": 1e-4, "world_size": workers + 1}
+    return registry.read_settings([question])
 
 
 def expected(epsilon: float, shard_size: int, workers: int = 4) -> list[float]:
@@ -25,9 +25,9 @@ def expected(epsilon: float, shard_size: int, workers: int = 4) -> list[float]:
 
 def test_it_says_what_was_measured_with_digits() -> None:
     for epsilon, steps, once in ((10, 21, 0.97), (3, 49, 2.4), (1, 56, 8.8)):
-        found = expected(epsilon, 360)
-        assert found[0] == steps
-        assert found[1] == pytest.approx(once, rel=0.15)
+        result = expected(epsilon, 360)
+        assert result[0] == steps
+        assert result[1] == pytest.approx(once, rel=0.15)
 
 
 def test_more_samples_more_workers_and_more_epsilon_are_better() -> None:

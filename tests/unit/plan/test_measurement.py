@@ -1,4 +1,4 @@
-"""Which hosts play for all, and that the bytes found are those of the messages of a run."""
+"""Which hosts a plan simulates, and that its bytes are those of a run's messages."""
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor

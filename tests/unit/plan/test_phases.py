@@ -34,8 +34,8 @@ def test_a_step_may_be_made_of_several_answers() -> None:
 def test_what_a_host_does_after_its_answer_is_ahead_of_the_next_question() -> None:
     step = ("receive", 9.0, 0.5), ("learn", 2.0, 2.0), ("send", 0.5, 0.25)
     done = charges(*step, ("learn", 1.0, 1.0), steps=3)
-    found = host_stages([done], busy=False)
-    assert found == HostStages({"receive": 0.5, "learn": 2.0, "send": 0.25}, {"learn": 1.0})
+    result = host_stages([done], busy=False)
+    assert result == HostStages({"receive": 0.5, "learn": 2.0, "send": 0.25}, {"learn": 1.0})
 
 
 def test_the_usual_is_that_of_all_hosts() -> None:

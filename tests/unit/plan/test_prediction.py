@@ -1,4 +1,4 @@
-"""The formulas, against cases worked out by hand."""
+"""The formulas against cases that were computed by hand."""
 
 from dataclasses import replace
 from math import inf
@@ -45,7 +45,7 @@ class Each(NamedTuple):
 
 def foretold(
     where: Layout,
-    what: Each | Costs,
+    case: Each | Costs,
     *,
     out: int = 0,
     back: int = 0,
@@ -59,13 +59,13 @@ def foretold(
     count, settings = len(where.hosts), RunSettings()
     traffic = StepTraffic((out,) * count, (back,) * count, exchanged)
     exchange = Exchange("swap", "thing", 0.0, exchange_every, "", lambda _: 0.0)
-    costs = what if isinstance(what, Costs) else what.on(where)
+    costs = case if isinstance(case, Costs) else case.on(where)
     planned = Planning(settings, exchange=exchange, **planning)
     return Question(where, Link(MEGABIT * megabits, latency), costs, traffic, planned).answer()
 
 
 @pytest.mark.parametrize(
-    ("where", "what", "more", "step", "bottleneck"),
+    ("where", "case", "more", "step", "bottleneck"),
     [
         # All work over two cores.
         (layout(4), Each(3.0, 1.0, 2.0, 4.0), {}, (4 * 4 + 4) / 2, "cores"),
@@ -97,9 +97,9 @@ def foretold(
     ],
 )
 def test_seconds_of_a_step_and_what_takes_most(
-    where: Layout, what: Each | Costs, more: dict[str, Any], step: float, bottleneck: str
+    where: Layout, case: Each | Costs, more: dict[str, Any], step: float, bottleneck: str
 ) -> None:
-    forecast = foretold(where, what, **more)
+    forecast = foretold(where, case, **more)
     assert forecast.step == pytest.approx(step)
     assert forecast.bottleneck == bottleneck
 
@@ -164,11 +164,11 @@ def test_all_costs_so_many_times_longer_make_a_step_as_many_times_longer(
     st.floats(1, 100),
 )
 def test_more_bandwidth_or_less_latency_is_never_slower(
-    what: Each, where: Layout, overlaps: bool, megabits: float, factor: float
+    case: Each, where: Layout, overlaps: bool, megabits: float, factor: float
 ) -> None:
     def taken(rate: float, latency: float) -> float:
         traffic = {"out": 50_000, "back": 20_000, "megabits": rate, "latency": latency}
-        return foretold(where, what, **traffic, overlaps=overlaps).step  # type: ignore[arg-type] # by name
+        return foretold(where, case, **traffic, overlaps=overlaps).step  # type: ignore[arg-type] # by name
 
     assert taken(megabits * factor, 0.1) <= taken(megabits, 0.1) * (1 + 1e-9)
     assert taken(megabits, 0.1) <= taken(megabits, 0.1 * factor) * (1 + 1e-9)
@@ -181,11 +181,11 @@ def test_more_bandwidth_or_less_latency_is_never_slower(
     st.booleans(),
 )
 def test_more_workers_on_shared_cores_are_never_faster(
-    what: Each, num_workers: int, cores: int, overlaps: bool
+    case: Each, num_workers: int, cores: int, overlaps: bool
 ) -> None:
-    assume(what.busy >= what.server)  # a server does not only wait
+    assume(case.busy >= case.server)  # a server does not only wait
     fewer, more = (
-        foretold(layout(count, cores=cores), what, overlaps=overlaps).step
+        foretold(layout(count, cores=cores), case, overlaps=overlaps).step
         for count in (num_workers, num_workers + 1)
     )
     # Where a host is the first to find a core free at once, the formulas fall by up to 2.5 %.

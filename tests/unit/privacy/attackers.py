@@ -75,11 +75,11 @@ def _strangest(candidates: Iterator[Tensor]) -> float:
 
     Their mean distance to whole numbers, in standard deviations; low if they lie near those.
     """
-    found = []
+    verdicts = []
     for values in candidates:
         off = (values - values.round()).abs()
-        found.append(float(off.mean() - 0.25) * sqrt(48 * len(off)))
-    return min(found)
+        verdicts.append(float(off.mean() - 0.25) * sqrt(48 * len(off)))
+    return min(verdicts)
 
 
 def allowed(noise: float, rate: float, num_steps: int = 1) -> float:

@@ -1,4 +1,4 @@
-"""ε is what Opacus says, and for small cases what dp-accounting says."""
+"""ε is that of Opacus and, in small cases, of dp-accounting."""
 
 import sys
 from math import exp, sqrt
@@ -56,9 +56,9 @@ def test_steps_that_take_every_sample_are_one_gaussian_mechanism(
         upper, lower = mean / 2 - epsilon / mean, -mean / 2 - epsilon / mean
         return float(norm.cdf(upper) - exp(epsilon + norm.logcdf(lower)))
 
-    found = epsilon_of(PrivacyCharge(noise, 1.0, steps), delta, "rdp")
-    assert delta_at(found) == pytest.approx(delta, rel=1e-6)
-    assert delta_at(found * 0.999) > delta
+    epsilon_found = epsilon_of(PrivacyCharge(noise, 1.0, steps), delta, "rdp")
+    assert delta_at(epsilon_found) == pytest.approx(delta, rel=1e-6)
+    assert delta_at(epsilon_found * 0.999) > delta
 
 
 @pytest.mark.usefixtures("opacus")

@@ -113,12 +113,12 @@ def advantages(play: Callable[[int], Mapping[str, bool]], trials: int) -> dict[s
     }
 
 
-def check(found: Mapping[str, float], most: float, *, is_flawed: bool, least: float) -> None:
+def check(result: Mapping[str, float], most: float, *, is_flawed: bool, least: float) -> None:
     """No attack may find more than `most`; with flawed noise one finds more than `least`."""
     if is_flawed:
-        assert found["rays"] > least
+        assert result["rays"] > least
         return
-    assert {name: each for name, each in found.items() if each > most + MARGIN} == {}
+    assert {name: each for name, each in result.items() if each > most + MARGIN} == {}
 
 
 def first_moment(worker: Worker) -> Tensor:
@@ -244,7 +244,7 @@ Operation = tuple[str, list[tuple[int, ...]]]
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch leaves it unannotated
     """Writes down which operators torch runs, and on which shapes."""
 
-    found: list[Operation]
+    results: list[Operation]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         shapes = [tuple(each.shape) for each in args if isinstance(each, Tensor)]
@@ -265,8 +265,7 @@ def operations(images: Tensor, batch_size: int) -> list[Operation]:
 @pytest.mark.parametrize("batch_size", [6, 12])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e30, 1e-40, 0.0])
 @claim(
-    "no-times",
-    "A step does the same operations on the same number of samples, whatever they are.",
+    "no-times", "A step does the same operations on the same number of samples, whatever they are."
 )
 def test_what_a_step_computes_does_not_depend_on_what_samples_are(
     batch_size: int, value: float

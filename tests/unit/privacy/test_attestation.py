@@ -1,4 +1,4 @@
-"""What a host signs as it leaves a run."""
+"""What a host signs when it leaves a run."""
 
 import msgspec
 import pytest

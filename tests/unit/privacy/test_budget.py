@@ -1,4 +1,4 @@
-"""What samples have spent in all runs is never told too small, and budgets keep to their ends."""
+"""A ledger never reports too little spending of samples, and budgets stop in time."""
 
 import os
 import tempfile
@@ -30,11 +30,11 @@ PLANNED_ONCE = {"dp_epsilon": 4.0}
 """Of six samples: the noise that this takes is looked for once by all tests of a process."""
 
 
-def opened(folder: Path, samples: Collection[int], **given: Any) -> Budget:
+def opened(folder: Path, samples: Collection[int], **values: Any) -> Budget:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     usual = {"dp_delta": DELTA, "batch_size": 2, "iterations": PLANNED}
     budget = open_budget(
-        3, len(samples), MDGANSettings(**{**usual, **given}), folder, lambda: of(samples)
+        3, len(samples), MDGANSettings(**{**usual, **values}), folder, lambda: of(samples)
     )
     assert budget is not None
     return budget
@@ -149,8 +149,7 @@ def test_prv_is_for_samples_without_a_past(tmp_path: Path) -> None:
 
 
 @claim(
-    "not-both",
-    "Runs that hide samples and runs that hide clients on the same samples are refused",
+    "not-both", "Runs that hide samples and runs that hide clients on the same samples are refused"
 )
 def test_noise_for_clients_and_noise_for_samples_do_not_add_up(tmp_path: Path) -> None:
     plan = Plan("rounds", "client", "rdp", 1.5, 0.1, 100, 100, 4.0)
@@ -161,14 +160,14 @@ def test_noise_for_clients_and_noise_for_samples_do_not_add_up(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("given", "ends_early"), [(PLANNED_ONCE, False), ({"dp_noise": 1.0}, True)]
+    ("values", "ends_early"), [(PLANNED_ONCE, False), ({"dp_noise": 1.0}, True)]
 )
 @claim("signs-what-it-knows", "A host that knows something else does not sign, and says why.")
 def test_a_worker_knows_by_its_own_account_whether_it_leaves_before_the_end(
-    tmp_path: Path, given: dict[str, float], ends_early: bool
+    tmp_path: Path, values: dict[str, float], ends_early: bool
 ) -> None:
     few = {"dp_epsilon": 20.0, "dp_noise": 1.0, "iterations": 100_000}
-    budget = opened(tmp_path, range(6), **(few if ends_early else given))
+    budget = opened(tmp_path, range(6), **(few if ends_early else values))
     spending = Spending({3: budget})
     assert not spending.leaves_early([3])
     take(budget, budget.iterations_left)

@@ -1,4 +1,4 @@
-"""Canaries: what they tell of noise that is as it should be, and of noise that is not."""
+"""Canaries: what they show of right noise, and of wrong noise."""
 
 import json
 import secrets
@@ -155,9 +155,9 @@ def test_gaussian_noise_is_not_accused(sigma: float, rate: float, steps: int) ->
 @pytest.mark.usefixtures("same_coins")
 @pytest.mark.parametrize("lattice", [0.0, 2.0**-16])
 def test_a_grid_that_sums_are_rounded_to_costs_no_power(lattice: float) -> None:
-    found = audited(gaussian, 1.0, 0.2, 60, lattice=lattice, number=600)
-    assert found.epsilon > 1.5, "ε is about 11 by Opacus"
-    assert found.right < found.guesses
+    outcome = audited(gaussian, 1.0, 0.2, 60, lattice=lattice, number=600)
+    assert outcome.epsilon > 1.5, "ε is about 11 by Opacus"
+    assert outcome.right < outcome.guesses
 
 
 def test_canaries_are_as_large_as_a_sample_may_be_and_on_weights_of_their_own() -> None:
@@ -214,9 +214,9 @@ def test_coins_and_scores_survive_a_process_and_are_readable_by_their_owner_alon
     for _ in range(70):
         first.watch(total, total)
         first.taken()
-    kept = read_watched(path)
-    assert kept is not None
-    assert kept.steps == 64, "a process that is killed loses few"
+    watched = read_watched(path)
+    assert watched is not None
+    assert watched.steps == 64, "a process that is killed loses few"
     first.close()
     second = gradients(40, 1.0, 1.0, 1.0)
     second.open(path)
@@ -232,8 +232,8 @@ def test_coins_and_scores_survive_a_process_and_are_readable_by_their_owner_alon
 
 @claim("bound", "each of which a worker uses or not by a secret coin.")
 def test_coins_do_not_depend_on_the_seed_and_are_in_no_state_of_a_worker(tmp_path: Path) -> None:
-    given = {"dp_noise": 2.0, "dp_delta": 1e-3, "batch_size": 5, "audit_canaries": 64}
-    settings, shard, coins = MDGANSettings.read(given), make_shard(20), set()
+    values = {"dp_noise": 2.0, "dp_delta": 1e-3, "batch_size": 5, "audit_canaries": 64}
+    settings, shard, coins = MDGANSettings.read(values), make_shard(20), set()
     for _ in range(20):
         budget = open_budget(1, 20, settings, tmp_path, lambda: Contents.of(shard))
         assert budget is not None
@@ -251,10 +251,10 @@ def test_a_worker_draws_them_and_watches_what_it_puts_in_place() -> None:
     canaries = gradients(8, 1.0, 2.0, 1e-6)
     plain = real_gradient(make_worker(make_shard(20), clip=2.0, noise=1e-6))
     worker = make_worker(make_shard(20), clip=2.0, noise=1e-6, canaries=canaries)
-    found = real_gradient(worker)
+    result = real_gradient(worker)
     assert worker.real_half is not None
     worker.real_half.taken()
-    assert (found - plain).abs().max() > 0.1
+    assert (result - plain).abs().max() > 0.1
     scores = torch.tensor(canaries.watched.scores)
     assert (scores > 0).tolist() == canaries.watched.coins
 

@@ -42,14 +42,13 @@ def begin_rounds(host: ClientsAccount, first: int, last: int, **changed: Any) ->
 
 
 @claim(
-    "client-account",
-    "Each host writes every round down in its own ledger before the round begins.",
+    "client-account", "Each host writes every round down in its own ledger before the round begins."
 )
 def test_each_round_counts_once_also_for_a_host_that_comes_back(tmp_path: Path) -> None:
     host = account(tmp_path)
     assert host.tell() == {}
     begin_rounds(host, 0, 3)
-    begin_rounds(host, 2, 3)  # nobody answered, so it begins again
+    begin_rounds(host, 2, 3)  # no client answered, so it begins again
     assert steps_of(tmp_path, 4) == 3, "written before the round, not at the end"
     host.close()
     again = account(tmp_path)
@@ -62,8 +61,7 @@ def test_each_round_counts_once_also_for_a_host_that_comes_back(tmp_path: Path) 
 
 
 @claim(
-    "client-account",
-    "Each host writes every round down in its own ledger before the round begins.",
+    "client-account", "Each host writes every round down in its own ledger before the round begins."
 )
 def test_another_run_is_another_plan_and_all_count(tmp_path: Path) -> None:
     host = account(tmp_path)
@@ -83,8 +81,7 @@ def test_another_run_is_another_plan_and_all_count(tmp_path: Path) -> None:
 
 
 @claim(
-    "client-account",
-    "Each host writes every round down in its own ledger before the round begins.",
+    "client-account", "Each host writes every round down in its own ledger before the round begins."
 )
 def test_parts_of_the_noise_add_up_and_each_round_pays_for_them(tmp_path: Path) -> None:
     sharers, clip = 2, 0.5  # hosts, with four clients each
@@ -113,8 +110,7 @@ def test_parts_of_the_noise_add_up_and_each_round_pays_for_them(tmp_path: Path) 
 
 
 @claim(
-    "not-both",
-    "Runs that hide samples and runs that hide clients on the same samples are refused",
+    "not-both", "Runs that hide samples and runs that hide clients on the same samples are refused"
 )
 def test_samples_that_hid_by_themselves_hide_no_client(tmp_path: Path) -> None:
     spend(tmp_path, range(9), 1)

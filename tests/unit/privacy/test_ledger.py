@@ -1,4 +1,4 @@
-"""What samples have spent, over crashes, orderly ends, and however they are divided and named."""
+"""Spending of samples across crashes, orderly ends, and any division and names of samples."""
 
 import os
 import shutil
@@ -94,13 +94,13 @@ def test_after_an_orderly_end_the_next_key_is_that_which_would_have_come(tmp_pat
     whole = begun(tmp_path / "whole")
     expected = take(whole, 10)
     whole.close()
-    found = []
+    results = []
     for steps, plan in ((3, PLAN), (0, OTHER), (7, OTHER)):  # a changed plan is no other stream
         cut = begun(tmp_path / "cut", plan=plan)
-        found += take(cut, steps)
+        results += take(cut, steps)
         cut.key("noise")  # a half that was learnt early, and leaves nothing
         cut.close()
-    assert found == expected
+    assert results == expected
     assert look_up(tmp_path / "cut", SHARD).taken == 10
 
 
@@ -108,15 +108,15 @@ def test_after_an_orderly_end_the_next_key_is_that_which_would_have_come(tmp_pat
 @given(st.lists(st.tuples(st.integers(0, 2 * BLOCK + 3), st.booleans()), max_size=6))
 def test_whatever_happens_no_key_comes_twice(ends: list[tuple[int, bool]]) -> None:
     with tempfile.TemporaryDirectory() as name:
-        seen: list[bytes] = []
+        notes: list[bytes] = []
         for steps, in_order in ends:
             ledger = begun(Path(name))
-            seen += take(ledger, steps)
+            notes += take(ledger, steps)
             if in_order:
                 ledger.close()
             else:  # as if killed: the system takes the lock back, and nothing is written
                 os.close(ledger._lock)
-        assert len(set(seen)) == len(seen) <= look_up(Path(name), SHARD).taken + (not seen)
+        assert len(set(notes)) == len(notes) <= look_up(Path(name), SHARD).taken + (not notes)
 
 
 # ----- samples, and not shards
@@ -148,12 +148,12 @@ def test_a_superset_has_the_past_of_its_worst_sample_and_a_part_only_its_own(
 
 
 def test_other_divisions_have_other_random_numbers(tmp_path: Path) -> None:
-    seen: list[bytes] = []
+    notes: list[bytes] = []
     for shard in (range(5), range(6), range(5), [4, 5], range(4)):
         ledger = begun(tmp_path, of(shard))
-        seen += take(ledger, 3)
+        notes += take(ledger, 3)
         ledger.close()
-    assert len(set(seen)) == 15
+    assert len(set(notes)) == 15
     assert look_up(tmp_path, of([4])).taken == 12
 
 
@@ -200,8 +200,8 @@ def test_a_damaged_ledger_is_no_new_one(tmp_path: Path) -> None:
     def write(content: bytes) -> Callable[[sqlite3.Connection], object]:
         return lambda _db: (tmp_path / FILE).write_bytes(content)
 
-    def execute(what: str) -> Callable[[sqlite3.Connection], object]:
-        return lambda db: db.execute(what)
+    def execute(case: str) -> Callable[[sqlite3.Connection], object]:
+        return lambda db: db.execute(case)
 
     damages = [
         *(write(b"something else altogether" * 100), write(b"")),
@@ -255,10 +255,10 @@ class Interrupted(sqlite3.Connection):
         super().execute("PRAGMA cache_size = 1")
 
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
-        found = super().execute(sql, *values)
+        result = super().execute(sql, *values)
         if sql.startswith("INSERT OR REPLACE"):
             self.end()
-        return found
+        return result
 
     def end(self) -> None:
         raise KeyboardInterrupt

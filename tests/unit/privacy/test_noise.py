@@ -1,4 +1,4 @@
-"""Noise on a lattice: its distribution, and what is released whatever the sum."""
+"""Noise on a lattice: its distribution, and the values that are released for any sum."""
 
 from math import log2, sqrt
 

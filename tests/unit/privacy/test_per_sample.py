@@ -1,4 +1,4 @@
-"""Gradients of single samples, cut and added up."""
+"""Gradients of single samples are cut and added up."""
 
 import pytest
 import torch
@@ -57,7 +57,7 @@ def one_by_one(
     model: nn.Module, by: LearningRules, real: Samples, r1: float = 0.0
 ) -> list[dict[str, Tensor]]:
     """The gradient of each sample's loss, by a pass for each."""
-    found = []
+    results = []
     for i in range(len(real)):
         x = real.images[i : i + 1].clone().requires_grad_()
         y = None if real.labels is None else real.labels[i : i + 1]
@@ -68,13 +68,13 @@ def one_by_one(
             loss = loss + 0.5 * r1 * slope.square().sum()
         weights = dict(model.named_parameters())
         gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
-        found.append(
+        results.append(
             {
                 name: torch.zeros_like(weights[name]) if g is None else g
                 for name, g in zip(weights, gradients, strict=True)
             }
         )
-    return found
+    return results
 
 
 def norm_of(gradient: dict[str, Tensor]) -> float:
@@ -97,11 +97,11 @@ def test_gradients_of_shipped_models_are_those_of_a_loop(
     real, by = samples_for(model, shape, count, seed), rules()
     with still(model):
         expected = one_by_one(model, by, real)
-        found, losses = per_sample_gradients(model, by, real)
+        result, losses = per_sample_gradients(model, by, real)
         assert len(losses) == count
         for i, gradient in enumerate(expected):
             for parameter, each in gradient.items():
-                torch.testing.assert_close(found[parameter][i], each, atol=1e-6, rtol=1e-5)
+                torch.testing.assert_close(result[parameter][i], each, atol=1e-6, rtol=1e-5)
         norms = [norm_of(gradient) for gradient in expected]
         clip = share * max(norms)  # cuts some, all or none
         cut = {
@@ -120,10 +120,10 @@ def test_gradients_of_shipped_models_are_those_of_a_loop(
 def test_other_losses_and_the_penalty_at_real_samples(loss: str, r1: float) -> None:
     model, shape = model_of("dcgan")
     real, by = samples_for(model, shape, 3, 1), rules(loss)
-    found, _ = per_sample_gradients(model, by, real, penalties(r1))
+    result, _ = per_sample_gradients(model, by, real, penalties(r1))
     for i, gradient in enumerate(one_by_one(model, by, real, r1)):
         for parameter, each in gradient.items():
-            torch.testing.assert_close(found[parameter][i], each, atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(result[parameter][i], each, atol=1e-5, rtol=1e-4)
 
 
 class Several(nn.Module):
@@ -202,8 +202,7 @@ def test_no_sample_adds_more_than_the_bound_and_one_that_is_not_finite_nothing()
 
 @pytest.mark.parametrize("r1", [0.0, 1.0])
 @claim(
-    "no-times",
-    "A step does the same operations on the same number of samples, whatever they are.",
+    "no-times", "A step does the same operations on the same number of samples, whatever they are."
 )
 def test_samples_that_do_not_count_add_nothing(r1: float) -> None:
     model, shape = model_of("digits")
@@ -231,9 +230,9 @@ def test_weights_that_let_rounding_hide_a_gradient_gain_nothing(channels: int) -
         weights.data.copy_(torch.as_tensor(value))
     for seed in range(8):
         images = torch.rand(1, 1, 6, 6, generator=torch.Generator().manual_seed(seed)) * 2 - 1
-        found = clipped_sum_by_layer(model, rules(), Samples(images), 1, 1.0)
-        assert found is not None
-        norm = torch.cat([each.flatten() for each in found[0].values()]).norm()
+        result = clipped_sum_by_layer(model, rules(), Samples(images), 1, 1.0)
+        assert result is not None
+        norm = torch.cat([each.flatten() for each in result[0].values()]).norm()
         assert norm < 1.01, seed
 
 

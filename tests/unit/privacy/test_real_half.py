@@ -1,4 +1,4 @@
-"""Real halves on batches by Poisson sampling: their sizes, their noise, and what they give away."""
+"""Real halves on batches by Poisson sampling: their sizes, their noise, and what they reveal."""
 
 from math import ceil, inf, sqrt
 
@@ -70,8 +70,7 @@ def test_a_batch_may_be_empty_and_is_still_a_step() -> None:
 
 @pytest.mark.parametrize("count", [12, 60])
 @claim(
-    "no-times",
-    "A step does the same operations on the same number of samples, whatever they are.",
+    "no-times", "A step does the same operations on the same number of samples, whatever they are."
 )
 def test_all_steps_compute_with_the_same_number_of_samples(count: int) -> None:
     """Also with few samples, of which hardly any is left to fill batches with."""
@@ -90,7 +89,7 @@ def test_all_steps_compute_with_the_same_number_of_samples(count: int) -> None:
 
 def test_noise_has_the_stated_deviation() -> None:
     shard, clip, noise, batch_size = make_shard(50), 0.5, 3.0, 5
-    found = []
+    results = []
     for secret in range(40):
         pair = [
             real_gradient(
@@ -104,8 +103,8 @@ def test_noise_has_the_stated_deviation() -> None:
             )
             for sigma in (noise, 0.0)
         ]
-        found.append((pair[0] - pair[1]) * batch_size / (noise * clip))
-    drawn = torch.cat(found).double().numpy()
+        results.append((pair[0] - pair[1]) * batch_size / (noise * clip))
+    drawn = torch.cat(results).double().numpy()
     count = len(drawn)
     assert RARELY < stats.chi2.sf((drawn**2).sum(), count) < 1 - RARELY
     assert abs(drawn.mean()) * sqrt(count) < stats.norm.isf(RARELY / 2)

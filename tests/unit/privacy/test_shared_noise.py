@@ -1,4 +1,4 @@
-"""What a sum must have if each certificate adds a part of its noise."""
+"""What a sum must contain if each certificate adds a part of its noise."""
 
 from math import fsum
 from typing import Any
@@ -51,9 +51,9 @@ def test_some_that_tell_what_they_added_leave_the_part_of_the_others(
     ],
 )
 def test_what_a_sum_lacks(sharing: NoiseSharing, present: tuple[int, int, int], lacks: str) -> None:
-    found = sharing.lacking(*present)
-    assert found.startswith(lacks)
-    assert bool(found) == bool(lacks)
+    result = sharing.lacking(*present)
+    assert result.startswith(lacks)
+    assert bool(result) == bool(lacks)
 
 
 def test_more_sharers_than_have_come_are_refused() -> None:
@@ -65,14 +65,14 @@ def test_more_sharers_than_have_come_are_refused() -> None:
 
 def test_only_algorithms_with_such_sums_share_noise() -> None:
     private = {"dp_noise": 1.0, "dp_delta": 1e-5, "world_size": 9, "secure_aggregation": True}
-    asked: dict[str, dict[str, Any]] = {
+    question: dict[str, dict[str, Any]] = {
         "mdgan": {},
         "moments": {"noise_sharers": 5},
         "fl-gan": {"dp_unit": "client"},
     }
     shares = {
         name: registry.read_settings([{**private, "algorithm": name, **more}]).noise_sharing(7)
-        for name, more in asked.items()
+        for name, more in question.items()
     }
     assert shares == {
         "mdgan": NoiseSharing(8, None, 7, counts_alone=True),

@@ -1,4 +1,4 @@
-"""Who spoils masked sums is found by sums of others, and nobody else is."""
+"""Sums of other groups show which host spoils masked sums, and accuse no other."""
 
 from collections.abc import Callable
 from random import Random
@@ -19,8 +19,8 @@ def ask(search: SpoilerSearch, hosts: list[int], spoils: Spoils) -> tuple[set[st
     """One question: who is found guilty, and whether any sum can be used."""
     owners = {host: f"host {host}" for host in hosts}
     sums = search.sums_of(owners, LEAST) if search.is_on else [hosts]
-    asked = [host for its in sums for host in its]
-    assert len(set(asked)) == len(asked), "no answer is in two sums"
+    arguments = [host for its in sums for host in its]
+    assert len(set(arguments)) == len(arguments), "no answer is in two sums"
     assert all(len(its) >= LEAST for its in sums)
     spoiled = [its for its in sums if spoils(its)]
     guilty = {search.guilty([owners[host] for host in its]) for its in spoiled} - {None}
@@ -66,7 +66,7 @@ def test_one_that_spoils_as_it_likes_has_no_other_one_found_guilty(
 def test_one_that_spoils_beside_another_one_alone_costs_ever_fewer_sums(
     number: int, divides: bool
 ) -> None:
-    """Which of the two it is nobody can tell; so they are kept apart."""
+    """The server cannot tell which of the two it is, so it keeps them apart."""
     search, hosts, in_vain = SpoilerSearch(divides=divides), list(range(1, number + 1)), list[int]()
     for question in range(1000):
         guilty, is_used = ask(search, hosts, lambda its: {1, 2} <= set(its))

@@ -1,4 +1,4 @@
-"""Samples of a person, and equal ones, are one unit: noise hides it as a whole."""
+"""The samples of a person, and equal samples, are one unit, which the noise hides as a whole."""
 
 import torch
 from hypothesis import given
@@ -17,8 +17,8 @@ NUMBERS = st.lists(st.integers(0, 6), min_size=1, max_size=30)
 
 def numbered(names: list[int]) -> Tensor:
     """Numbers of units, in the order of their first samples."""
-    seen: dict[int, int] = {}
-    return torch.tensor([seen.setdefault(name, len(seen)) for name in names])
+    notes: dict[int, int] = {}
+    return torch.tensor([notes.setdefault(name, len(notes)) for name in names])
 
 
 class Named:
@@ -62,8 +62,8 @@ def test_contents_say_whose_samples_are(names: list[int]) -> None:
 def test_all_samples_of_a_unit_are_drawn_alike() -> None:
     units = Units(torch.tensor([0, 1, 0, 0]))
     uniform = torch.arange(1, 3001).double() / 3000
-    found = torch.cat([units.drawn(torch.tensor([0]), each[None]) for each in uniform])
-    assert torch.bincount(found).tolist() == [1000, 0, 1000, 1000]
+    result = torch.cat([units.drawn(torch.tensor([0]), each[None]) for each in uniform])
+    assert torch.bincount(result).tolist() == [1000, 0, 1000, 1000]
 
 
 class Drawn:

@@ -1,4 +1,4 @@
-"""Runs of rows that a test makes up, without a folder."""
+"""Runs whose rows a test makes up, without a folder."""
 
 from collections.abc import Mapping
 from contextlib import suppress

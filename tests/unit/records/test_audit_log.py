@@ -1,4 +1,4 @@
-"""The audit log: what is added, and that nothing can be changed in it unseen."""
+"""The audit log: its lines, and that every later change shows."""
 
 import json
 import os
@@ -65,8 +65,8 @@ def test_whatever_is_changed_is_seen(tmp_path_factory: pytest.TempPathFactory, d
     else:
         changed = content[: data.draw(st.integers(0, len(content) - 1))]
     path.write_bytes(changed)
-    found = verify(run)
-    assert found.trouble or found.sha256 != whole.sha256
+    result = verify(run)
+    assert result.trouble or result.sha256 != whole.sha256
 
 
 def test_it_goes_on_after_the_last_whole_line(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
     path = log_of(tmp_path / "run")
     done = run_here("log", "verify", "run", cwd=tmp_path)
     assert done.status == 0
-    said = f"run/{AUDIT_LOG_FILE}: whole, 3 entries, the last with SHA-256 "
-    assert done.output == f"{said}{verify(tmp_path / 'run').sha256}\n"
+    message = f"run/{AUDIT_LOG_FILE}: whole, 3 entries, the last with SHA-256 "
+    assert done.output == f"{message}{verify(tmp_path / 'run').sha256}\n"
     path.write_text(path.read_text().replace("10.0.0.7", "10.0.0.8", 1))
     done = run_here("log", "verify", "run", cwd=tmp_path)
     assert done.status == 1

@@ -1,4 +1,4 @@
-"""Runs that go wrong are told apart from those that do not; the numbers are of real runs."""
+"""Failing runs are told apart from healthy ones; the numbers are of real runs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -56,10 +56,10 @@ DIGITS = scored([5.53, 5.49, 2.8, 3.09, 1.92, 1.87, 1.87], [10] * 7)
     ids=["won", "won and collapsed", "exploding", "G explodes", "NaN", "collapse", "worse"],
 )
 def test_what_goes_wrong(losses: list[Losses], scores: list[ScoresRow], name: str) -> None:
-    found = diagnose(losses, scores, {"discriminator_loss": "bce"})
-    assert found is not None
-    assert found.name == name
-    assert "; people then " in str(found)
+    result = diagnose(losses, scores, {"discriminator_loss": "bce"})
+    assert result is not None
+    assert result.name == name
+    assert "; people then " in str(result)
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ def test_no_false_alarm(losses: list[Losses], scores: list[ScoresRow], config: A
 @pytest.mark.parametrize("privacy", [{"dp_epsilon": 8.0}, {"dp_noise": 1.0}], ids=str)
 def test_where_there_is_noise_no_learning_rate_is_blamed(privacy: dict[str, float]) -> None:
     for losses, scores in ((WON, []), (HEALTHY, scored([9.0, 5.0, 5.2, 6.1], [10, 9, 4, 5]))):
-        found = diagnose(losses, scores, {"discriminator_loss": "bce", **privacy})
-        assert found is not None
-        assert "lr" not in found.remedy
-        assert "noise of differential privacy is the likely cause" in found.remedy
+        result = diagnose(losses, scores, {"discriminator_loss": "bce", **privacy})
+        assert result is not None
+        assert "lr" not in result.remedy
+        assert "noise of differential privacy is the likely cause" in result.remedy
 
 
 def test_the_sentence_has_the_numbers_and_the_way_out() -> None:

@@ -1,4 +1,4 @@
-"""A run's files, read whole, or as they grow."""
+"""Reads a run's files when they are complete, or while they grow."""
 
 import json
 import os
@@ -325,13 +325,13 @@ def test_however_a_file_grows_its_lines_come_once_and_in_order(
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
     tail, data = RunTail(folder), b"".join(lines)
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for look, size in enumerate([*sizes, len(data)]):
         append(folder / "metrics.jsonl", data[:size])
         data = data[size:]
         for news in list(tail.read()):
             assert news.anew == (look == 0)
-            found += news.records
+            results += news.records
     shown = (text.replace(rb"\u0085", rb"\ufffd") for text in lines)  # it moves terminals
     expected = [json.loads(text) for text in shown if text.startswith(b'{"')]
-    assert found == expected
+    assert results == expected

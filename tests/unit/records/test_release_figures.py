@@ -1,4 +1,4 @@
-"""What a policy is told of an audit that contradicts a run."""
+"""The figures that a policy gets of an audit that contradicts a run."""
 
 from types import SimpleNamespace
 
@@ -10,12 +10,12 @@ from tests.claims.registry import claim
 
 
 def bound(**more: object) -> Bound:
-    known = {"kind": "gradients", "canaries": 400, "guesses": 100, "right": 70, "delta": 1e-5}
-    return Bound(**known, confidence=0.95, stated=3.0, **more)  # type: ignore[arg-type] # as given
+    entries = {"kind": "gradients", "canaries": 400, "guesses": 100, "right": 70, "delta": 1e-5}
+    return Bound(**entries, confidence=0.95, stated=3.0, **more)  # type: ignore[arg-type] # as given
 
 
 @pytest.mark.parametrize(
-    ("found", "is_met"),
+    ("result", "is_met"),
     [
         (bound(epsilon=1.4), True),
         (bound(epsilon=3.4), False),
@@ -25,8 +25,8 @@ def bound(**more: object) -> Bound:
     ],
 )
 @claim("default-dp", "canaries must not contradict them")
-def test_a_run_that_its_audit_contradicts_meets_no_policy(found: Bound, is_met: bool) -> None:
-    audit = Audit(iteration=9, seed=0, num_generated=10, extractor="", bound=found)
+def test_a_run_that_its_audit_contradicts_meets_no_policy(result: Bound, is_met: bool) -> None:
+    audit = Audit(iteration=9, seed=0, num_generated=10, extractor="", bound=result)
     recorded = SimpleNamespace(
         under_way=False,
         audit=audit,
@@ -38,4 +38,4 @@ def test_a_run_that_its_audit_contradicts_meets_no_policy(found: Bound, is_met: 
     verdicts = default_verdicts(recorded)  # type: ignore[arg-type] # a stand-in
     (verdict,) = [each for each in verdicts if "epsilon_lower_bound" in each.why]
     assert verdict.met is is_met
-    assert found.contradicts is not is_met
+    assert result.contradicts is not is_met

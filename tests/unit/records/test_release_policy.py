@@ -1,4 +1,4 @@
-"""Rules that decide whether what a run made may leave it."""
+"""Rules that decide whether a run's products may leave it."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +13,8 @@ from tests.claims.registry import claim
 
 
 def verdicts(rules: str, **figures: float) -> list[bool]:
-    found = rules_in(f"require = {rules}", "p.toml", "pictures", has_dp=False)
-    return [each.met for each in decide(found, figures)]
+    results = rules_in(f"require = {rules}", "p.toml", "pictures", has_dp=False)
+    return [each.met for each in decide(results, figures)]
 
 
 def test_rules_compare_figures() -> None:
@@ -53,7 +53,7 @@ def test_sections_are_for_kinds_of_samples_and_for_privacy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("require = [", "no TOML"),
         ('require = "epsilon <= 3"', "must be a list of rules"),
@@ -65,32 +65,32 @@ def test_sections_are_for_kinds_of_samples_and_for_privacy() -> None:
         ("dp = 3", "'dp'"),
     ],
 )
-def test_what_is_no_policy_is_refused_in_a_line(text: str, said: str) -> None:
+def test_what_is_no_policy_is_refused_in_a_line(text: str, message: str) -> None:
     with pytest.raises(BadInput, match=r"^mine\.toml: ") as refused:
         rules_in(text, "mine.toml", "pictures", has_dp=False)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_policy_or_refused(text: str) -> None:
-    found: list[Rule] = []
+    results: list[Rule] = []
     with suppress(BadInput):
-        found = rules_in(text, "p", "rows", has_dp=True)
-    assert len(decide(found, {})) == len(found)
+        results = rules_in(text, "p", "rows", has_dp=True)
+    assert len(decide(results, {})) == len(results)
 
 
 def test_the_default_policy_has_rules_for_every_kind() -> None:
     for kind in ("pictures", "rows", "tensors"):
         for has_dp in (False, True):
-            found = {rule.figure for rule in rules_in(default_text(), "", kind, has_dp=has_dp)}
-            assert "refused_to_sign" in found
-            assert ("epsilon" in found) == has_dp
+            results = {rule.figure for rule in rules_in(default_text(), "", kind, has_dp=has_dp)}
+            assert "refused_to_sign" in results
+            assert ("epsilon" in results) == has_dp
 
 
 def by_default(has_dp: bool, **figures: float) -> list[str]:
     rules = rules_in(default_text(), "", "pictures", has_dp=has_dp)
-    found = decide(rules, {"refused_to_sign": 0, **figures})
-    return [each.why.split()[0] for each in found if not each.met]
+    result = decide(rules, {"refused_to_sign": 0, **figures})
+    return [each.why.split()[0] for each in result if not each.met]
 
 
 @claim(

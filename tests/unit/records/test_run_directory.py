@@ -33,13 +33,15 @@ def test_a_new_folder_is_made_with_its_parents_and_an_empty_one_is_taken(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("run.json", "has another run in it"), ("thesis.tex", "has files in it")]
+    ("name", "message"), [("run.json", "has another run in it"), ("thesis.tex", "has files in it")]
 )
-def test_a_folder_with_files_is_named_and_left_alone(tmp_path: Path, name: str, said: str) -> None:
+def test_a_folder_with_files_is_named_and_left_alone(
+    tmp_path: Path, name: str, message: str
+) -> None:
     (tmp_path / name).write_text("all of it")
     with pytest.raises(BadInput) as caught:
         RunDirectory.claim(tmp_path)
-    assert refusal(caught).startswith(f"--out {tmp_path}: {said}")
+    assert refusal(caught).startswith(f"--out {tmp_path}: {message}")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["all of it"]
 
 
@@ -100,12 +102,12 @@ def test_what_will_be_done_again_is_forgotten(run: RunDirectory) -> None:
         run.append_trace("server", [{"iteration": iteration, "spans": []}])
         run.append_trace("host-1", [{"iteration": min(iteration, 20)}])
     run.cut_after(20)
-    kept = ['{"iteration": 0}', '{"iteration": 10}', '{"iteration": 20}', '{"iteration": 20}']
-    assert lines_of(run, "metrics") == kept
+    before = ['{"iteration": 0}', '{"iteration": 10}', '{"iteration": 20}', '{"iteration": 20}']
+    assert lines_of(run, "metrics") == before
     assert len(lines_of(run, "trace/server")) == 4
     assert len(lines_of(run, "trace/host-1")) == 6
     run.append_metrics({"iteration": 21})
-    assert lines_of(run, "metrics") == [*kept, '{"iteration": 21}']
+    assert lines_of(run, "metrics") == [*before, '{"iteration": 21}']
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What rows say, alone and together; who was there when is tested by the report's figure of it."""
+"""What a run's rows say, alone and together; the report's tests cover attendance."""
 
 import math
 from typing import Any
@@ -60,19 +60,19 @@ HELD = {"3": {"samples": 30, "classes": [10, 20]}, "12": {"samples": 5, "classes
 
 def test_workers_that_began_or_went_on_are_told_with_what_they_hold() -> None:
     for kind in ("holdings", "resumed"):
-        found = happening({"event": kind, "iteration": 7, "seconds": 1.5, "workers": HELD})
-        assert found is not None
-        assert (found.kind, found.iteration, found.seconds) == (kind, 7, 1.5)
-        assert found.workers == (3, 12)
-        assert [held.classes for held in found.holdings.values()] == [[10, 20], [5, 0]]
+        result = happening({"event": kind, "iteration": 7, "seconds": 1.5, "workers": HELD})
+        assert result is not None
+        assert (result.kind, result.iteration, result.seconds) == (kind, 7, 1.5)
+        assert result.workers == (3, 12)
+        assert [held.classes for held in result.holdings.values()] == [[10, 20], [5, 0]]
 
 
 def test_a_worker_that_joined_is_told_with_what_it_holds() -> None:
-    found = happening({"event": "joined", "iteration": 9, "workers": [12, 3], "holdings": HELD})
-    assert found is not None
-    assert found.workers == (3, 12)
-    assert found.holdings[12].classes == [5, 0]
-    assert found.seconds is None
+    result = happening({"event": "joined", "iteration": 9, "workers": [12, 3], "holdings": HELD})
+    assert result is not None
+    assert result.workers == (3, 12)
+    assert result.holdings[12].classes == [5, 0]
+    assert result.seconds is None
 
 
 @pytest.mark.parametrize(

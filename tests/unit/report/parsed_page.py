@@ -1,4 +1,4 @@
-"""A page as a browser sees it, as far as tests need."""
+"""Parses a page as a browser does, as far as tests need."""
 
 from datetime import datetime
 from html.parser import HTMLParser

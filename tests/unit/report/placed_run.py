@@ -43,30 +43,34 @@ def _round(
     sizes = {n: max(1, round(draw.lognormvariate(3, 1))) for n in sampled}
     now: Strategy = "lb" if number > 1 else "rr"
     times.fit(number - 2)
-    told: list[dict[str, Any]] = []
-    for slot, own in place(now, sampled, sizes, slots, times.prediction.seconds).items():
+    records: list[dict[str, Any]] = []
+    for slot, clients in place(now, sampled, sizes, slots, times.prediction.seconds).items():
         speed = KINDS.get(slot.kind, 0.03) * (1 + 0.6 * max(0, used[slot.host] - 3))
-        seconds = [(0.05 + speed * sizes[n]) * draw.lognormvariate(0, 0.12) for n in own]
-        begin = [0.03 + sum(seconds[:k]) + 0.004 * k for k in range(len(own))]
+        seconds = [(0.05 + speed * sizes[n]) * draw.lognormvariate(0, 0.12) for n in clients]
+        begin = [0.03 + sum(seconds[:k]) + 0.004 * k for k in range(len(clients))]
         guess = [
-            times.prediction.seconds(slot.kind, sizes[n]) if now == "lb" else None for n in own
+            times.prediction.seconds(slot.kind, sizes[n]) if now == "lb" else None for n in clients
         ]
-        for n, took in zip(own, seconds, strict=True):
+        for n, took in zip(clients, seconds, strict=True):
             times.observe(number, slot.kind, sizes[n], took)
-        told.append(
+        records.append(
             {
                 **{"host": slot.host, "slot": slot.number, "kind": slot.kind},
-                **{"busy": sum(seconds), "work": sum(sizes[n] for n in own), "clients": own},
-                **{"batches": [sizes[n] for n in own], "begin": begin, "seconds": seconds},
+                **{
+                    "busy": sum(seconds),
+                    "work": sum(sizes[n] for n in clients),
+                    "clients": clients,
+                },
+                **{"batches": [sizes[n] for n in clients], "begin": begin, "seconds": seconds},
                 "predicted": guess,
             }
         )
-    makespan = 0.05 + max(each["busy"] for each in told)
+    makespan = 0.05 + max(each["busy"] for each in records)
     for host, search in searches.items():
-        work = sum(each["work"] for each in told if each["host"] == host)
-        search.note_round(work, max(each["busy"] for each in told if each["host"] == host))
+        work = sum(each["work"] for each in records if each["host"] == host)
+        search.note_round(work, max(each["busy"] for each in records if each["host"] == host))
     return {
         **{"event": "placement", "iteration": 5 * (number + 1), "number": number},
-        **{"strategy": now, "makespan": makespan, "slots": told, "num_slots": used},
+        **{"strategy": now, "makespan": makespan, "slots": records, "num_slots": used},
         "fits": times.prediction.curves,
     }

@@ -1,4 +1,4 @@
-"""Who took part in which rounds and iterations, and what was seen by then."""
+"""Which workers took part in which rounds and iterations, and which classes they had shown."""
 
 import json
 import random
@@ -144,12 +144,12 @@ def test_counts_and_shares_are_those_of_every_single_iteration(seed: int) -> Non
                 events.append(happened(draw.choice(["lost", "left"]), i, worker))
                 here.discard(worker)
                 late.discard(worker)
-    for found in presences(run_of(*events), last):
-        counts = Counter(did[found.worker].values())
-        assert found.counts["answered"] == counts["answered"]
+    for each in presences(run_of(*events), last):
+        counts = Counter(did[each.worker].values())
+        assert each.counts["answered"] == counts["answered"]
         for most in (1, 7, 60, 120, 500):
-            shares = found.shares(last, most)
-            assert len(shares) <= most + len(found.stays)
+            shares = each.shares(last, most)
+            assert len(shares) <= most + len(each.stays)
             for kind, part in (("late", 2), ("refused", 3)):
                 missed = sum((share.end - share.begin) * share[part] for share in shares)
                 assert missed == pytest.approx(counts[kind], abs=1e-6)

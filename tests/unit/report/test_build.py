@@ -1,4 +1,4 @@
-"""Where reports are written, also while a run goes on, and what is served to whom."""
+"""Where reports are written, also during a run, and which files are served to whom."""
 
 import csv
 import http.client
@@ -226,9 +226,9 @@ def ask(port: int, method: str, path: str, *hosts: str) -> tuple[int, bytes, dic
         connection.putheader("Host", host)
     connection.endheaders()
     answer = connection.getresponse()
-    found = answer.status, answer.read(), dict(answer.getheaders())
+    results = answer.status, answer.read(), dict(answer.getheaders())
     connection.close()
-    return found
+    return results
 
 
 def test_the_page_is_served_as_it_is_now(pages: Pages, port: int) -> None:

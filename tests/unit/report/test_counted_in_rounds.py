@@ -22,7 +22,7 @@ from tests.unit.report.parsed_page import page_of, subject_of
 
 
 def read_unscored(path: Path) -> Subject:
-    """The same without the scorer, which is a lane of its own."""
+    """The same without the scorer, which is its own lane."""
     (path / "trace" / "scorer.jsonl").unlink()
     return subject_of(path)
 
@@ -32,13 +32,13 @@ def span(name: str, start: float, seconds: float, worker: int = 0) -> RecordedSp
 
 
 def test_every_round_that_was_averaged_has_a_duration(tmp_path: Path) -> None:
-    found = subject_of(federated_run(tmp_path / "run", rounds=12, aborted=frozenset({2})))
-    assert (found.unit, found.number_of(30)) == ("round", 6)
-    assert list(found.durations) == [5 * n for n in range(1, 13) if n != 3]
-    main = found.main_trace
+    of_run = subject_of(federated_run(tmp_path / "run", rounds=12, aborted=frozenset({2})))
+    assert (of_run.unit, of_run.number_of(30)) == ("round", 6)
+    assert list(of_run.durations) == [5 * n for n in range(1, 13) if n != 3]
+    main = of_run.main_trace
     assert main is not None
     first, last = main.spans[30][0], main.spans[30][-1]
-    assert found.durations[30] == pytest.approx(last.start + last.seconds - first.start)
+    assert of_run.durations[30] == pytest.approx(last.start + last.seconds - first.start)
 
 
 def test_an_aborted_round_counts_to_the_one_in_its_place(tmp_path: Path) -> None:
@@ -50,17 +50,17 @@ def test_an_aborted_round_counts_to_the_one_in_its_place(tmp_path: Path) -> None
             if row["iteration"] == 15 and ("spans" in row or row.get("event") == "round"):
                 row["iteration"] = 10
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = subject_of(path)
-    assert found.round_numbers == {5: 1, 10: 3}
-    assert list(found.durations) == [5, 10]
-    assert found.durations[10] > 1.5 * found.durations[5]
+    of_run = subject_of(path)
+    assert of_run.round_numbers == {5: 1, 10: 3}
+    assert list(of_run.durations) == [5, 10]
+    assert of_run.durations[10] > 1.5 * of_run.durations[5]
 
 
 def test_ten_rounds_in_a_row_are_chosen_after_the_first_ten(tmp_path: Path) -> None:
-    found = subject_of(federated_run(tmp_path / "run", rounds=35))
-    window = typical_window(found)
+    of_run = subject_of(federated_run(tmp_path / "run", rounds=35))
+    window = typical_window(of_run)
     assert window in (list(range(55, 101, 5)), list(range(105, 151, 5)))
-    lines, middle = ten(found), one(found)
+    lines, middle = ten(of_run), one(of_run)
     assert lines is not None
     assert middle is not None
     assert (lines.first, lines.last) == (window[0] // 5, window[-1] // 5)
@@ -68,17 +68,17 @@ def test_ten_rounds_in_a_row_are_chosen_after_the_first_ten(tmp_path: Path) -> N
 
 
 def test_ten_rounds_are_in_a_row_where_aborted_ones_stand_between(tmp_path: Path) -> None:
-    found = subject_of(federated_run(tmp_path / "run", rounds=23, aborted=frozenset({12, 14})))
-    window = typical_window(found)
+    of_run = subject_of(federated_run(tmp_path / "run", rounds=23, aborted=frozenset({12, 14})))
+    window = typical_window(of_run)
     assert (window[0], window[-1], len(window)) == (55, 110, 10)
     assert typical_window(subject_of(federated_run(tmp_path / "few", rounds=3))) == [5, 10, 15]
 
 
 def test_a_worker_that_does_not_take_part_has_an_empty_lane(tmp_path: Path) -> None:
     path = federated_run(tmp_path / "run", workers=6, rounds=20, participants=2)
-    found = read_unscored(path)
-    for number, row in enumerate(found.run.of(RoundRow), start=1):
-        lines = timeline(found, 5 * number, 5 * number)
+    result = read_unscored(path)
+    for number, row in enumerate(result.run.of(RoundRow), start=1):
+        lines = timeline(result, 5 * number, 5 * number)
         assert lines.lanes[0].label == "server"
         assert [lane.label for lane in lines.lanes[1:]] == [f"worker {n}" for n in range(1, 7)]
         busy = [n for n, lane in enumerate(lines.lanes) if lane.spans and n]
@@ -88,9 +88,9 @@ def test_a_worker_that_does_not_take_part_has_an_empty_lane(tmp_path: Path) -> N
 
 
 def test_workers_that_take_part_come_first_where_lanes_are_too_many(tmp_path: Path) -> None:
-    found = read_unscored(federated_run(tmp_path / "run", workers=60, rounds=5, participants=5))
-    lines = timeline(found, 15, 15)
-    took_part = found.run.of(RoundRow)[2].took_part
+    result = read_unscored(federated_run(tmp_path / "run", workers=60, rounds=5, participants=5))
+    lines = timeline(result, 15, 15)
+    took_part = result.run.of(RoundRow)[2].took_part
     assert max(took_part) > MOST_LANES
     assert len(lines.lanes) == MOST_LANES
     busy = [lane.label for lane in lines.lanes if lane.spans]
@@ -113,10 +113,10 @@ def test_a_worker_that_was_lost_has_no_lane_afterwards(tmp_path: Path) -> None:
 
 def test_who_took_part_in_rounds_stands_in_a_table(tmp_path: Path) -> None:
     aborted = federated_run(tmp_path / "run", rounds=8, participants=2, aborted=frozenset({3}))
-    found = subject_of(aborted)
-    asked = workers.who_was_asked(found)
+    of_run = subject_of(aborted)
+    asked = workers.who_was_asked(of_run)
     assert asked is not None
-    picture = by_run([(found, asked)])
+    picture = by_run([(of_run, asked)])
     assert picture.seen == "8 rounds of 0 to 2 workers, 1 of them aborted."
     columns = list(zip(*picture.table.rows, strict=True))
     assert [sum(map(int, columns[place])) for place in (2, 3)] == [16, 14]
@@ -130,10 +130,10 @@ def test_waiting_for_a_round_begins_with_it() -> None:
     early, late = span("receive", 1.0, 10.0), span("receive", 14.0, 60.0)
     in_round = [early, train, late, span("receive", 80.0, 2.0), checkpoint]
     host = Trace("host-1", {0: [span("receive", 0.0, 1.0)], 30: in_round})
-    found = within_rounds(host, server).spans
-    assert found[0] == []
+    result = within_rounds(host, server).spans
+    assert result[0] == []
     clipped = span("receive", 10.0, 1.0), span("receive", 14.0, 1.0)
-    assert found[30] == [clipped[0], train, clipped[1], checkpoint]
+    assert result[30] == [clipped[0], train, clipped[1], checkpoint]
 
 
 def test_a_worker_counts_in_the_rounds_in_which_it_trained() -> None:

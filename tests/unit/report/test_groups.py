@@ -1,4 +1,4 @@
-"""What runs are called, and which are one configuration."""
+"""Names of runs, and which runs are one configuration."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -78,14 +78,14 @@ def test_a_run_is_called_by_what_tells_it_apart(
 
 def test_labels_differ_whatever_the_runs_are() -> None:
     runs = [run("same", note="x" * 200 + str(n)) for n in range(3)]
-    found = labels(runs)
-    assert len(set(found)) == 3
-    assert all(len(label) < 60 for label in found)
+    result = labels(runs)
+    assert len(set(result)) == 3
+    assert all(len(label) < 60 for label in result)
 
 
 def test_labels_are_one_line() -> None:
-    found = labels([run("a", partition="first\nsecond"), run("b", partition="iid")])
-    assert found[0] == "4 workers, first second"
+    result = labels([run("a", partition="first\nsecond"), run("b", partition="iid")])
+    assert result[0] == "4 workers, first second"
 
 
 def test_settings_that_differ_are_found_in_order() -> None:
@@ -113,9 +113,9 @@ def test_runs_that_mdgan_compare_made_are_called_as_it_calls_them() -> None:
     ]
     expected = ["small, seed 0", "small, seed 12", "large-seed, seed 0", "large-seed, seed 12"]
     assert labels(runs) == expected
-    found = groups(subjects(runs))
-    assert [group.label for group in found] == ["small", "large-seed"]
-    assert [len(group.members) for group in found] == [2, 2]
+    result = groups(subjects(runs))
+    assert [group.label for group in result] == ["small", "large-seed"]
+    assert [len(group.members) for group in result] == [2, 2]
     assert labels([runs[0], runs[2]]) == ["small", "large-seed"]
 
 
@@ -125,7 +125,7 @@ def test_a_name_that_does_not_tell_the_seed_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("runs", "found"),
+    ("runs", "result"),
     [
         ([run("a-seed0", seed=0), run("b-seed0", seed=0)], {"a": 1, "b": 1}),
         (
@@ -143,9 +143,9 @@ def test_a_name_that_does_not_tell_the_seed_is_not_believed() -> None:
     ],
     ids=["two names", "one name", "whatever they are called", "an older version"],
 )
-def test_which_runs_are_one_configuration(runs: list[RecordedRun], found: dict[str, int]) -> None:
+def test_which_runs_are_one_configuration(runs: list[RecordedRun], result: dict[str, int]) -> None:
     configurations = groups(subjects(runs))
-    assert {group.label: len(group.members) for group in configurations} == found
+    assert {group.label: len(group.members) for group in configurations} == result
 
 
 def test_runs_in_rounds_are_called_by_their_algorithm() -> None:

@@ -1,4 +1,4 @@
-"""What runs record since version 0.7: memory, numbers of workers, neighbours, machine, defaults."""
+"""Records since version 0.7: memory, numbers of workers, neighbours, machine, defaults."""
 
 import json
 from collections.abc import Callable
@@ -27,9 +27,9 @@ def add(path: Path, *rows: dict[str, Any]) -> None:
 
 
 def shown(subject: Subject, of: Callable[[Subject], OfRun | None]) -> Picture:
-    found = of(subject)
-    assert found is not None
-    return by_run([(subject, found)])
+    result = of(subject)
+    assert result is not None
+    return by_run([(subject, result)])
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Colours that can be seen, and drawings that have them."""
+"""Colours that people can see, and drawings that use them."""
 
 import re
 from itertools import combinations

@@ -38,7 +38,7 @@ def placement(number: int, *slots: dict[str, Any], **more: Any) -> dict[str, Any
 
 def pictures(recorded: RecordedRun, render: bool = True) -> dict[str, Picture]:
     """All figures of a run with slots by name, after each was turned into SVG."""
-    subject, found = Subject(0, "run", recorded), {}
+    subject, result = Subject(0, "run", recorded), {}
     with styled():
         for entry in SLOTS.entries:
             for view in entry.views:
@@ -47,8 +47,8 @@ def pictures(recorded: RecordedRun, render: bool = True) -> dict[str, Picture]:
                     name = " ".join(filter(None, (entry.name, view.name)))
                     for panel in picture.panels if render else ():
                         assert inline_svg(panel.figure, "it", "it").startswith("<svg")
-                    found[name] = picture
-    return found
+                    result[name] = picture
+    return result
 
 
 # ----- numbers
@@ -78,10 +78,10 @@ def test_idle_is_what_the_longest_slot_leaves() -> None:
 
 def test_predictions_stand_beside_the_last_curve_and_what_it_leaves() -> None:
     later = placement(1, fits={"cpu": [0.5, 1.0, 0.0], "gpu": [1, 1, 1]})
-    (found,) = numbers.predicted_by_kind(run_of(placement(0), later)).values()
-    assert found.curve == (0.5, 1.0, 0.0)
-    assert found.residuals == pytest.approx([-log(2), -log(4)] * 2)
-    assert found.pairs == [(1.5, 1.0), (1.0, 2.0)] * 2
+    (result,) = numbers.predicted_by_kind(run_of(placement(0), later)).values()
+    assert result.curve == (0.5, 1.0, 0.0)
+    assert result.residuals == pytest.approx([-log(2), -log(4)] * 2)
+    assert result.pairs == [(1.5, 1.0), (1.0, 2.0)] * 2
     without = run_of(placement(0, fits={}))
     assert numbers.predicted_by_kind(without)["cpu"].curve == ()
     rows = pictures(without)["predictions"].table.rows

@@ -103,8 +103,8 @@ def test_a_host_of_two_workers_is_averaged_over_both() -> None:
         1: [did("receive", 0, 3.0), did("feedback", 1, 1.0), did("feedback", 2, 2.0)],
         2: [did("receive", 0, 5.0), did("feedback", 1, 1.0), did("feedback", 2, 4.0)],
     }
-    found = worker_operations([Trace("host-1", spans)], {1, 2, 3})
-    assert found == ({"receive": 4.0, "feedback": 2.0}, 2)
+    result = worker_operations([Trace("host-1", spans)], {1, 2, 3})
+    assert result == ({"receive": 4.0, "feedback": 2.0}, 2)
 
 
 def test_hosts_count_as_long_as_they_record() -> None:
@@ -115,8 +115,8 @@ def test_hosts_count_as_long_as_they_record() -> None:
 
 
 def test_unknown_operations_come_last() -> None:
-    found = in_order({"zip", "swap", "receive", "encrypt"}, WORKER_ORDER)
-    assert found == ["receive", "swap", "encrypt", "zip"]
+    result = in_order({"zip", "swap", "receive", "encrypt"}, WORKER_ORDER)
+    assert result == ["receive", "swap", "encrypt", "zip"]
 
 
 def subject(folder: Path, fake: FakeRun) -> Subject:
@@ -135,23 +135,25 @@ def test_ten_iterations_after_the_first_ten_that_scoring_did_not_hold_up(tmp_pat
 
 def test_slow_iterations_are_not_typical(tmp_path: Path) -> None:
     slow = frozenset({15, 35})
-    found = subject(tmp_path, FakeRun(iterations=50, slow=slow, score_interval=0))
-    assert typical_window(found)[0] in (21, 41)
+    of_run = subject(tmp_path, FakeRun(iterations=50, slow=slow, score_interval=0))
+    assert typical_window(of_run)[0] in (21, 41)
 
 
 def test_workers_of_long_runs_are_shown_where_they_were_recorded(tmp_path: Path) -> None:
     fake = FakeRun(workers=20, iterations=60_000, done=300, score_interval=0, sample_interval=0)
-    found = subject(tmp_path, fake)
-    spans = found.run.traces["host-1"].spans
+    of_run = subject(tmp_path, fake)
+    spans = of_run.run.traces["host-1"].spans
     assert 11 not in spans
-    assert set(typical_window(found)) <= spans.keys()
+    assert set(typical_window(of_run)) <= spans.keys()
 
 
 def test_every_role_is_a_lane(tmp_path: Path) -> None:
-    found = subject(tmp_path, FakeRun(workers=3, iterations=30))
-    lines = timeline(found, 11, 20)
+    of_run = subject(tmp_path, FakeRun(workers=3, iterations=30))
+    lines = timeline(of_run, 11, 20)
     assert [lane.label for lane in lines.lanes] == ["server", "worker 1", "worker 2", "worker 3"]
-    assert lines.seconds == pytest.approx(sum(found.durations[i] for i in range(11, 21)), abs=0.002)
+    assert lines.seconds == pytest.approx(
+        sum(of_run.durations[i] for i in range(11, 21)), abs=0.002
+    )
     for lane in lines.lanes:
         assert all(
             0 <= start <= start + took <= lines.seconds + 1e-9 for _, start, took in lane.spans
@@ -159,8 +161,8 @@ def test_every_role_is_a_lane(tmp_path: Path) -> None:
 
 
 def test_hosts_of_several_workers_have_lanes_of_their_own(tmp_path: Path) -> None:
-    found = subject(tmp_path, FakeRun(workers=4, workers_per_host=2, iterations=30))
-    names = [lane.label for lane in timeline(found, 11, 11).lanes]
+    of_run = subject(tmp_path, FakeRun(workers=4, workers_per_host=2, iterations=30))
+    names = [lane.label for lane in timeline(of_run, 11, 11).lanes]
     first, second = ["host 1–2", "worker 1", "worker 2"], ["host 3–4", "worker 3", "worker 4"]
     assert names == ["server", *first, *second]
     alone = subject(tmp_path / "alone", FakeRun(workers=0, iterations=12))
@@ -177,17 +179,17 @@ def test_a_run_without_traces_has_no_window(tmp_path: Path) -> None:
     path = FakeRun(iterations=12).write(tmp_path / "run")
     for file in (path / "trace").iterdir():
         file.unlink()
-    found = subject_of(path)
-    assert typical_window(found) == []
-    assert ten(found) is None
-    assert one(found) is None
+    of_run = subject_of(path)
+    assert typical_window(of_run) == []
+    assert ten(of_run) is None
+    assert one(of_run) is None
 
 
 def scored(folder: Path, fake: FakeRun, first: int, last: int) -> Subject:
     """A run whose scorer was at work from the start of one iteration to that of another."""
-    found = subject(folder, fake)
-    assert found.main_trace is not None
-    begin, end = (found.main_trace.spans[i][0].start for i in (first, last))
+    of_run = subject(folder, fake)
+    assert of_run.main_trace is not None
+    begin, end = (of_run.main_trace.spans[i][0].start for i in (first, last))
     span = ["evaluate", 0, 0, round(1e6 * (end - begin)), 0]
     row = {"iteration": first, "start": begin, "spans": [span]}
     (folder / "run" / "trace" / "scorer.jsonl").write_text(json.dumps(row) + "\n")
@@ -197,27 +199,28 @@ def scored(folder: Path, fake: FakeRun, first: int, last: int) -> Subject:
 def test_what_scoring_costs(tmp_path: Path) -> None:
     slow = frozenset(range(31, 35))
     fake = FakeRun(workers=2, iterations=60, score_interval=0, slow=slow)
-    found = scored(tmp_path, fake, 35, 45)
-    beside, alone = found.durations_while_scoring()
-    assert len(beside) + len(alone) == len(found.ordinary)
-    assert beside == [found.durations[i] for i in range(35, 45)]
+    of_run = scored(tmp_path, fake, 35, 45)
+    beside, alone = of_run.durations_while_scoring()
+    assert len(beside) + len(alone) == len(of_run.ordinary)
+    assert beside == [of_run.durations[i] for i in range(35, 45)]
 
 
 def test_hosts_that_were_lost_before_or_joined_later_have_no_lane(tmp_path: Path) -> None:
-    found = subject(tmp_path, FakeRun(workers=4, iterations=60, lost={2: 15}))
+    of_run = subject(tmp_path, FakeRun(workers=4, iterations=60, lost={2: 15}))
     names = {
-        first: [lane.label for lane in timeline(found, first, first + 9).lanes] for first in (1, 31)
+        first: [lane.label for lane in timeline(of_run, first, first + 9).lanes]
+        for first in (1, 31)
     }
     assert names[1] == ["server", "worker 1", "worker 2", "worker 3", "worker 4"]
     assert names[31] == ["server", "worker 1", "worker 3", "worker 4"]
 
 
 def test_the_window_is_one_that_most_hosts_recorded(tmp_path: Path) -> None:
-    found = subject(tmp_path, FakeRun(workers=3, iterations=60, lost={1: 5, 2: 35}))
-    trace = found.run.traces["host-1"]
+    of_run = subject(tmp_path, FakeRun(workers=3, iterations=60, lost={1: 5, 2: 35}))
+    trace = of_run.run.traces["host-1"]
     trace.spans.clear()
     trace.spans.update(
-        {i: spans for i, spans in found.run.traces["host-3"].spans.items() if i > 50}
+        {i: spans for i, spans in of_run.run.traces["host-3"].spans.items() if i > 50}
     )
-    window = typical_window(found)
+    window = typical_window(of_run)
     assert window[-1] <= 34 or window[0] > 50

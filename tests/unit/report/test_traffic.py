@@ -59,32 +59,32 @@ def test_bytes_between_two_counts_lie_on_a_straight_line() -> None:
 
 def test_the_server_and_a_worker_of_mdgan(tmp_path: Path) -> None:
     fake = FakeRun(workers=3, iterations=40, batch_size=8, swap_interval=0)
-    found, batch = subject_of(fake.write(tmp_path / "run")), 8 * IMAGE_BYTES
+    of_run, batch = subject_of(fake.write(tmp_path / "run")), 8 * IMAGE_BYTES
     moved = {"batches": 3 * (2 * batch + 200)}, {"feedback": 3 * (batch + 8 + 120)}
-    assert server_rate(found.run) == moved
-    assert worker_rate(found.run) == ({"feedback": batch + 128}, {"batches": 2 * batch + 200})
+    assert server_rate(of_run.run) == moved
+    assert worker_rate(of_run.run) == ({"feedback": batch + 128}, {"batches": 2 * batch + 200})
     a_worker = 3 * 8 * IMAGE_BYTES + 328  # two batches there and one back, and their headers
-    assert worker_bytes(found, 40) == 40 * a_worker
-    assert server_bytes(found, 40) == 3 * 40 * a_worker
-    assert server_bytes(found, 20) == pytest.approx(3 * 20 * a_worker)
-    assert samples_processed(found) == 3 * 40 * 8
+    assert worker_bytes(of_run, 40) == 40 * a_worker
+    assert server_bytes(of_run, 40) == 3 * 40 * a_worker
+    assert server_bytes(of_run, 20) == pytest.approx(3 * 20 * a_worker)
+    assert samples_processed(of_run) == 3 * 40 * 8
 
 
 def test_workers_of_one_host_share_what_it_moves(tmp_path: Path) -> None:
     fake = FakeRun(workers=4, workers_per_host=2, iterations=20, swap_interval=0)
-    found = subject_of(fake.write(tmp_path / "run"))
-    rate = worker_rate(found.run)
+    of_run = subject_of(fake.write(tmp_path / "run"))
+    rate = worker_rate(of_run.run)
     assert rate is not None
     assert rate.received == {"batches": (2 * 10 * IMAGE_BYTES + 200) / 2}
-    hosts = found.run.traces["host-1"].traffic, found.run.traces["host-3"].traffic
-    assert worker_bytes(found, 20) == sum(bytes_until(host, 20) or 0 for host in hosts) / 4
+    hosts = of_run.run.traces["host-1"].traffic, of_run.run.traces["host-3"].traffic
+    assert worker_bytes(of_run, 20) == sum(bytes_until(host, 20) or 0 for host in hosts) / 4
 
 
 def test_the_baseline_moves_nothing_and_processes_one_batch_an_iteration(tmp_path: Path) -> None:
-    found = subject_of(FakeRun(workers=0, iterations=30, batch_size=8).write(tmp_path / "run"))
-    assert server_rate(found.run) is worker_rate(found.run) is None
-    assert worker_bytes(found, 30) is server_bytes(found, 30) is None
-    assert samples_processed(found) == 240
+    of_run = subject_of(FakeRun(workers=0, iterations=30, batch_size=8).write(tmp_path / "run"))
+    assert server_rate(of_run.run) is worker_rate(of_run.run) is None
+    assert worker_bytes(of_run, 30) is server_bytes(of_run, 30) is None
+    assert samples_processed(of_run) == 240
     fake = FakeRun(workers=2, iterations=10, batch_size=8, config={"local_steps": 3})
     assert samples_processed(subject_of(fake.write(tmp_path / "steps"))) == 2 * 10 * 8 * 3
 

@@ -1,4 +1,4 @@
-"""What users are told of settings that cannot be used."""
+"""Messages about settings that cannot be used."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -28,12 +28,12 @@ def refusal(kind: type[Settings], values: Mapping[str, Any]) -> str:
     return refused(lambda: kind(**values))
 
 
-def refusal_of(given: Mapping[str, Any]) -> str:
+def refusal_of(values: Mapping[str, Any]) -> str:
     """The one line that the user of the command line is told, once the dataset file is loaded."""
-    return refused(lambda: registry.read_settings([given], {}))
+    return refused(lambda: registry.read_settings([values], {}))
 
 
-def given(kind: type[Settings], name: str, value: object) -> tuple[str, ...]:
+def starts(kind: type[Settings], name: str, value: object) -> tuple[str, ...]:
     """How a refusal of a value may begin: with the value as it is, or as JSON."""
     declared = kind.declared()[name]
     return declared.given(str(value)), declared.given(json.dumps(value, default=str))

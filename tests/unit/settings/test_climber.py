@@ -1,4 +1,4 @@
-"""One search for all numbers that decide speed alone."""
+"""One search finds all numbers that affect only speed."""
 
 from mdgan.settings.climber import HillClimber
 

@@ -1,4 +1,4 @@
-"""What cannot be combined, and what is out of range: the line that the user reads."""
+"""Settings that cannot be combined or are out of range: the line that the user reads."""
 
 from typing import Any
 
@@ -182,13 +182,13 @@ CASES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "says"), CASES, ids=[says for _, says in CASES])
-def test_what_is_refused(given: dict[str, Any], says: str) -> None:
-    assert refusal_of(given).startswith(says)
+@pytest.mark.parametrize(("values", "says"), CASES, ids=[says for _, says in CASES])
+def test_what_is_refused(values: dict[str, Any], says: str) -> None:
+    assert refusal_of(values).startswith(says)
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("values", "says"),
     [
         ({"transport": "memory", "ranks": "0"}, "--ranks 0: with --transport memory every rank is"),
         ({"ranks": "0"}, "--workers-per-host auto: is tried out where one `mdgan train` starts"),
@@ -197,8 +197,8 @@ def test_what_is_refused(given: dict[str, Any], says: str) -> None:
         ({"cores": "0"}, "--workers-per-host auto: is tried out where one `mdgan train` starts"),
     ],
 )
-def test_what_a_machine_is_refused(given: dict[str, Any], says: str) -> None:
-    assert refusal(LaunchSettings, {"workers_per_host": "auto", **given}).startswith(says)
+def test_what_a_machine_is_refused(values: dict[str, Any], says: str) -> None:
+    assert refusal(LaunchSettings, {"workers_per_host": "auto", **values}).startswith(says)
 
 
 def test_what_there_is_a_row_for_has_the_settings_that_it_names() -> None:

@@ -115,8 +115,7 @@ def test_what_is_no_json_object_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    ['{"seed": 1, "seed": 2}', '{"paper_scale": {"seed": 1, "kappa": 2, "seed": 1}}'],
+    "content", ['{"seed": 1, "seed": 2}', '{"paper_scale": {"seed": 1, "kappa": 2, "seed": 1}}']
 )
 def test_a_key_that_a_file_has_twice_is_refused(tmp_path: Path, content: str) -> None:
     assert "not a JSON file (it has 'seed' twice)" in refusal(written(tmp_path, content))
@@ -156,9 +155,13 @@ def test_null_means_not_given(tmp_path: Path) -> None:
 def test_a_flag_beats_the_file_and_the_file_the_dataset(tmp_path: Path) -> None:
     file = read_config_file(written(tmp_path, '{"batch_size": 2, "seed": 2}'))
     dataset = {"batch_size": 3, "seed": 3, "local_steps": 3}
-    found = registry.read_settings([{"batch_size": 1}, file], dataset)
-    assert (found.training.batch_size, found.training.seed, found.training.local_steps) == (1, 2, 3)
-    assert found.training.iterations == MDGANSettings().training.iterations
+    settings = registry.read_settings([{"batch_size": 1}, file], dataset)
+    assert (
+        settings.training.batch_size,
+        settings.training.seed,
+        settings.training.local_steps,
+    ) == (1, 2, 3)
+    assert settings.training.iterations == MDGANSettings().training.iterations
 
 
 RUNS: list[tuple[RunSettings, LaunchSettings]] = [

@@ -1,4 +1,4 @@
-"""`--cores`: how it is read, what is refused, and where processes then compute."""
+"""`--cores`: how it is read, what is refused, and on which cores processes compute."""
 
 import os
 import re
@@ -84,7 +84,7 @@ def test_cores_that_are_there_are_named(
 
 
 def test_a_system_that_pins_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_setaffinity")
+    monkeypatch.setattr("mdgan.settings.machine.PINS_PROCESSES", False)
     with pytest.raises(BadInput, match="--cores 0: this system pins no process"):
         check_cores("0")
 
@@ -97,7 +97,7 @@ def test_a_core_that_was_taken_away_is_told_in_one_line() -> None:
 def hosts_on(cores: str, num_hosts: int) -> list[tuple[set[int], int | None, int]]:
     """Where each host computes, how many share that, and with how many threads.
 
-    Each is a thread of its own here, which can be pinned alone.
+    Each is its own thread here, which can be pinned alone.
     """
     launch = LaunchSettings(cores=cores)
 
@@ -105,11 +105,11 @@ def hosts_on(cores: str, num_hosts: int) -> list[tuple[set[int], int | None, int
         sharing = machine.take_cores(launch, host, num_hosts)
         return os.sched_getaffinity(0), sharing, machine.num_threads(launch, sharing or num_hosts)
 
-    found = []
+    results = []
     for host in range(num_hosts):
         with ThreadPoolExecutor(1) as one:
-            found.append(one.submit(start, host).result())
-    return found
+            results.append(one.submit(start, host).result())
+    return results
 
 
 def test_without_cores_nothing_is_pinned() -> None:

@@ -32,8 +32,8 @@ class Crop(NamedTuple):
         return f"{self.width}x{self.height}"
 
 
-def parse_crop(given: str) -> Crop:
-    width, _, height = given.partition("x")
+def parse_crop(values: str) -> Crop:
+    width, _, height = values.partition("x")
     if not (width.isdecimal() and height.isdecimal()):
         raise ValueError("must be WIDTHxHEIGHT")
     return Crop(int(width), int(height))
@@ -76,7 +76,7 @@ def test_values_are_read_into_the_types_that_are_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("speed", 24, "--speed 24: must be at least 25"),
         ("speed", 3201, "--speed 3201: at most 3,200"),
@@ -106,8 +106,8 @@ def test_values_are_read_into_the_types_that_are_used() -> None:
         ("shots", 0, "--shots 0: must be at least 1"),
     ],
 )
-def test_what_cannot_be_used_is_refused(name: str, value: Any, told: str) -> None:
-    assert refusal(Camera, {name: value}) == told
+def test_what_cannot_be_used_is_refused(name: str, value: Any, message: str) -> None:
+    assert refusal(Camera, {name: value}) == message
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:

@@ -47,8 +47,8 @@ def test_a_data_set_may_speak_of_other_algorithms(
 
 @pytest.mark.parametrize("name", ["dp_epsilon", "dp_noise"])
 def test_a_data_set_promises_no_privacy_that_the_algorithm_does_not_give(name: str) -> None:
-    said = refused(lambda: registry.read_settings([{"algorithm": "paragan"}], {name: 1.0}))
-    assert "paragan has no use for it" in said
+    message = refused(lambda: registry.read_settings([{"algorithm": "paragan"}], {name: 1.0}))
+    assert "paragan has no use for it" in message
 
 
 def test_a_switch_of_another_algorithm_is_refused() -> None:
@@ -60,8 +60,8 @@ def test_a_switch_of_another_algorithm_is_refused() -> None:
 def test_what_changes_nothing_may_be_given_to_any_algorithm() -> None:
     neutral = {"swap": "pairs", "aggregation": "mean", "stale": 0, "vectorize": False}
     absent = {"swap_interval": None, "swap_epochs": None}
-    given = {"algorithm": "fl-gan", **neutral, **absent}
-    assert registry.read_settings([given]) == registry.read_settings([{"algorithm": "fl-gan"}])
+    values = {"algorithm": "fl-gan", **neutral, **absent}
+    assert registry.read_settings([values]) == registry.read_settings([{"algorithm": "fl-gan"}])
 
 
 def test_a_bad_value_of_another_algorithms_setting_is_named_as_such() -> None:
@@ -73,5 +73,5 @@ def test_a_bad_value_of_another_algorithms_setting_is_named_as_such() -> None:
 def test_the_baseline_passes_over_settings_of_others(
     _: str, name: str, value: Any, __: str
 ) -> None:
-    given = {"algorithm": "standalone", "seed": 4, name: value}
-    assert registry.read_settings([given]) == StandaloneSettings(seed=4)
+    values = {"algorithm": "standalone", "seed": 4, name: value}
+    assert registry.read_settings([values]) == StandaloneSettings(seed=4)

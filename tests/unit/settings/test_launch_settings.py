@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mdgan.launch.settings import LaunchSettings
-from tests.unit.settings.refusals import WRONG_TYPES, given, misfits, refusal
+from tests.unit.settings.refusals import WRONG_TYPES, misfits, refusal, starts
 
 BAD_VALUES: dict[str, list[Any]] = {
     "workers_per_host": [0, "2"],
@@ -24,13 +24,15 @@ BAD_VALUES: dict[str, list[Any]] = {
 def test_a_bad_value_is_named_with_its_flag(name: str) -> None:
     for value in BAD_VALUES[name]:
         text = refusal(LaunchSettings, {name: value})
-        assert text.startswith(given(LaunchSettings, name, value))
+        assert text.startswith(starts(LaunchSettings, name, value))
 
 
 @pytest.mark.parametrize("value", WRONG_TYPES, ids=str)
 def test_every_setting_refuses_values_of_a_wrong_type(value: Any) -> None:
     for name in misfits(LaunchSettings, value):
-        assert refusal(LaunchSettings, {name: value}).startswith(given(LaunchSettings, name, value))
+        assert refusal(LaunchSettings, {name: value}).startswith(
+            starts(LaunchSettings, name, value)
+        )
 
 
 def test_whole_numbers_are_taken_for_numbers_with_a_point() -> None:

@@ -1,4 +1,4 @@
-"""What helps where data are few: off by default, and checked when it is asked for."""
+"""Options for little data: off by default, and checked when a user sets them."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_every_algorithm_has_them_and_none_is_on(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("ema", -3, "--ema -3.0: must be above 0, or 0 for no average"),
         ("ema", float("nan"), "--ema nan: must be above 0"),
@@ -35,34 +35,34 @@ def test_every_algorithm_has_them_and_none_is_on(algorithm: str) -> None:
         ("spectral_norm", "yes", '--spectral-norm "yes": must be bool'),
     ],
 )
-def test_values_that_cannot_be(name: str, value: object, told: str) -> None:
-    assert refusal(MDGANSettings, {name: value}).startswith(told)
+def test_values_that_cannot_be(name: str, value: object, message: str) -> None:
+    assert refusal(MDGANSettings, {name: value}).startswith(message)
 
 
 @pytest.mark.parametrize("loss", ["bce", "hinge", "least-squares"])
 def test_the_gradient_penalty_is_for_critics(loss: str) -> None:
-    told = refusal(MDGANSettings, {"gradient_penalty": 10, "discriminator_loss": loss})
-    assert told == (
+    message = refusal(MDGANSettings, {"gradient_penalty": 10, "discriminator_loss": loss})
+    assert message == (
         "--gradient-penalty 10: is for the Wasserstein losses; add --discriminator-loss "
         "wasserstein --generator-loss wasserstein, or use --r1"
     )
-    found = MDGANSettings.read({"gradient_penalty": 10, **WASSERSTEIN})
-    assert found.training.regularizers.gradient_penalty == 10
+    settings = MDGANSettings.read({"gradient_penalty": 10, **WASSERSTEIN})
+    assert settings.training.regularizers.gradient_penalty == 10
     assert MDGANSettings.read({"r1": 10, "discriminator_loss": loss}).training.regularizers.r1 == 10
 
 
 @pytest.mark.parametrize("one", WASSERSTEIN)
 def test_the_wasserstein_distance_needs_both_losses(one: str) -> None:
-    told = refusal(MDGANSettings, {one: "wasserstein"})
-    assert "wasserstein" in told
-    assert told.endswith("no Wasserstein distance, which needs both; give wasserstein twice")
+    message = refusal(MDGANSettings, {one: "wasserstein"})
+    assert "wasserstein" in message
+    assert message.endswith("no Wasserstein distance, which needs both; give wasserstein twice")
 
 
 @pytest.mark.parametrize("loss", ["least-squares", "wasserstein"])
 def test_ada_needs_logits_whose_sign_means_something(loss: str) -> None:
     losses = {"discriminator_loss": loss, "generator_loss": loss}
-    told = refusal(MDGANSettings, {**losses, "augment": "ada"})
-    assert told.startswith("--augment ada: asks how many real samples have a logit above 0")
-    assert told.endswith("use one of bce, hinge, or --augment diffaugment")
-    found = MDGANSettings.read({**losses, "augment": "diffaugment"})
-    assert found.training.regularizers.augment == "diffaugment"
+    message = refusal(MDGANSettings, {**losses, "augment": "ada"})
+    assert message.startswith("--augment ada: asks how many real samples have a logit above 0")
+    assert message.endswith("use one of bce, hinge, or --augment diffaugment")
+    settings = MDGANSettings.read({**losses, "augment": "diffaugment"})
+    assert settings.training.regularizers.augment == "diffaugment"

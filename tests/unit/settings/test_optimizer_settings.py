@@ -48,12 +48,12 @@ def test_all_names_are_taken_and_written(network: str, name: str) -> None:
 
 def test_each_key_is_a_choice_of_its_own() -> None:
     layers = [{"generator_optimizer": "sgd:lr=1"}, {"generator_optimizer": "adam:lr=2,beta1=0.25"}]
-    found = registry.read_settings(layers, {"generator_optimizer": "clip_norm=3"}).training
-    assert str(found.generator_optimizer) == "sgd:lr=1,beta1=0.25,clip_norm=3"
+    settings = registry.read_settings(layers, {"generator_optimizer": "clip_norm=3"}).training
+    assert str(settings.generator_optimizer) == "sgd:lr=1,beta1=0.25,clip_norm=3"
 
 
 @pytest.mark.parametrize(
-    ("given", "nearest"),
+    ("values", "nearest"),
     [
         ("Adam", "adam"),
         ("adamw", "adam"),
@@ -62,9 +62,9 @@ def test_each_key_is_a_choice_of_its_own() -> None:
         ("lookahead:lookahead:adam", "lookahead:adam"),
     ],
 )
-def test_a_name_that_is_no_optimizer(given: str, nearest: str) -> None:
-    said = refusal_of({"generator_optimizer": given})
-    assert said.startswith(f"--generator-optimizer {given}: must be one of adam, ")
+def test_a_name_that_is_no_optimizer(values: str, nearest: str) -> None:
+    said = refusal_of({"generator_optimizer": values})
+    assert said.startswith(f"--generator-optimizer {values}: must be one of adam, ")
     assert said.endswith(f"did you mean {nearest!r}?")
 
 
@@ -75,7 +75,7 @@ def test_no_other_text_is_an_optimizer(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("values", "message"),
     [
         ("lr=0", "lr=0 must be above 0"),
         ("lr=inf", "lr=inf must be above 0"),
@@ -97,18 +97,18 @@ def test_no_other_text_is_an_optimizer(text: str) -> None:
     ],
 )
 @pytest.mark.parametrize("network", NETWORKS)
-def test_values_that_cannot_be(network: str, given: str, said: str) -> None:
-    text = refusal(MDGANSettings, {f"{network}_optimizer": given})
-    assert text.startswith(f"--{network}-optimizer {given}: {said}")
+def test_values_that_cannot_be(network: str, values: str, message: str) -> None:
+    text = refusal(MDGANSettings, {f"{network}_optimizer": values})
+    assert text.startswith(f"--{network}-optimizer {values}: {message}")
 
 
 def test_defaults_for_another_optimizer_do_not_count() -> None:
     """An architecture's β2 is for its Adam; who gives one to LARS is told that it has no use."""
     defaults = {"generator_optimizer": "adam:beta1=0,beta2=0.9,epsilon=1e-6"}
     read = registry.read_settings
-    own = {"algorithm": "mdgan", "generator_optimizer": "lars:lr=5"}
-    form = read((own,), defaults).training.generator_optimizer
+    changes = {"algorithm": "mdgan", "generator_optimizer": "lars:lr=5"}
+    form = read((changes,), defaults).training.generator_optimizer
     assert dict(form.values).keys() & {"beta2", "epsilon"} == set()
     assert dict(form.values)["beta1"] == 0
     with pytest.raises(BadInput, match="lars has no use for beta2; leave it out"):
-        read(({**own, "generator_optimizer": "lars:beta2=0.9"},), defaults)
+        read(({**changes, "generator_optimizer": "lars:beta2=0.9"},), defaults)

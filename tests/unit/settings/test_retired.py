@@ -1,4 +1,4 @@
-"""Names that settings had before, and what is said of them."""
+"""Former names of settings, and the messages about them."""
 
 import json
 from pathlib import Path
@@ -37,20 +37,20 @@ def test_old_names_mean_what_they_meant() -> None:
 
 
 def test_an_old_name_for_both_networks_gives_way_to_that_of_one() -> None:
-    found = registry.read_settings([{"beta1": 0.1, "discriminator_beta1": 0.2}]).training
-    assert [found.policy(n).betas[0] for n in ("generator", "discriminator")] == [0.1, 0.2]
+    settings = registry.read_settings([{"beta1": 0.1, "discriminator_beta1": 0.2}]).training
+    assert [settings.policy(n).betas[0] for n in ("generator", "discriminator")] == [0.1, 0.2]
 
 
 def test_an_optimizer_without_beta2_passes_over_that_of_both() -> None:
-    found = registry.read_settings([{"generator_optimizer": "sgd", "beta2": 0.9}]).training
-    assert str(found.generator_optimizer) == "sgd:lr=0.0002,beta1=0.5"
-    assert found.policy("discriminator").betas[1] == 0.9
+    settings = registry.read_settings([{"generator_optimizer": "sgd", "beta2": 0.9}]).training
+    assert str(settings.generator_optimizer) == "sgd:lr=0.0002,beta1=0.5"
+    assert settings.policy("discriminator").betas[1] == 0.9
 
 
 def test_old_and_new_names_stand_beside_each_other() -> None:
-    given = {"generator_lr": 0.5, "generator_optimizer": "sgd:beta1=0"}
-    found = registry.read_settings([given]).training.generator_optimizer
-    assert str(found) == "sgd:lr=0.5,beta1=0"
+    values = {"generator_lr": 0.5, "generator_optimizer": "sgd:beta1=0"}
+    settings = registry.read_settings([values]).training.generator_optimizer
+    assert str(settings) == "sgd:lr=0.5,beta1=0"
 
 
 def test_tensorboard_is_a_tracker_now() -> None:
@@ -69,7 +69,7 @@ def test_what_there_is_no_more_is_passed_over_or_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("generator_lr", "1e-3", "--generator-lr: write --generator-optimizer lr=1e-3"),
         (
@@ -87,13 +87,13 @@ def test_what_there_is_no_more_is_passed_over_or_refused(name: str) -> None:
         ),
     ],
 )
-def test_an_old_flag_is_answered_with_the_new_one(name: str, value: object, said: str) -> None:
-    assert spelled(answer(name, value) or "").startswith(said)
+def test_an_old_flag_is_answered_with_the_new_one(name: str, value: object, message: str) -> None:
+    assert spelled(answer(name, value) or "").startswith(message)
 
 
 def test_a_ring_had_the_bits_of_the_star_that_remains() -> None:
-    found = registry.read_settings([{"algorithm": "paragan", "all_reduce": "ring"}])
-    assert found == registry.read_settings([{"algorithm": "paragan", "all_reduce": "star"}])
+    settings = registry.read_settings([{"algorithm": "paragan", "all_reduce": "ring"}])
+    assert settings == registry.read_settings([{"algorithm": "paragan", "all_reduce": "star"}])
     with pytest.raises(BadInput, match="--all-reduce fast: must be one of shared, star, direct"):
         registry.read_settings([{"algorithm": "paragan", "all_reduce": "fast"}])
 
@@ -144,18 +144,18 @@ FL_GAN = {
 
 
 @pytest.mark.parametrize("version", [{}, SINCE_0_7_0], ids=["0.5.0", "0.7.0"])
-@pytest.mark.parametrize("given", [{}, CHOSEN, FL_GAN, FEGAN, {"algorithm": "standalone"}])
+@pytest.mark.parametrize("values", [{}, CHOSEN, FL_GAN, FEGAN, {"algorithm": "standalone"}])
 def test_what_earlier_versions_wrote_is_read(
-    tmp_path: Path, version: dict[str, Any], given: dict[str, Any]
+    tmp_path: Path, version: dict[str, Any], values: dict[str, Any]
 ) -> None:
     from mdgan.launch.given import known_settings
     from mdgan.launch.settings import LaunchSettings
     from mdgan.settings.config_file import read_config_file
 
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({**WRITTEN_BY_0_5_0, **version, **given}))
+    path.write_text(json.dumps({**WRITTEN_BY_0_5_0, **version, **values}))
     layer = read_config_file(path, known_settings()).settings
-    meant: Settings = registry.read_settings([given])
+    meant: Settings = registry.read_settings([values])
     assert registry.read_settings([layer]) == meant
     defaults = {"batch_size": 99, "generator_optimizer": "beta1=0.9"}
     assert registry.read_settings([layer], defaults) == meant

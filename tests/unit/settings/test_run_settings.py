@@ -1,4 +1,4 @@
-"""The settings of a run: what each algorithm takes, and what it refuses."""
+"""The settings of a run: which ones each algorithm accepts, and which it refuses."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from mdgan.families.mdgan.swaps import swap_every
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.settings.declare import Settings
 from mdgan.spelling import flag
-from tests.unit.settings.refusals import WRONG_TYPES, given, misfits, refusal, refusal_of, refused
+from tests.unit.settings.refusals import WRONG_TYPES, misfits, refusal, refusal_of, refused, starts
 
 BAD_VALUES: dict[str, list[Any]] = {
     "world_size": [1, -4, None],
@@ -53,7 +53,7 @@ def test_the_defaults_are_valid() -> None:
 def test_a_bad_value_is_named_with_its_flag(name: str) -> None:
     for value in BAD_VALUES[name]:
         text = refusal(MDGANSettings, {name: value})
-        assert text.startswith(given(MDGANSettings, name, value))
+        assert text.startswith(starts(MDGANSettings, name, value))
 
 
 @pytest.mark.parametrize("value", ["magic", 3, [], {}, True, 0.5])
@@ -72,7 +72,7 @@ def test_a_value_with_a_line_break_is_still_refused_in_one_line(name: str) -> No
 @pytest.mark.parametrize("value", WRONG_TYPES, ids=str)
 def test_every_setting_refuses_values_of_a_wrong_type(kind: type[Settings], value: Any) -> None:
     for name in misfits(kind, value):
-        assert refusal(kind, {name: value}).startswith(given(kind, name, value))
+        assert refusal(kind, {name: value}).startswith(starts(kind, name, value))
 
 
 def test_a_number_too_large_for_a_float_is_refused() -> None:
@@ -102,11 +102,11 @@ def test_kappa_may_be_up_to_the_number_of_workers_or_two(
 def test_with_participation_kappa_may_be_up_to_those_who_judge(
     algorithm: str, kappa: int, allowed: bool
 ) -> None:
-    given = {"kappa": kappa, "world_size": 7, "participation": 0.5, "algorithm": algorithm}
+    values = {"kappa": kappa, "world_size": 7, "participation": 0.5, "algorithm": algorithm}
     if allowed:
-        assert registry.read_settings([given]).kappa == kappa
+        assert registry.read_settings([values]).kappa == kappa
     else:
-        assert "than 3 worker(s) at a time" in refusal_of(given)
+        assert "than 3 worker(s) at a time" in refusal_of(values)
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_only_one_rhythm_can_be_given(
 def test_a_flag_for_the_swap_rhythm_overrides_the_other_one_in_the_file(
     flags: dict[str, Any], file: dict[str, Any], interval: int | None, epochs: float | None
 ) -> None:
-    found = MDGANSettings.read(flags, file, {"swap_epochs": 9.0})
-    assert found.swaps.swap_interval == interval
-    assert found.swaps.swap_epochs == epochs
+    settings = MDGANSettings.read(flags, file, {"swap_epochs": 9.0})
+    assert settings.swaps.swap_interval == interval
+    assert settings.swaps.swap_epochs == epochs
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,15 @@ def test_a_round_takes_m_e_over_b_iterations(
 
 
 def test_what_the_algorithm_has_as_a_default_beats_that_of_the_dataset() -> None:
-    found = registry.read_settings(
+    settings = registry.read_settings(
         [{"algorithm": "fegan"}], {"batch_size": 7, "generator_optimizer": "beta1=0.25"}
     )
-    assert isinstance(found, FederatedSettings)
-    assert (found.training.batch_size, found.training.policy("generator").betas[0]) == (50, 0.25)
-    rounds = found.rounds
+    assert isinstance(settings, FederatedSettings)
+    assert (settings.training.batch_size, settings.training.policy("generator").betas[0]) == (
+        50,
+        0.25,
+    )
+    rounds = settings.rounds
     assert (rounds.sampling, rounds.weighting, rounds.round_iterations) == ("balanced", "kl", 30)
     given = registry.read_settings([{"algorithm": "fegan", "round_epochs": 2.0, "batch_size": 9}])
     assert isinstance(given, FederatedSettings)
@@ -199,6 +202,6 @@ def test_settings_of_a_machine_are_passed_over() -> None:
 
 
 def test_falsy_flags_are_not_mistaken_for_absent_ones() -> None:
-    found = MDGANSettings.read({"ema": 0.0, "swap_interval": 0}, {"ema": 0.9})
-    assert found.training.ema == 0.0
-    assert found.swaps.swap_interval == 0
+    settings = MDGANSettings.read({"ema": 0.0, "swap_interval": 0}, {"ema": 0.9})
+    assert settings.training.ema == 0.0
+    assert settings.swaps.swap_interval == 0

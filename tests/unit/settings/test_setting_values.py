@@ -51,17 +51,17 @@ def test_partition_spellings_that_are_wrong(scheme: str) -> None:
 def test_junk_for_a_partition_is_refused_in_one_line_or_is_one(scheme: str) -> None:
     text = ""
     try:
-        found = RunSettings.read({"partition": scheme})
+        settings_read = RunSettings.read({"partition": scheme})
     except BadInput as error:
         text = str(error)
     if text:
         assert text.startswith("--partition ")
         assert len(text.splitlines()) == 1
     else:
-        assert found.data.partition.name in {
+        assert settings_read.data.partition.name in {
             *("iid", "sorted", "none", "dirichlet", "shards", "classes", "fegan")
         }
-        assert all(0 < number < float("inf") for number in found.data.partition.numbers)
+        assert all(0 < number < float("inf") for number in settings_read.data.partition.numbers)
 
 
 @pytest.mark.parametrize(
@@ -80,18 +80,18 @@ def test_deadlines(text: str, meaning: tuple[float, float]) -> None:
 @settings(deadline=None)
 @given(st.text(max_size=8) | st.from_regex(r"[0-9]*\.?[0-9]*x?", fullmatch=True))
 def test_junk_for_a_deadline_is_refused_in_one_line_or_is_one(text: str) -> None:
-    told = ""
+    message = ""
     try:
-        found = RunSettings.read({"deadline": text}).faults.deadline
+        settings_read = RunSettings.read({"deadline": text}).faults.deadline
     except BadInput as error:
-        told = str(error)
-    if told:
-        assert told.startswith("--deadline ")
-        assert len(told.splitlines()) == 1
+        message = str(error)
+    if message:
+        assert message.startswith("--deadline ")
+        assert len(message.splitlines()) == 1
     else:
-        assert found is not None
-        assert (found.seconds == 0) != (found.factor == 0)
-        assert 0 < found.seconds + found.factor == float(text.removesuffix("x"))
+        assert settings_read is not None
+        assert (settings_read.seconds == 0) != (settings_read.factor == 0)
+        assert 0 < settings_read.seconds + settings_read.factor == float(text.removesuffix("x"))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_number_is_written_so_that_it_is_read_as_the_same(
     """A run writes its settings, and reads them when it goes on; every rank must have the same."""
     written = f"{number:.15f}"
     algorithm = "mdgan" if name in MDGANSettings.names() else "fl-gan"
-    found = registry.read_settings([{"algorithm": algorithm, name: form.format(written)}])
-    assert meant(found.values()[name]) == float(written)
-    assert registry.read_settings([found.as_json()]) == found
-    assert found.but() == found
+    settings_read = registry.read_settings([{"algorithm": algorithm, name: form.format(written)}])
+    assert meant(settings_read.values()[name]) == float(written)
+    assert registry.read_settings([settings_read.as_json()]) == settings_read
+    assert settings_read.but() == settings_read

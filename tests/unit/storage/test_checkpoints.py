@@ -1,4 +1,4 @@
-"""If anything is wrong with the newest checkpoint, the one before is found."""
+"""If anything is wrong with the newest checkpoint, the reader takes the one before."""
 
 import json
 import shutil
@@ -232,8 +232,8 @@ def test_a_state_is_found_wherever_it_lies(checkpoints: Checkpoints) -> None:
     make_worker_files(checkpoints, 10, 20)
     stored = write_state(checkpoints.folder_of(10), worker_file(3), make_state(7))
     for iteration in (10, 20, 30):
-        found = checkpoints.find(iteration, stored)
-        assert found is not None
-        assert equal_states(found, make_state(7))
+        result = checkpoints.find(iteration, stored)
+        assert result is not None
+        assert equal_states(result, make_state(7))
     _spoil(worker_file(3), _flip)(checkpoints.folder_of(10))
     assert checkpoints.find(10, stored) is None

@@ -1,4 +1,4 @@
-"""Killed at any moment of a commit, a server finds a whole checkpoint afterwards."""
+"""A server that is killed at any moment of a commit finds a whole checkpoint afterwards."""
 
 import json
 import subprocess
@@ -79,9 +79,9 @@ print(json.dumps({
 @pytest.mark.parametrize("rounds", [15, pytest.param(400, marks=pytest.mark.slow)])
 def test_killed_at_any_moment(tmp_path: Path, rounds: int) -> None:
     command = [sys.executable, "-c", KILLS, str(tmp_path), str(rounds), str(rounds)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert told.returncode == 0, told.stderr
-    result = json.loads(told.stdout)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(ended.stdout)
     assert result["newest"] == sorted(result["newest"])
     assert result["newest"][-1] >= 5 + rounds, "some commits were made"
     last = result["newest"][-1] + 1

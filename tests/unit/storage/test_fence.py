@@ -1,4 +1,4 @@
-"""Of all servers that ever claimed a run, one may write; it writes beside training."""
+"""Of all servers that ever claimed a run, only one may write; it writes during training."""
 
 import errno
 import gc
@@ -72,9 +72,9 @@ def test_processes_that_race_get_generations_of_their_own(tmp_path: Path) -> Non
         assert racer.stdin is not None
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    got = [[int(line) for line in racer.communicate(timeout=60)[0].split()] for racer in racers]
-    assert sorted(number for mine in got for number in mine) == list(range(1, 121))
-    assert all(mine == sorted(mine) for mine in got)
+    result = [[int(line) for line in racer.communicate(timeout=60)[0].split()] for racer in racers]
+    assert sorted(number for mine in result for number in mine) == list(range(1, 121))
+    assert all(mine == sorted(mine) for mine in result)
     assert not list(tmp_path.glob(".*"))
 
 

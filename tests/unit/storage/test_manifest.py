@@ -1,4 +1,4 @@
-"""The manifest says what was said, or is damaged and known to be."""
+"""The manifest is read as it was written, or known to be damaged."""
 
 import hashlib
 import json
@@ -80,11 +80,11 @@ def test_any_other_byte_anywhere_is_found() -> None:
         changed = bytearray(data)
         changed[place] ^= 1
         try:
-            found = Manifest.from_bytes(bytes(changed))
+            decoded = Manifest.from_bytes(bytes(changed))
         except Damaged:
             continue
         # Only what means nothing may change: a space between two values.
-        assert found == make_manifest()
+        assert decoded == make_manifest()
         assert data[place : place + 1].isspace()
 
 

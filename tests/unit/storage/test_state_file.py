@@ -1,4 +1,4 @@
-"""A state on disk is whole, or damaged and known to be; it may come from a GPU."""
+"""A state on disk is whole, or known to be damaged; it may come from a GPU."""
 
 import subprocess
 import sys
@@ -134,8 +134,8 @@ print(resident() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_writing_takes_no_second_copy_in_memory(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MEMORY, str(tmp_path)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert int(told.stdout) < 40_000, "of 200,000 KB that were written"
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert int(ended.stdout) < 40_000, "of 200,000 KB that were written"
 
 
 GOOD: dict[str, Any] = {"name": "server.safetensors", "sha256": "0f" * 32, "num_bytes": 12}
@@ -170,8 +170,8 @@ TENSORS = [
 
 
 def _raw(tensor: Tensor) -> list[int]:
-    found: list[int] = tensor.contiguous().reshape(-1).view(torch.uint8).tolist()
-    return found
+    results: list[int] = tensor.contiguous().reshape(-1).view(torch.uint8).tolist()
+    return results
 
 
 class _LateStream:
@@ -230,8 +230,8 @@ def test_each_tensor_is_whole_when_it_is_handed_out(kept_here: set[int]) -> None
     with fake_cuda() as device:
         state = [t if n in kept_here else t.to(device) for n, t in enumerate(TENSORS)]
         with _late_copies():
-            found = [each.tolist() for each in bytes_on_host(state)]
-    assert found == expected
+            results = [each.tolist() for each in bytes_on_host(state)]
+    assert results == expected
     assert _LateStream.last.waited_for == ["training"]
 
 

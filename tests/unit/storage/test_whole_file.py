@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and a number that a run keeps in one."""
+"""Files that are whole or do not exist, and a number that a run keeps in such a file."""
 
 import errno
 import os
@@ -39,16 +39,16 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(
 def test_half_a_file_is_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     write_whole(path, b"old")
-    seen = []
+    notes = []
     flush = os.fsync
 
     def look(descriptor: int) -> None:
-        seen.append(path.read_bytes())
+        notes.append(path.read_bytes())
         flush(descriptor)
 
     monkeypatch.setattr(os, "fsync", look)
     write_whole(path, b"new")
-    assert seen == [b"old", b"new"]  # before the rename, and for the folder after it
+    assert notes == [b"old", b"new"]  # before the rename, and for the folder after it
     assert path.read_bytes() == b"new"
 
 
@@ -104,10 +104,10 @@ while True:
 def test_a_process_ends_between_two_files(tmp_path: Path, patience: str, there: bool) -> None:
     command = [sys.executable, "-c", ENDS_WHILE_IT_WRITES, str(tmp_path), patience]
     assert subprocess.run(command, timeout=60, check=False).returncode == 7
-    found = everything_in(tmp_path)
-    assert (found.get("file") == b"the first half, and the second") is there
+    result = everything_in(tmp_path)
+    assert (result.get("file") == b"the first half, and the second") is there
     if there:
-        assert [name for name in found if name.endswith(".tmp")] == []
+        assert [name for name in result if name.endswith(".tmp")] == []
 
 
 def test_a_secret_is_its_owners_alone_from_the_first_byte(tmp_path: Path) -> None:

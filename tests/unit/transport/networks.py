@@ -16,15 +16,7 @@ from mdgan.credentials.identity import Identity, OwnIdentity, read_credentials
 from mdgan.credentials.revocations import Revocations
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import (
-    Admit,
-    HostEvent,
-    Joined,
-    Received,
-    ServerEvent,
-    Tickets,
-    Visited,
-)
+from mdgan.transport.base import Admit, HostEvent, Joined, Received, ServerEvent, Tickets, Visited
 from mdgan.transport.find import find_server
 from mdgan.transport.frames import Most
 from mdgan.transport.grpc_host import GrpcHostTransport
@@ -81,7 +73,7 @@ def value_of(message: object) -> float:
 class GrpcNetwork:
     """A server on a socket in a private folder, and hosts that join it.
 
-    With an identity, which everybody shows, it is a port of loopback instead. With `relay` hosts
+    With an identity, which all processes show, it is a port of loopback instead. With `relay` hosts
     leave their parcels with the server.
     """
 
@@ -171,20 +163,20 @@ def next_event(network: Network) -> Any:
 
 def joined(network: Network, *hosts: int) -> dict[int, HostTransport]:
     """Hosts that the server knows of."""
-    found = {host: network.join(host, {}) for host in hosts}
-    seen = [next_event(network) for _ in hosts]
-    assert all(isinstance(event, Joined) for event in seen), seen
-    return found
+    link_of = {host: network.join(host, {}) for host in hosts}
+    events = [next_event(network) for _ in hosts]
+    assert all(isinstance(event, Joined) for event in events), events
+    return link_of
 
 
 def listening(network: Network, hosts: Mapping[int, HostTransport]) -> dict[int, Any]:
     """Where hosts that have just joined hand out parcels."""
-    found = {}
+    links = {}
     for _ in hosts:
         event = network.server.receive(LONG)
         assert isinstance(event, Joined), event
-        found[event.host] = event.hello.get("listens")
-    return found
+        links[event.host] = event.hello.get("listens")
+    return links
 
 
 Pair = tuple[HostTransport, HostTransport, dict[int, Any]]
@@ -269,23 +261,23 @@ def host_of(
 ) -> GrpcHostTransport:
     """Joins as `mdgan.launch.links` does."""
     identity = identity or network.identity
-    said = {"host": 5, **(hello or {})}
+    fields = {"host": 5, **(hello or {})}
     until = Until(seconds, interrupted)
 
     def attempt(place: str, until: Until) -> GrpcHostTransport:
         return GrpcHostTransport(
             place,
             access(identity, revocations),
-            said,
+            fields,
             ACCEPTS,
             FROM_HOSTS,
             network.timeouts,
-            network.parcels_at(said["host"]),
+            network.parcels_at(fields["host"]),
             until,
         )
 
-    found = list(places) or [network.place]
-    return find_server(found, attempt, until, seconds, has_identity=identity is not None)
+    addresses = list(places) or [network.place]
+    return find_server(addresses, attempt, until, seconds, has_identity=identity is not None)
 
 
 def ask_at(
@@ -294,7 +286,7 @@ def ask_at(
     seconds: float = LONG,
     interrupted: threading.Event | None = None,
 ) -> Mapping[str, Any]:
-    """Asks for the settings of a run, as `mdgan join` does in a fork of its own."""
+    """Asks for the settings of a run, as `mdgan join` does in its own fork."""
 
     def attempt(place: str, until: Until) -> Mapping[str, Any]:
         return ask(place, identity, QUICK, until)

@@ -101,11 +101,11 @@ def main() -> None:
             os.kill(child, signal.SIGKILL)
 
 
-def _be(role: str, how: Mapping[str, Any], told: IO[str]) -> None:
+def _be(role: str, how: Mapping[str, Any], output: IO[str]) -> None:
     try:
-        kept, place = _host(**how) if role == "host" else _server(**how)
-        print(json.dumps(place), file=told, flush=True)
-        while kept:
+        link, place = _host(**how) if role == "host" else _server(**how)
+        print(json.dumps(place), file=output, flush=True)
+        while link:
             time.sleep(1)
     finally:
         os._exit(1)

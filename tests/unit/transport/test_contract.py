@@ -1,4 +1,4 @@
-"""What roles rely on: over gRPC, with TLS and parcels through the server, within one process."""
+"""What roles rely on: over gRPC, with TLS, with parcels through the server, within one process."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -119,14 +119,14 @@ def test_what_arrives_at_two_hosts_or_at_the_server_is_a_copy(network: Network) 
 
 def test_an_interrupt_ends_the_wait_at_both_ends(network: Network) -> None:
     hosts = joined(network, 1)
-    found: list[object] = []
+    results: list[object] = []
     in_threads(
-        lambda: found.append(hosts[1].receive(LONG)),
-        lambda: found.append(network.server.receive(LONG)),
+        lambda: results.append(hosts[1].receive(LONG)),
+        lambda: results.append(network.server.receive(LONG)),
         hosts[1].interrupt,
         network.server.interrupt,
     )
-    assert found == [Asked(), Asked()]
+    assert results == [Asked(), Asked()]
 
 
 def test_the_end_of_the_server_is_told_to_every_host(network: Network) -> None:
@@ -189,7 +189,7 @@ def test_a_host_that_comes_again_takes_the_place_of_its_earlier_link(network: Ne
 def test_hosts_exchange_with_each_other_again_and_again(network: Network) -> None:
     hosts = {number: network.join(number, {}) for number in (1, 2, 3)}
     addresses = listening(network, hosts)
-    found: dict[tuple[int, int, int], float] = {}
+    results: dict[tuple[int, int, int], float] = {}
     pairs = [(giver, taker) for giver in hosts for taker in hosts if giver != taker]
     tickets = {iteration: ordered(network, iteration, *pairs) for iteration in (10, 11)}
 
@@ -202,10 +202,10 @@ def test_hosts_exchange_with_each_other_again_and_again(network: Network) -> Non
             own = tickets[iteration][number]
             arrived = host.exchange(iteration, outgoing, others, addresses, own)
             for sender, message in arrived.items():
-                found[iteration, sender, number] = value_of(message)
+                results[iteration, sender, number] = value_of(message)
 
     in_threads(*(lambda n=n, host=host: work(n, host) for n, host in hosts.items()))
-    assert found == {
+    assert results == {
         (iteration, sender, receiver): 1e4 * iteration + 100 * sender + receiver
         for iteration in (10, 11)
         for sender in (1, 2, 3)
@@ -226,14 +226,16 @@ def pair(network: Network) -> Pair:
 def test_a_giver_that_is_late_is_waited_for(network: Network, pair: Pair) -> None:
     giver, taker, addresses = pair
     tickets = ordered(network, 4, (1, 2))
-    found: list[object] = []
+    results: list[object] = []
 
     def lay_out() -> None:
         time.sleep(0.3)  # it is busy with its iteration
         giver.exchange(4, {2: note(4, 4.0)}, [], addresses, tickets[1])
 
-    in_threads(lay_out, lambda: found.append(taker.exchange(4, {}, [1], addresses, tickets[2])[1]))
-    assert value_of(found[0]) == 4.0
+    in_threads(
+        lay_out, lambda: results.append(taker.exchange(4, {}, [1], addresses, tickets[2])[1])
+    )
+    assert value_of(results[0]) == 4.0
 
 
 @PLACES
@@ -242,15 +244,15 @@ def test_a_giver_that_ends_is_noticed_at_once(place: type[Network], after: float
     network = place(PATIENT)
     giver, taker, addresses = giver_and_taker(network)
     tickets = ordered(network, 4, (1, 2))
-    found: list[object] = []
+    results: list[object] = []
 
     def end() -> None:
         time.sleep(after)  # the taker is waiting, or will be: both must end at once
         giver.close()
 
-    in_threads(end, lambda: found.append(taker.exchange(4, {}, [1], addresses, tickets[2])[1]))
-    assert isinstance(found[0], Lost)
-    assert found[0].peer == 1
+    in_threads(end, lambda: results.append(taker.exchange(4, {}, [1], addresses, tickets[2])[1]))
+    assert isinstance(results[0], Lost)
+    assert results[0].peer == 1
     network.close()
 
 
@@ -284,13 +286,12 @@ def test_a_giver_that_leaves_at_once_has_its_parcels_fetched_first(
 ) -> None:
     giver, taker, addresses = pair
     tickets = ordered(network, 4, (1, 2))
-    found: list[object] = []
+    results: list[object] = []
     giver.exchange(4, {2: note(4, 4.0, size=300_000)}, [], addresses, tickets[1])
     in_threads(
-        giver.close,
-        lambda: found.append(taker.exchange(4, {}, [1], addresses, tickets[2])[1]),
+        giver.close, lambda: results.append(taker.exchange(4, {}, [1], addresses, tickets[2])[1])
     )
-    assert value_of(found[0]) == 4.0
+    assert value_of(results[0]) == 4.0
 
 
 @pytest.mark.parametrize(

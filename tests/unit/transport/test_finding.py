@@ -1,4 +1,4 @@
-"""How a process looks for its server, asks it and watches it."""
+"""How a process finds its server, asks it questions and watches it."""
 
 import socket
 import threading
@@ -30,7 +30,7 @@ from tests.unit.transport.networks import (
 from tests.unit.transport.peers import Peer, peer
 
 SHORT = 1.5
-"""Seconds of a search that is in vain; each place answers once in this time on any machine."""
+"""Seconds of a search that finds no server; each place answers in this time on any machine."""
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_server_that_comes_later_is_waited_for(tmp_path: Path) -> None:
     place, opened = f"unix:{tmp_path}/server", list[GrpcNetwork]()
 
     def serve() -> None:
-        time.sleep(0.3)  # it has been looked for in vain by then
+        time.sleep(0.3)  # the search has failed several times by then
         opened.append(GrpcNetwork(place=place))
 
     serving = threading.Thread(target=serve, daemon=True)

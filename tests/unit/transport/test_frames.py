@@ -1,4 +1,4 @@
-"""Messages as bytes, and bytes that are none."""
+"""Messages become bytes and messages again; other bytes are refused."""
 
 import json
 import struct
@@ -62,15 +62,15 @@ def raw(tensor: Tensor) -> bytes:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def assert_equal(found: Message, wanted: Message) -> None:
-    assert (found.kind, found.iteration, found.fields) == (
+def assert_equal(result: Message, wanted: Message) -> None:
+    assert (result.kind, result.iteration, result.fields) == (
         *(wanted.kind, wanted.iteration, wanted.fields),
     )
-    assert found.tensors.keys() == wanted.tensors.keys()
+    assert result.tensors.keys() == wanted.tensors.keys()
     for name, tensor in wanted.tensors.items():
-        assert found.tensors[name].dtype == tensor.dtype
-        assert found.tensors[name].shape == tensor.shape
-        assert raw(found.tensors[name]) == raw(tensor)
+        assert result.tensors[name].dtype == tensor.dtype
+        assert result.tensors[name].shape == tensor.shape
+        assert raw(result.tensors[name]) == raw(tensor)
 
 
 def sample_message() -> Message:
@@ -106,7 +106,7 @@ X = torch.arange(10.0)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         {"a": X, "b": X},
         {"a": X, "b": X[1:]},
@@ -117,14 +117,14 @@ X = torch.arange(10.0)
         {"a": torch.ones(1).expand(4, 3), "b": torch.ones((2, 3, 4, 5))[:, 1]},
     ],
 )
-def test_tensors_that_share_memory_arrive_as_they_were(given: Mapping[str, Tensor]) -> None:
-    found = decode(encode(Message("SWAP", 1, {}, given))).tensors
-    assert found.keys() == given.keys()
-    assert all(torch.equal(found[name], tensor) for name, tensor in given.items())
-    for tensor in found.values():
+def test_tensors_that_share_memory_arrive_as_they_were(values: Mapping[str, Tensor]) -> None:
+    decoded = decode(encode(Message("SWAP", 1, {}, values))).tensors
+    assert decoded.keys() == values.keys()
+    assert all(torch.equal(decoded[name], tensor) for name, tensor in values.items())
+    for tensor in decoded.values():
         tensor.fill_(7)
     assert X.tolist() == [*range(10)]
-    places = [tensor.data_ptr() for tensor in found.values() if tensor.numel()]
+    places = [tensor.data_ptr() for tensor in decoded.values() if tensor.numel()]
     assert len(set(places)) == len(places)
 
 
@@ -137,8 +137,8 @@ def test_tensors_with_a_gradient_travel_without_it() -> None:
 
 def test_every_process_sees_tensors_in_one_order() -> None:
     names = [f"{number}/w" for number in range(30)]
-    found = decode(encode(Message("SWAP", 1, {}, dict.fromkeys(reversed(names), X[:1]))))
-    assert list(found.tensors) == sorted(names)
+    decoded = decode(encode(Message("SWAP", 1, {}, dict.fromkeys(reversed(names), X[:1]))))
+    assert list(decoded.tensors) == sorted(names)
 
 
 # Bytes that are no message.

@@ -1,4 +1,4 @@
-"""Certificates on a port of loopback: who is let in, as what, and what the others are told."""
+"""Certificates on a loopback port: whom the server lets in, in which role; what others learn."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -89,10 +89,10 @@ def test_hosts_of_the_same_authority_come_in_and_exchange(
 def test_a_host_is_known_by_its_own_certificate_and_not_by_what_it_says(
     folder: Path, shares: bool
 ) -> None:
-    heard: list[str] = []
+    traffic: list[str] = []
 
     def admit(hello: Mapping[str, Any]) -> Mapping[str, Any]:
-        heard.append(hello["certificate"])
+        traffic.append(hello["certificate"])
         return admit_all(hello)
 
     server, *names = ["shared"] * 4 if shares else ["server", "worker", "three", "worker"]
@@ -100,9 +100,9 @@ def test_a_host_is_known_by_its_own_certificate_and_not_by_what_it_says(
     for rank, name in zip((1, 3, 1), names, strict=True):
         said = {"host": rank, "workers": [rank], "certificate": "another's"}
         host_of(network, said, FOR_EVER, identity=identity(folder, name)).close()
-    first, other, again = heard
+    first, other, again = traffic
     if shares:  # it tells nothing: any machine of the run may show it
-        assert heard == ["", "", ""]
+        assert traffic == ["", "", ""]
     else:
         assert len(first) == 64
         assert first == again != other
@@ -118,9 +118,9 @@ def test_a_rank_that_the_certificate_does_not_name(network: GrpcNetwork, folder:
     says = r"its certificate \(three\) names ranks 3,4, not 5"
     with pytest.raises(BadInput, match=f"the server refused this host: {says}"):
         join(network, folder, "three", 4, 5)
-    told = refusal(network)
-    assert told.startswith("certificate ")
-    assert told.endswith(" at 127.0.0.1: its certificate (three) names ranks 3,4, not 5")
+    message = refusal(network)
+    assert message.startswith("certificate ")
+    assert message.endswith(" at 127.0.0.1: its certificate (three) names ranks 3,4, not 5")
     assert isinstance(join(network, folder, "three", 4).welcome, Mapping)
 
 
@@ -192,34 +192,28 @@ ADDRESSES = replace(GOOD, by_name=False)
     "guarded",
     "Links between machines are encrypted (TLS), and no machine takes part without a certificate",
 )
-@claim(
-    "strangers",
-    "No machine takes part without a certificate of the run's authority",
-)
+@claim("strangers", "No machine takes part without a certificate of the run's authority")
 @claim("roles", "A worker's certificate cannot pass for the server's.")
 @claim("flood", "without a certificate no call reaches mdgan")
 def test_what_does_not_fit_is_told_at_once_and_nobody_is_let_in(
     server: Identity | None, client: Identity | None, says: str
 ) -> None:
-    asked: list[Mapping[str, Any]] = []
+    arguments: list[Mapping[str, Any]] = []
 
     def admit(hello: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked.append(hello)
+        arguments.append(hello)
         return admit_all(hello)
 
     network = GrpcNetwork(identity=server, place="127.0.0.1:0", admit=admit)
     with pytest.raises(BadInput, match=says) as caught:
         ask_at(network.place, identity=client, seconds=FOR_EVER)
     assert str(caught.value).isprintable()
-    assert asked == []
+    assert arguments == []
     assert network.server.receive(SOON) is None
     network.close()
 
 
-@claim(
-    "strangers",
-    "No machine takes part without a certificate of the run's authority",
-)
+@claim("strangers", "No machine takes part without a certificate of the run's authority")
 def test_no_host_hands_parcels_to_a_stranger(network: GrpcNetwork, folder: Path) -> None:
     join(network, folder, "worker", 1)
     event = expect(network.server, Joined)

@@ -1,4 +1,4 @@
-"""Hosts and servers that die, stand still or break the rules."""
+"""Hosts and servers that die, stop or break the rules."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Givers and takers that are not what they should be; the rest is in the contract."""
+"""Dishonest givers and takers of parcels; `test_contract.py` has the honest ones."""
 
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -141,13 +141,13 @@ def test_a_giver_that_dies_before_it_gives(
         taker = joined(network, 2)[2]
         if is_halted:
             child.halt()
-        found: list[object] = []
+        results: list[object] = []
         iteration = 6 if is_halted else 7  # what a living giver has not laid out is waited for
         in_threads(
-            lambda: found.append(taker.exchange(iteration, {}, [4], {4: place}, TAKES)[4]),
+            lambda: results.append(taker.exchange(iteration, {}, [4], {4: place}, TAKES)[4]),
             child.kill,
         )
-    assert found == [Lost(4, "its connection closed")]
+    assert results == [Lost(4, "its connection closed")]
 
 
 def serving(answer: Callable[[], Sequence[bytes]], place: str) -> grpc.Server:

@@ -1,4 +1,4 @@
-"""Messages in pieces, how often they may come, and how much memory they may take."""
+"""Messages in pieces: how often they may come, and how much memory they may take."""
 
 import threading
 import tracemalloc
@@ -11,14 +11,7 @@ import torch
 from mdgan.messages import Kind, Message
 from mdgan.transport import guard, server_end
 from mdgan.transport.base import Lost, Received
-from mdgan.transport.frames import (
-    PIECE_BYTES,
-    Frame,
-    Most,
-    WireError,
-    decode,
-    encode,
-)
+from mdgan.transport.frames import PIECE_BYTES, Frame, Most, WireError, decode, encode
 from mdgan.transport.frames import next_frame as read
 from mdgan.transport.guard import MOST_IN_A_ROW, Allowance
 from mdgan.transport.links_pb2 import Piece
@@ -48,9 +41,9 @@ def test_messages_come_one_after_the_other_and_then_the_end() -> None:
     first, second = encode(Message("SWAP", 1, {}, {"w": large})), encode(note(2))
     assert len(first.pieces) > 1
     pieces = iter([*sent(first), *sent(second)])
-    found = read(pieces, LARGE)
-    assert found is not None
-    assert torch.equal(decode(found).tensors["w"], large)
+    result = read(pieces, LARGE)
+    assert result is not None
+    assert torch.equal(decode(result).tensors["w"], large)
     assert read(pieces, LARGE) == second
     assert read(pieces, LARGE) is None
 
@@ -154,12 +147,12 @@ def test_who_tells_all_the_time_is_not() -> None:
 def test_an_answer_comes_as_often_as_its_question() -> None:
     asked = Counter[str]()
     real = Most(1, 1, unasked=0, answers="EXTRACTOR")
-    heard = Allowance({"REAL": real, "UPDATE": Most(1, 1, unasked=1, each=2)}, asked)
-    assert heard.allows("UPDATE")
-    assert not heard.allows("UPDATE")
+    traffic = Allowance({"REAL": real, "UPDATE": Most(1, 1, unasked=1, each=2)}, asked)
+    assert traffic.allows("UPDATE")
+    assert not traffic.allows("UPDATE")
     asked.update(("EXTRACTOR", ""))
-    assert [heard.allows("REAL") for _ in range(2)] == [True, False]
-    assert heard.allows("UPDATE")
+    assert [traffic.allows("REAL") for _ in range(2)] == [True, False]
+    assert traffic.allows("UPDATE")
 
 
 def test_a_flood_of_spans_ends_the_link_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,9 +208,7 @@ class Way:
         pass
 
 
-def test_json_that_waits_counts_as_what_it_takes_in_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_json_that_waits_counts_as_what_it_takes_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     server = ServerTransport(lambda _: {}, LONG)
     guest = server.let_in(1, {}, Way())
     frame = encode(NASTY["lists"])

@@ -1,4 +1,4 @@
-"""The Unix socket for messages of one machine; what every transport does is in the contract."""
+"""The Unix socket of one machine; `test_contract.py` has what every transport does."""
 
 import os
 import socket
@@ -12,6 +12,7 @@ import pytest
 
 from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
+from mdgan.system import peer_user
 from mdgan.transport import plain_socket
 from mdgan.transport.base import Joined, Lost
 from mdgan.transport.frames import PIECE_BYTES, CutOff, Frame, Most, WireError, encode
@@ -88,7 +89,7 @@ def connection_of(host: object) -> socket.socket:
     return host._way._socket
 
 
-# Who comes to the door.
+# Callers of the socket.
 
 
 @pytest.fixture
@@ -130,11 +131,11 @@ def test_another_user_is_not_let_in(
     door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = knock(f"unix:{tmp_path}/server", door.told, LONG)
-    monkeypatch.setattr(plain_socket, "_user_of", lambda _: os.geteuid() + 1)
+    monkeypatch.setattr(plain_socket, "peer_user", lambda _: os.geteuid() + 1)
     with pytest.raises(WireError, match="another process came to its socket"):
         door.take(LONG)
     monkeypatch.undo()
-    assert plain_socket._user_of(host._socket) == os.geteuid()
+    assert peer_user(host._socket) == os.geteuid()
     host._socket.close()
 
 
@@ -152,11 +153,12 @@ def test_a_door_can_be_given_up(door: Door) -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [7, {}, {"name": "../m1", "key": ""}, {"name": "m1\n"}, {"name": "m1", "key": "\ud800"}]
+    "message",
+    [7, {}, {"name": "../m1", "key": ""}, {"name": "m1\n"}, {"name": "m1", "key": "\ud800"}],
 )
-def test_a_server_that_tells_of_no_door(told: Any, tmp_path: Path) -> None:
+def test_a_server_that_tells_of_no_door(message: Any, tmp_path: Path) -> None:
     with pytest.raises(WireError, match="socket for messages"):
-        knock(f"unix:{tmp_path}/server", told, LONG)
+        knock(f"unix:{tmp_path}/server", message, LONG)
 
 
 def test_a_host_that_comes_to_no_door_may_try_again(
@@ -182,7 +184,7 @@ def test_a_host_that_comes_to_no_door_may_try_again(
 
 @pytest.fixture
 def ends() -> Iterator[tuple[PlainSocket, PlainSocket]]:
-    """Two ends of a connection; neither sends by a thread of its own."""
+    """Two ends of a connection; neither sends by its own thread."""
     connections = socket.socketpair()
     made = PlainSocket(connections[0]), PlainSocket(connections[1])
     yield made
@@ -199,9 +201,9 @@ def test_what_the_peer_does_not_take_waits_and_keeps_its_order(
         assert ends[0].put(frame)
     ends[0].end()
     assert not ends[0].put(small[0])
-    found: list[Frame] = []
-    in_threads(ends[0].send_waiting, lambda: found.extend(ends[1].frames(ACCEPTS)))
-    assert found == [*large, *small]
+    results: list[Frame] = []
+    in_threads(ends[0].send_waiting, lambda: results.extend(ends[1].frames(ACCEPTS)))
+    assert results == [*large, *small]
 
 
 def test_what_waits_for_a_peer_that_takes_nothing_in_is_bounded(
@@ -237,11 +239,11 @@ def test_nothing_is_sent_to_a_peer_that_is_gone(
 def test_an_announced_message_takes_no_memory_before_it_comes(
     ends: tuple[PlainSocket, PlainSocket],
 ) -> None:
-    taken: list[int] = []
+    taken_digests: list[int] = []
     first = PlainSocket._read
 
     def read(self: PlainSocket, into: bytearray) -> bytearray:
-        taken.append(len(into))
+        taken_digests.append(len(into))
         return first(self, into)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -250,7 +252,7 @@ def test_an_announced_message_takes_no_memory_before_it_comes(
         ends[0].cut()
         with pytest.raises(CutOff):
             next(ends[1].frames({Kind.STATE: Most(1 << 33, 1 << 33)}))
-    assert max(taken) <= PIECE_BYTES
+    assert max(taken_digests) <= PIECE_BYTES
 
 
 def test_an_empty_body_and_a_taker_arrive(ends: tuple[PlainSocket, PlainSocket]) -> None:

@@ -56,8 +56,8 @@ def serial_shown(place: str, own: Path) -> int:
 
 
 def serial_in(path: Path) -> int:
-    (own, *_) = x509.load_pem_x509_certificates(read_credentials(path).certificate)
-    return own.serial_number
+    (credentials, *_) = x509.load_pem_x509_certificates(read_credentials(path).certificate)
+    return credentials.serial_number
 
 
 @claim("link-ends", "A link ends with its certificate, and the host comes back with a renewed one")
@@ -86,9 +86,9 @@ def test_a_link_ends_when_its_certificate_expires_and_a_renewed_one_comes_in(
 
 @claim("link-ends", "Put the new file in the place of the old one in time.")
 def test_a_server_shows_its_renewed_certificate_and_keeps_its_links(folder: Path) -> None:
-    own = folder / "own.cred"
-    shutil.copy(folder / "server.cred", own)
-    network = GrpcNetwork(identity=renewable(own).now)
+    own_file = folder / "own.cred"
+    shutil.copy(folder / "server.cred", own_file)
+    network = GrpcNetwork(identity=renewable(own_file).now)
     alice = folder / "alice.cred"
     host = host_of(network, {"host": 1, "workers": [1]}, LONG, identity=read_credentials(alice))
     assert isinstance(network.server, GrpcServerTransport)
@@ -97,9 +97,9 @@ def test_a_server_shows_its_renewed_certificate_and_keeps_its_links(folder: Path
     assert serial_shown(place, alice) == serial_in(folder / "server.cred")
     (folder / "new.cred").write_bytes((folder / "next.cred").read_bytes())
     (folder / "new.cred").chmod(0o600)
-    (folder / "new.cred").replace(own)
+    (folder / "new.cred").replace(own_file)
     assert serial_shown(place, alice) == serial_in(folder / "next.cred")
-    own.write_text("half a file")
+    own_file.write_text("half a file")
     assert serial_shown(place, alice) == serial_in(folder / "next.cred"), "the last good one"
     echo(network, host, 1)
     host.close()

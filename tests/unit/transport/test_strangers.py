@@ -1,4 +1,4 @@
-"""Strangers on the server's port are kept out, and do not disturb the hosts that are in."""
+"""The server keeps strangers out, and they do not disturb its hosts."""
 
 import os
 import socket
@@ -195,10 +195,7 @@ def test_other_bytes_than_a_hello_are_refused(
     echo(network, hosts[1], 1)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{}, {"host": "1"}, {"host": True}, {"host": 0}, {"host": [1]}],
-)
+@pytest.mark.parametrize("fields", [{}, {"host": "1"}, {"host": True}, {"host": 0}, {"host": [1]}])
 def test_a_hello_that_names_no_host_is_refused(
     network: GrpcNetwork, stranger: Stranger, fields: Mapping[str, Any]
 ) -> None:
@@ -266,8 +263,8 @@ def test_more_calls_than_there_may_be_are_refused_and_hosts_go_on(
     for call in calls:
         call.add_callback(partial(note, call))
     assert refused.wait(LONG), "a caller may have eight of a kind"
-    told = refusal(network)
-    assert told == "127.0.0.1: it has 8 Watch calls already, as many as it may have at a time"
+    message = refusal(network)
+    assert message == "127.0.0.1: it has 8 Watch calls already, as many as it may have at a time"
     assert ask_at(network.place) == {"generation": 1}
     echo(network, hosts[1], 1)
     for call in calls:

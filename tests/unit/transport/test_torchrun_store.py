@@ -1,4 +1,4 @@
-"""A torchrun store that lies: a host gets one line, and neither hangs nor fills memory."""
+"""A torchrun store that lies: a host prints one line, and neither hangs nor fills its memory."""
 
 import contextlib
 import resource

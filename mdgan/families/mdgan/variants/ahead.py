@@ -31,7 +31,7 @@ class GeneratorAhead(GeneratorLearner):
         self._graphs.append(Graph(self.in_batches(samples.images), list(weights.values())))
         return self.without_graph(samples)
 
-    def next_graph(self, *, keep: bool) -> Graph:
+    def take_graph(self, *, keep: bool) -> Graph:
         assert self._graphs, "feedback comes after generate()"
         return self._graphs[0] if keep else self._graphs.popleft()
 

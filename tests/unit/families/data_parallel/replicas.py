@@ -87,8 +87,8 @@ def make_reference(networks: Networks = FULL) -> ReferenceReplica:
 
 def all_values(models: Mapping[str, nn.Module] | Sequence[nn.Module]) -> Tensor:
     """Weights and buffers of some models, as one row."""
-    given = models.values() if isinstance(models, Mapping) else models
-    tensors = [t for model in given for t in model.state_dict().values()]
+    networks = models.values() if isinstance(models, Mapping) else models
+    tensors = [t for model in networks for t in model.state_dict().values()]
     return torch.cat([t.detach().double().reshape(-1) for t in tensors])
 
 
@@ -114,15 +114,15 @@ def iterate(
 
     def find_mean(reduction: Reduction) -> Tensor:
         nonlocal changed
-        found: dict[int, Tensor] = {}
+        averaged: dict[int, Tensor] = {}
         for rank, replica in replicas.items():
             replica.take_over({name: reference.weights(name) for name in changed})
             losses = replica.learn(reduction, sizes[rank], lag)
-            found[rank] = replica.vector(reduction).read()
+            averaged[rank] = replica.vector(reduction).read()
             assert losses[0] > 0
             assert (losses[1] > 0) == reduction.last
         changed = reduction.changed
-        return average(found, [], weights)
+        return average(averaged, [], weights)
 
     assert reference.iterate(reductions(lag, local_steps), find_mean, unobserved)
 
@@ -130,8 +130,8 @@ def iterate(
 class ReplicaStage(Stage):
     """A stage on which ParaGAN is trained, with real hosts or played ones."""
 
-    def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
-        return DataParallelSettings.read({"generator_lr": 2e-3, "discriminator_lr": 2e-3, **given})
+    def make_settings(self, values: Mapping[str, Any]) -> RunSettings:
+        return DataParallelSettings.read({"generator_lr": 2e-3, "discriminator_lr": 2e-3, **values})
 
     def bring(self) -> ServerPart:
         assert isinstance(self.settings, DataParallelSettings)

@@ -57,11 +57,11 @@ class ApartStage(Stage):
         self.networks = networks
         super().__init__(folder, **settings)
 
-    def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
+    def make_settings(self, values: Mapping[str, Any]) -> RunSettings:
         sizes = {"generator_batch_size": B_G, "discriminator_batch_size": B_D}
         rates = {"generator_lr": 2e-3, "discriminator_lr": 2e-3}
-        own = {"updates": "async", "generator_ranks": "1..2", **sizes, **rates}
-        return DataParallelSettings.read({**own, **given})
+        changes = {"updates": "async", "generator_ranks": "1..2", **sizes, **rates}
+        return DataParallelSettings.read({**changes, **values})
 
     def bring(self) -> ServerPart:
         settings = self.settings
@@ -182,8 +182,8 @@ def test_groups_equal_one_big_batch_each(make: Make, lag: int) -> None:
 
 def test_any_hosts_give_the_same_bits(make: Make) -> None:
     """Also where a global batch leaves a remainder, and a host adds up three workers' gradients."""
-    own = {"generator_batch_size": None, "discriminator_batch_size": None}
-    uneven = {"num_workers": 5, "global_batch_size": 7, "networks": FULL, **own}
+    changes = {"generator_batch_size": None, "discriminator_batch_size": None}
+    uneven = {"num_workers": 5, "global_batch_size": 7, "networks": FULL, **changes}
     ours = trained(make(**uneven), [1, 2, 3, 4, 5])
     assert torch.equal(trained(make(**uneven), [1], [2, 3], [4, 5]), ours)
 
@@ -246,7 +246,7 @@ def test_training_waits_for_a_group_that_is_lost(
     loop = Loop(1)
     loop.iterate([1, 2], [3, 4])
     makers, learners = ([1], [3, 4]) if of == "generator" else ([1, 2], [3])
-    for n in hosts:  # what they answered in vain
+    for n in hosts:  # answers that the server did not use
         loop.real[n].next_batch(B_D)
         torch.randn(B_G, small.Z_DIM, generator=loop.noise[n])
     loop.noise[lost[0]] = generator_for(0, "noise", lost[0])

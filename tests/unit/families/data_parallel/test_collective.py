@@ -1,4 +1,4 @@
-"""Members of a group trade parts of tensors, notice who is gone, and pass over strangers."""
+"""Members of a group exchange parts of tensors, notice lost members, and ignore strangers."""
 
 import os
 import socket
@@ -39,16 +39,16 @@ def gather(members: Sequence[Collective], parts: Sequence[Tensor]) -> list[Tenso
 @pytest.mark.parametrize("size", [2, 5])
 def test_every_member_has_all_parts(size: int) -> None:
     parts = [torch.full((3,), float(rank)) for rank in range(size)]
-    found = gather(connected(size), parts)
-    assert all(torch.equal(whole, torch.cat(parts)) for whole in found)
+    result = gather(connected(size), parts)
+    assert all(torch.equal(whole, torch.cat(parts)) for whole in result)
 
 
 def test_parts_of_different_lengths_reach_whom_they_are_for() -> None:
     members = connected(3)
     lengths = [0, 2, 1]  # of what each member gives to each
-    given = [torch.arange(3.0 * n) + 10 * n for n in lengths]
+    tensor = [torch.arange(3.0 * n) + 10 * n for n in lengths]
     taken = [torch.zeros(sum(lengths)) for _ in members]
-    trades = zip(members, taken, given, lengths, strict=True)
+    trades = zip(members, taken, tensor, lengths, strict=True)
     assert all(
         at_once(
             *(lambda m=m, t=t, g=g, n=n: m.trade(t, g, lengths, [n] * 3) for m, t, g, n in trades)
@@ -56,7 +56,7 @@ def test_parts_of_different_lengths_reach_whom_they_are_for() -> None:
     )
     for rank, own in enumerate(taken):
         expected = [
-            vector[rank * n : (rank + 1) * n] for n, vector in zip(lengths, given, strict=True)
+            vector[rank * n : (rank + 1) * n] for n, vector in zip(lengths, tensor, strict=True)
         ]
         assert torch.equal(own, torch.cat(expected))
 
@@ -101,5 +101,5 @@ def test_strangers_change_nothing() -> None:
 
 def listening() -> set[tuple[str, int]]:
     """Where this process listens."""
-    found = psutil.Process(os.getpid()).net_connections("tcp")
-    return {(c.laddr.ip, c.laddr.port) for c in found if c.status == psutil.CONN_LISTEN}
+    result = psutil.Process(os.getpid()).net_connections("tcp")
+    return {(c.laddr.ip, c.laddr.port) for c in result if c.status == psutil.CONN_LISTEN}

@@ -1,4 +1,4 @@
-"""Hosts that add up among themselves find the mean that the server would find, bit for bit."""
+"""Hosts that average among themselves get the server's mean, bit for bit."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,12 +45,12 @@ def test_the_bits_of_the_average(
 ) -> None:
     random = torch.Generator().manual_seed(seed)
     workers = [worker for group in groups for worker in group]
-    found = {n: 10**exponent * torch.randn(like.shape, generator=random) for n in workers}
+    results = {n: 10**exponent * torch.randn(like.shape, generator=random) for n in workers}
     weights = {n: float(torch.rand(1, generator=random)) + 0.1 for n in workers}
-    theirs = average(found, (), weights)
+    theirs = average(results, (), weights)
 
     def mean(rank: int, own: Collective) -> torch.Tensor | None:
-        its = {n: found[n] for n in groups[rank]}
+        its = {n: results[n] for n in groups[rank]}
         return own.mean(like, Counted(groups, weights), its)
 
     with ThreadPoolExecutor(len(groups)) as pool:

@@ -40,10 +40,10 @@ def answer(host: Played) -> set[str]:
 def answer_to(question: Message) -> Message:
     asked = read_train(question, small.CPU)
     reduction, shares = asked.reduction, asked.shares
-    found = {worker: gradient_of(worker, reduction) for worker in shares}
+    gradient = {worker: gradient_of(worker, reduction) for worker in shares}
     losses = {worker: torch.tensor([0.5, 0.25]) for worker in shares}
-    form = gradient_form(reduction, next(iter(found.values())).shape)
-    return pack_answers(question.iteration, found, losses, dict.fromkeys(found, 0), form)
+    form = gradient_form(reduction, next(iter(gradient.values())).shape)
+    return pack_answers(question.iteration, gradient, losses, dict.fromkeys(gradient, 0), form)
 
 
 @pytest.fixture
@@ -59,9 +59,9 @@ def expected(
     """The reference after steps with the means of some workers' gradients, at scaled rates."""
     reference = make_reference()
     for (reduction, workers), scale in zip(groups, scales or [1.0] * len(groups), strict=True):
-        found = {n: gradient_of(n, reduction) for n in workers}
+        gradient = {n: gradient_of(n, reduction) for n in workers}
         reference.at(1, {GENERATOR: scale, DISCRIMINATOR: scale})
-        reference.step(reduction, average(found, [], dict.fromkeys(workers, 0.5)))
+        reference.step(reduction, average(gradient, [], dict.fromkeys(workers, 0.5)))
     return all_values(reference.models)
 
 

@@ -1,4 +1,4 @@
-"""Common memory: whoever owns which piece, and whoever dies, the bits are those of one process."""
+"""Shared memory gives the bits of one process, however pieces are owned and whichever host dies."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -72,18 +72,18 @@ class Together:
         """All workers lay gradients down; the reference steps with their mean."""
         self.q += 1
         random = torch.Generator().manual_seed(self.q)
-        found: dict[int, list[Tensor]] = {}
+        results: dict[int, list[Tensor]] = {}
         for worker, models in self.replicas.items():
             parameters = list(models[name].parameters())
-            found[worker] = [torch.randn(p.shape, generator=random) for p in parameters]
-            for parameter, gradient in zip(parameters, found[worker], strict=True):
+            results[worker] = [torch.randn(p.shape, generator=random) for p in parameters]
+            for parameter, gradient in zip(parameters, results[worker], strict=True):
                 parameter.grad = gradient * (float("nan") if worker in broken else 1.0)
             norm = float(torch.linalg.vector_norm(self.lent[worker][name].lay_down()))
             self.shared.meeting.note(1, worker, reduction, norm, [0.0, 0.0])
             self.shared.buffers[worker].zero_()
-        used = [worker for worker in found if worker not in broken]
+        used = [worker for worker in results if worker not in broken]
         for n, parameter in enumerate(self.reference[name].model.parameters()):
-            parts = {worker: found[worker][n] for worker in used}
+            parts = {worker: results[worker][n] for worker in used}
             parameter.grad = average(parts, (), WEIGHTS).float().view_as(parameter)
         self.reference[name].at(1)
         self.reference[name].step()
@@ -163,7 +163,7 @@ def test_another_process_ends_the_step_in_which_one_has_died(
     def die(step: Callable[[], None]) -> Callable[[], None]:
         def dies() -> None:
             nonlocal steps
-            step()  # what it was to change has changed, and nobody was told
+            step()  # it has changed its piece, but told no other process
             steps += 1
             if steps > at:
                 raise _Died

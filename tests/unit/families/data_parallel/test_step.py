@@ -70,10 +70,10 @@ class Trained:
             buffer.copy_(self._mean(found))
         self.copies = [deepcopy(self.model) for _ in self.copies]
 
-    def _mean(self, found: Sequence[Tensor]) -> Tensor:
-        total = sum(p * own.double() for p, own in zip(self._shares, found, strict=True))
+    def _mean(self, result: Sequence[Tensor]) -> Tensor:
+        total = sum(p * own.double() for p, own in zip(self._shares, result, strict=True))
         assert isinstance(total, Tensor)
-        return (total.round() if found[0].dtype == torch.int64 else total).to(found[0].dtype)
+        return (total.round() if result[0].dtype == torch.int64 else total).to(result[0].dtype)
 
 
 def plain_loop(sizes: Mapping[int, BatchSizes], lag: int, local_steps: int) -> Tensor:
@@ -146,5 +146,5 @@ def test_one_worker_is_the_plain_loop_bit_for_bit(lag: int, local_steps: int) ->
 def test_several_workers_are_the_plain_loop(
     sizes: Mapping[int, BatchSizes], lag: int, local_steps: int
 ) -> None:
-    found, expected = trained(sizes, lag, local_steps), plain_loop(sizes, lag, local_steps)
-    assert torch.allclose(found, expected, rtol=0, atol=TOLERANCE)
+    result, expected = trained(sizes, lag, local_steps), plain_loop(sizes, lag, local_steps)
+    assert torch.allclose(result, expected, rtol=0, atol=TOLERANCE)

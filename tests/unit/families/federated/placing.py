@@ -57,10 +57,10 @@ class PlayedSlots(Played):
         """Arrives with an offer."""
         return self.says({"offer": list(self.kinds)}, *holds)
 
-    def says(self, told: Any, *holds: int) -> "PlayedSlots":
+    def says(self, details: Any, *holds: int) -> "PlayedSlots":
         """Arrives, and tells anything at all."""
         i = int(self.welcome["iteration"])
-        fields = {"holds": list(holds or self.workers), "told": told}
+        fields = {"holds": list(holds or self.workers), "told": details}
         self.send(Message(Kind.READY, i, fields))
         return self
 
@@ -81,19 +81,19 @@ class PlayedSlots(Played):
         *,
         scale: float = 1.0,
         unusable: Sequence[int] = (),
-        told: Message | None = None,
+        message: Message | None = None,
         update: Message | None = None,
     ) -> None:
         """Sends an account and a sum, both whole unless given otherwise."""
         for client in clients_in(order) if self.gives_all else ():
             self.send(self.models_of(order, client))
-        self.send(told or self.account_of(order, unusable))
+        self.send(message or self.account_of(order, unusable))
         self.send(update or self.sum_of(order, scale, unusable))
 
     def models_of(self, order: Message, client: int, scale: float = 1.0) -> Message:
         """A whole MODELS message; with a scale other than 1 that of a liar."""
-        found = scale * models_of(client, order.iteration)
-        return Message(MODELS, order.iteration, {"client": client}, {"models": found})
+        models = scale * models_of(client, order.iteration)
+        return Message(MODELS, order.iteration, {"client": client}, {"models": models})
 
     def account_of(
         self, order: Message, unusable: Sequence[int] = (), seconds: float = 0.5
@@ -111,8 +111,8 @@ class PlayedSlots(Played):
         tasks = {n: task for n, task in tasks_of(order).items() if n not in unusable}
         total = torch.zeros(SHAPE).double()
         if tasks:
-            found = {n: models_of(n, order.iteration) for n in tasks}
-            total = scale * weighted_sum(found, {n: task.weight for n, task in tasks.items()})
+            models = {n: models_of(n, order.iteration) for n in tasks}
+            total = scale * weighted_sum(models, {n: task.weight for n, task in tasks.items()})
         reports = [ClientReport(1, 0, 0.0, 0.0, (0.5, 0.25))]
         return sum_message(order.iteration, self.number, total, reports)
 
@@ -153,8 +153,8 @@ class PlacingStage(RoundStage):
         averaging = make_averaging(settings, self.models)
         return FederatedServer(self.models, cohort, averaging, settings, small.CPU)
 
-    def play(self, *workers: int, **said: Any) -> PlayedSlots:  # type: ignore[override] # its kind
-        return PlayedSlots(self.network, *workers, **{**self.said_of(workers), **said})
+    def play(self, *workers: int, **fields: Any) -> PlayedSlots:  # type: ignore[override] # its kind
+        return PlayedSlots(self.network, *workers, **{**self.said_of(workers), **fields})
 
     def begin_slots(self, number: int) -> list[PlayedSlots]:
         """Starts the server with so many played hosts."""

@@ -55,7 +55,7 @@ def make_averaging(settings: FederatedSettings, models: GlobalModels) -> Averagi
 
 def tasks_of(order: Message) -> dict[int, ClientTask]:
     """By client, what a ROUND message asks for."""
-    return {task.client: task for own in read_order(order, SHAPE)[1] for task in own}
+    return {task.client: task for slot in read_order(order, SHAPE)[1] for task in slot}
 
 
 def models_of(worker: int, iteration: int) -> Tensor:
@@ -81,9 +81,9 @@ class PlayedClients(Played):
     """A host whose clients a test plays."""
 
     def __init__(
-        self, network: MemoryNetwork, *workers: int, form_of: "RoundStage", **said: Any
+        self, network: MemoryNetwork, *workers: int, form_of: "RoundStage", **fields: Any
     ) -> None:
-        super().__init__(network, *workers, **said)
+        super().__init__(network, *workers, **fields)
         self.form = form_of.form
 
     def answer_round(
@@ -96,8 +96,8 @@ class PlayedClients(Played):
 
     def answer_to(self, order: Message, models: Mapping[int, Tensor] | None = None) -> Message:
         """A whole answer to a ROUND message."""
-        tasks, given = tasks_of(order), models or {}
-        trained = {n: given.get(n, models_of(n, order.iteration)) for n in tasks}
+        tasks, replacements = tasks_of(order), models or {}
+        trained = {n: replacements.get(n, models_of(n, order.iteration)) for n in tasks}
         losses = {n: torch.tensor([0.5, 0.25]) for n in tasks}
         shares = {n: task.weight for n, task in tasks.items()}
         together = dict.fromkeys(trained, 0)
@@ -125,8 +125,8 @@ class RoundStage(Stage):
         rules = {"on_deadline": "abort", "deadline": (LONG, 0.0)} if aborts else {}
         super().__init__(folder, **{"round_iterations": E, **rules, **how})
 
-    def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
-        return FederatedSettings.read(given)
+    def make_settings(self, values: Mapping[str, Any]) -> RunSettings:
+        return FederatedSettings.read(values)
 
     def bring(self) -> ServerPart:
         settings = self.settings
@@ -149,19 +149,13 @@ class RoundStage(Stage):
         samples = {name: sum(of_class) for name, of_class in counts.items()}
         return hello(*workers, class_counts=counts, num_samples=samples)
 
-    def play(self, *workers: int, **said: Any) -> PlayedClients:
-        told = self.said_of(workers)
-        claims = {name: told[name] for name in ("class_counts", "num_samples")}
-        return PlayedClients(self.network, *workers, form_of=self, **{**claims, **said})
-
-    def begin_playing(self, *groups: tuple[int, ...]) -> list[PlayedClients]:
-        """Starts the server with played hosts that carry these workers."""
-        hosts = [self.play(*workers) for workers in groups]
-        self.begin(*hosts)
-        return hosts
+    def play(self, *workers: int, **fields: Any) -> PlayedClients:
+        hello = self.said_of(workers)
+        claims = {name: hello[name] for name in ("class_counts", "num_samples")}
+        return PlayedClients(self.network, *workers, form_of=self, **{**claims, **fields})
 
     def clients(self, *ranks: int) -> dict[int, Client]:
-        """A real host of these clients, in a thread of its own."""
+        """Starts a real host of these clients in its own thread."""
         made = {rank: make_client(rank) for rank in ranks}
         self.host(made)
         return made

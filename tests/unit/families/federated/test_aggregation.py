@@ -15,13 +15,7 @@ from mdgan.engine.host_keys import NotMasked
 from mdgan.errors import BadInput
 from mdgan.families.federated.averaging import combine_models, mean_by_own_weights
 from mdgan.families.federated.host import own_weight
-from mdgan.families.federated.messages import (
-    LEAST_PART,
-    ROUND,
-    UPDATE,
-    check_weights,
-    with_weight,
-)
+from mdgan.families.federated.messages import LEAST_PART, ROUND, UPDATE, check_weights, with_weight
 from mdgan.families.federated.round import participant_weights
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.aggregation_form import AggregationRule, parse_robust_rule
@@ -107,17 +101,17 @@ def test_models_are_combined_as_the_rule_says(
     rule = parse_robust_rule(text)
     sent, back = sent_and_back(seed, num_workers)
     travel = {n: models - sent for n, models in back.items()} if as_differences else back
-    found = combined(rule, sent, travel, as_differences=as_differences)
-    assert found.dtype == torch.float64
+    combination = combined(rule, sent, travel, as_differences=as_differences)
+    assert combination.dtype == torch.float64
     wanted = reference(rule, sent, back)
-    np.testing.assert_allclose(found.flatten().numpy(), wanted, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(combination.flatten().numpy(), wanted, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("text", RULES)
 def test_two_answers_have_a_mean_alone(text: str) -> None:
     sent, back = sent_and_back(0, 2)
-    found = combined(parse_robust_rule(text), sent, back)
-    assert torch.equal(found, average(back, [], dict.fromkeys(back, 0.5)))
+    combination = combined(parse_robust_rule(text), sent, back)
+    assert torch.equal(combination, average(back, [], dict.fromkeys(back, 0.5)))
 
 
 # ----- rounds
@@ -125,7 +119,7 @@ def test_two_answers_have_a_mean_alone(text: str) -> None:
 
 def test_a_liar_is_outvoted_in_a_round(rounds: MakeRounds) -> None:
     made = rounds(num_workers=5, iterations=E, aggregation="krum:1")
-    one, many = made.begin_playing((1,), (2, 3, 4, 5))
+    one, many = made.begin_with((1,), (2, 3, 4, 5))
     begin, last = make_models().vector.read(), models_of(9, E)
     honest = {n: begin.lerp(last, 0.1 + 0.01 * n) for n in (2, 3, 4, 5)}
     one.answer_round(E, {1: -100 * last})
@@ -141,7 +135,7 @@ def test_a_liar_is_outvoted_in_a_round(rounds: MakeRounds) -> None:
 def test_a_sum_is_refused_where_models_are_compared(rounds: MakeRounds) -> None:
     """It could hide a lie among honest answers."""
     made = rounds(num_workers=4, iterations=E, aggregation="median", strikes=1)
-    hosts = made.begin_playing((1,), (2,), (3,), (4,))
+    hosts = made.begin_with((1,), (2,), (3,), (4,))
     for host in hosts[1:]:
         host.answer_round(E, {host.workers[0]: models_of(2, E)})
     answer = hosts[0].answer_to(hosts[0].take(ROUND, E))
@@ -228,12 +222,12 @@ def test_their_mean_is_that_of_weights_in_the_clear_but_for_rounding(
     """Both round each addend to 2⁻⁴⁴, here before it is divided by Σ v, at least LEAST_PART."""
     _, back = sent_and_back(seed, len(parts))
     told = dict.fromkeys(back, 1 / len(back))
-    own = {n: told[n] * part for n, part in zip(back, parts, strict=True)}
-    total = weighted_sum({n: with_weight(models) for n, models in back.items()}, own)
-    found = mean_by_own_weights([PartialSum(tuple(back), total)], told)
-    exact = sum(own[n] * models.double() for n, models in back.items()) / sum(own.values())
+    changes = {n: told[n] * part for n, part in zip(back, parts, strict=True)}
+    total = weighted_sum({n: with_weight(models) for n, models in back.items()}, changes)
+    result = mean_by_own_weights([PartialSum(tuple(back), total)], told)
+    exact = sum(changes[n] * models.double() for n, models in back.items()) / sum(changes.values())
     most = len(parts) * 2.0**-45 / LEAST_PART
-    torch.testing.assert_close(found, exact, rtol=2.0**-40, atol=2 * most)
+    torch.testing.assert_close(result, exact, rtol=2.0**-40, atol=2 * most)
 
 
 def test_weights_that_clients_may_lower_count_as_low_for_the_others() -> None:
@@ -250,8 +244,8 @@ def test_weights_that_clients_may_lower_count_as_low_for_the_others() -> None:
 def test_a_client_weighs_itself_as_the_server_would_if_it_knew() -> None:
     held = {1: [8, 8, 0], 2: [16], 3: [0, 0, 4]}
     in_the_clear = participant_weights("kl", held, held, {})
-    own = {n: own_weight(1.0, counts, [24, 8, 4]) for n, counts in held.items()}
+    changes = {n: own_weight(1.0, counts, [24, 8, 4]) for n, counts in held.items()}
     for n in held:
-        assert own[n] / sum(own.values()) == pytest.approx(in_the_clear[n], rel=1e-15)
+        assert changes[n] / sum(changes.values()) == pytest.approx(in_the_clear[n], rel=1e-15)
     for counts in ([0, 0, 0, 7], [90], []):  # one that has come since
         assert LEAST_PART <= own_weight(1.0, counts, [24, 8, 4]) <= 1.0

@@ -14,12 +14,7 @@ from torch import Tensor
 
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
-from mdgan.families.federated.averaging import (
-    Averaging,
-    BalancedSampling,
-    Sampling,
-    new_sampling,
-)
+from mdgan.families.federated.averaging import Averaging, BalancedSampling, Sampling, new_sampling
 from mdgan.families.federated.clusters import cluster_counts
 from mdgan.families.federated.messages import Load
 from mdgan.families.federated.round import divergence, divergence_score, participant_weights, sum_of
@@ -322,7 +317,7 @@ def test_always_k_counts_of_all_images(method: Method, num_images: int, k: int, 
     assert len(counts) == k
     assert sum(counts) == num_images
     assert all(count >= 0 for count in counts)
-    if method == "kmeans":  # a Gaussian may attract nobody
+    if method == "kmeans":  # a Gaussian may attract no client
         assert sum(count > 0 for count in counts) == min(k, num_images)
     assert counts == [count for count in counts if count] + [0] * counts.count(0)
 

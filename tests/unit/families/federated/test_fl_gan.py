@@ -1,4 +1,4 @@
-"""A client trains as a standalone GAN does, however rounds are cut, and however many at once."""
+"""A client trains like a standalone GAN, however rounds are cut and however many train at once."""
 
 import pytest
 import torch
@@ -153,13 +153,13 @@ def trained(settings: FederatedSettings) -> list[Tensor]:
     }
     training = LocalTraining(settings, CPU, lambda rank, *_: clients[rank], lambda _: SHARD_SIZE)
     tasks = [ClientTask(rank, LOAD, 1.0) for rank in clients]
-    found = training.train(tasks, clients[1].vector.read(), 4)
-    return [part for group in found for _, sent, losses in group for part in (sent, losses)]
+    result = training.train(tasks, clients[1].vector.read(), 4)
+    return [part for group in result for _, sent, losses in group for part in (sent, losses)]
 
 
 def both(more: dict[str, object]) -> list[list[Tensor]]:
-    given = {"client_state": "fresh", "batch_size": BATCH_SIZE, **more}
-    ways = [FederatedSettings.read({**given, "vectorize": at_once}) for at_once in (False, True)]
+    values = {"client_state": "fresh", "batch_size": BATCH_SIZE, **more}
+    ways = [FederatedSettings.read({**values, "vectorize": at_once}) for at_once in (False, True)]
     return [trained(settings) for settings in ways]
 
 

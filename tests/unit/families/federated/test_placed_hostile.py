@@ -1,4 +1,4 @@
-"""Hosts of slots that lie or send nonsense, and a server that does: each harms itself alone."""
+"""Hosts of slots that lie or send nonsense, and a lying server, harm only themselves."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -66,7 +66,7 @@ def test_a_malformed_account_costs_the_host_its_link(placing: MakePlaced, name: 
     one, bad = made.begin_slots(2)
     order, clients = bad.take_round(E)
     told = bad.account_of(order)
-    bad.answer_with(order, told=Message(TRAINED, E, MALFORMED[name](dict(told.fields))))
+    bad.answer_with(order, message=Message(TRAINED, E, MALFORMED[name](dict(told.fields))))
     assert "TRAINED message makes no sense" in made.wait_for_event("lost")["reason"]
     made.round_is_done_by(one, clients)
     assert made.has_become(mean_over(E, ALL))
@@ -97,7 +97,7 @@ def test_losses_that_are_no_numbers_do_no_harm(placing: MakePlaced, loss: float)
     (host,) = made.begin_slots(1)
     order, _ = host.take_round(E)
     told = first(dict(host.account_of(order).fields), losses=[loss, 0.0])
-    host.answer_with(order, told=Message(TRAINED, E, told))
+    host.answer_with(order, message=Message(TRAINED, E, told))
     made.finished(host)
     assert made.has_become(mean_over(E, ALL))
     assert made.metrics()[-1]["discriminator_loss"] == 0.5, "the mean of the others"

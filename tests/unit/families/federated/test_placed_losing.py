@@ -1,4 +1,4 @@
-"""Hosts of slots that die, come, are late, or send sums that cannot be used, within a round."""
+"""Within a round, hosts of slots die, join, are late, or send sums that cannot be used."""
 
 from collections.abc import Callable
 
@@ -163,8 +163,8 @@ def test_pull_places_the_client_of_a_host_that_dies_again(placing: MakePlaced) -
     three.die()
     assert one.answer_round(E) + two.answer_round(E) == [1, 2]
     made.finished(one, two)
-    asked = [clients_in(m) for host in (one, two) for m in host.seen if m.kind == ROUND]
-    assert sorted(n for clients in asked for n in clients) == sorted(2 * ALL)
+    arguments = [clients_in(m) for host in (one, two) for m in host.seen if m.kind == ROUND]
+    assert sorted(n for clients in arguments for n in clients) == sorted(2 * ALL)
     assert made.has_become(mean_over(2 * E, ALL))
 
 

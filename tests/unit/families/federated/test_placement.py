@@ -83,16 +83,16 @@ def test_each_client_goes_to_the_slot_that_is_done_with_it_first(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_predictions_are_asked_for_once_however_many_clients_there_are(strategy: Strategy) -> None:
-    asked: list[tuple[str, int]] = []
+    arguments: list[tuple[str, int]] = []
 
     def predict(kind: str, x: int) -> float:
-        asked.append((kind, x))
+        arguments.append((kind, x))
         return seconds(kind, x)
 
     slots = [Slot(host, n, "slow" if host % 2 else "fast") for host in range(8) for n in range(8)]
     placed = place(strategy, range(1000), {n: 1 + n % 10 for n in range(1000)}, slots, predict)
     assert sum(map(len, placed.values())) == 1000
-    assert sorted(asked) == (
+    assert sorted(arguments) == (
         sorted(product(("fast", "slow"), range(1, 11))) if strategy == "lb" else []
     )
 
@@ -124,16 +124,16 @@ def observed(*rounds: dict[int, float]) -> TrainingTimes:
 @quick
 @given(point_lists)
 def test_no_curve_is_negative_and_none_fits_better(points: list[tuple[int, int, float]]) -> None:
-    found = fit_curve(points)
-    assert all(isfinite(part) and part >= 0 for part in found)
+    result = fit_curve(points)
+    assert all(isfinite(part) and part >= 0 for part in result)
     x, count, seconds = np.array(points).T
     columns = np.stack([x, np.log(x), np.ones_like(x)], axis=1)
-    errors = columns @ found - seconds
+    errors = columns @ result - seconds
     # The conditions of Karush, Kuhn and Tucker: no part could grow, or shrink from above 0.
     slope = columns.T @ (count * errors)
     size = columns.T @ (count * np.maximum(seconds, np.abs(errors)))
     assert (slope >= -1e-6 * size).all()
-    assert (np.abs(slope) <= 1e-6 * size)[np.array(found) * columns.max(axis=0) > 1e-3].all()
+    assert (np.abs(slope) <= 1e-6 * size)[np.array(result) * columns.max(axis=0) > 1e-3].all()
 
 
 def test_a_point_of_many_clients_counts_as_many_times() -> None:

@@ -35,8 +35,8 @@ BARE: dict[str, Any] = {"dp_unit": "client", "dp_noise": 0.0, **POISSON}
 """Cut updates, and no noise."""
 
 
-def make(blocks: int = 2, **given: Any) -> PoissonRounds:
-    settings = FederatedSettings.read({"world_size": 11, **POISSON, **given})
+def make(blocks: int = 2, **values: Any) -> PoissonRounds:
+    settings = FederatedSettings.read({"world_size": 11, **POISSON, **values})
     made = PoissonRounds(settings, blocks)
     made.begin(100, {}, ENGINE)
     return made
@@ -97,12 +97,12 @@ def test_updates_are_added_up_and_divided_by_the_expected_number(count: int) -> 
     assert made.weight == 1 / (0.4 * 10)
     shares = dict.fromkeys(changed, made.weight)
     expected = sum((v.double() for v in changed.values()), torch.zeros(3, BLOCK).double()) / 4
-    found = [
+    results = [
         made.next_models(sent, answers_of(changed, made.weight, together), shares)
         for together in range(count + 1)
     ]
-    for each in found:
-        assert torch.equal(each, found[0]), "wherever they are added up"
+    for each in results:
+        assert torch.equal(each, results[0]), "wherever they are added up"
         assert torch.allclose(each, sent.double() + expected, rtol=0, atol=1e-12)
 
 
@@ -116,10 +116,10 @@ def test_noise_has_the_deviation_that_is_stated() -> None:
     sent = torch.zeros(BLOCKS + 2, BLOCK)
     drawn = []
     for number in range(2):
-        found = made.next_models(sent, answers_of({}, made.weight), {})
-        assert torch.equal(found, made.next_models(sent, answers_of({}, made.weight), {}))
-        assert not found[BLOCKS:].any(), "buffers have none"
-        drawn.append(found[:BLOCKS].flatten() / (1.5 * 0.25 / (0.5 * 10)))
+        result = made.next_models(sent, answers_of({}, made.weight), {})
+        assert torch.equal(result, made.next_models(sent, answers_of({}, made.weight), {}))
+        assert not result[BLOCKS:].any(), "buffers have none"
+        drawn.append(result[:BLOCKS].flatten() / (1.5 * 0.25 / (0.5 * 10)))
         made.finish(number, number + 1, [], ENGINE)
     for noise in drawn:
         # Five deviations of each estimate: missed by chance in 1 of 1,700,000 tests.
@@ -164,8 +164,8 @@ def expected_of(made: RoundStage, num_rounds: int, clip: float, *, num_clients: 
         total = torch.zeros_like(begun).double()
         chosen = twin.choose(number, {n: [1] for n in clients})
         for client in chosen:
-            found, _ = clients[client].train(begun, E, BATCH_SIZE)
-            changed = (found - begun).double()
+            result, _ = clients[client].train(begun, E, BATCH_SIZE)
+            changed = (result - begun).double()
             changed[blocks:] = 0
             norm = float(changed.norm())
             if norm > clip:
@@ -203,7 +203,7 @@ def test_a_client_that_is_lost_adds_nothing_and_the_rest_weighs_the_same(
     rounds: MakeRounds,
 ) -> None:
     made = rounds(num_workers=3, iterations=2 * E, **POISSON)
-    hosts = made.begin_playing((1,), (2,), (3,))
+    hosts = made.begin_with((1,), (2,), (3,))
     for n, host in enumerate(hosts[:2], start=1):
         host.answer_round(E, {n: some(n)})
     made.cut(3)
@@ -218,7 +218,7 @@ def test_a_client_that_is_lost_adds_nothing_and_the_rest_weighs_the_same(
 
 def test_nobody_is_drawn_and_the_round_counts(rounds: MakeRounds) -> None:
     made = rounds(num_workers=2, iterations=3 * E, participation=1e-9, **NOISE)
-    hosts = made.begin_playing((1,), (2,))
+    hosts = made.begin_with((1,), (2,))
     made.finished(*hosts)
     assert [host.rounds() for host in hosts] == [[], []]
     assert len(made.events("round")) == 3
@@ -231,7 +231,7 @@ def test_an_update_that_is_too_long_is_refused_whatever_the_others_are(rounds: M
     placed = rounds(kind=PlacingStage, num_workers=2, clients=4, iterations=E, **BARE, dp_clip=0.1)
     assert placed.form.most_norm == 0.1
     made = rounds(num_workers=4, iterations=E, **BARE, dp_clip=3.0)
-    hosts = made.begin_playing((1,), (2,), (3,), (4,))
+    hosts = made.begin_with((1,), (2,), (3,), (4,))
     for host, value in zip(hosts, (1e-6, 1e-6, 0.2999, 0.31), strict=True):
         host.answer_round(E, {host.number: some(value)})
     made.finished(*hosts)
@@ -263,22 +263,22 @@ def exact_square(vector: Tensor) -> Fraction:
     "one client had sent nothing, but for a probability δ.",
 )
 def test_no_update_is_longer_than_the_bound(changed: Tensor, clip: float) -> None:
-    found, bound = cut(changed, clip), Fraction(clip) ** 2
-    assert exact_square(found) <= bound
+    result, bound = cut(changed, clip), Fraction(clip) ** 2
+    assert exact_square(result) <= bound
     if exact_square(changed) <= bound * (1 - Fraction(1, 2**40)):
-        assert torch.equal(found, changed), "a short one stays as it is"
+        assert torch.equal(result, changed), "a short one stays as it is"
 
 
 def test_many_threads_cut_as_one_does() -> None:
     changed = torch.randn(999, 1024, generator=torch.Generator().manual_seed(0))
-    before, found = torch.get_num_threads(), []
+    before, results = torch.get_num_threads(), []
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)
-        found.append(cut(changed, 1.0))
+        results.append(cut(changed, 1.0))
     torch.set_num_threads(before)
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
-    assert float(found[0].double().norm()) == pytest.approx(1.0, rel=2e-6)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+    assert float(results[0].double().norm()) == pytest.approx(1.0, rel=2e-6)
 
 
 @pytest.mark.parametrize("broken", [nan, inf, -inf])
@@ -290,21 +290,21 @@ def test_what_is_broken_counts_as_none(broken: float) -> None:
 
 
 def test_what_is_sent_follows_from_the_settings() -> None:
-    begun, found, losses = VECTOR.read(), make_models(1).vector.read() + 1.0, torch.ones(2)
+    begun, result, losses = VECTOR.read(), make_models(1).vector.read() + 1.0, torch.ones(2)
     blocks = VECTOR.num_weight_blocks
     assert blocks < len(begun), "these models have buffers"
-    bare = update(begun, found, blocks, inf)
-    assert torch.equal(bare[:blocks], found[:blocks] - begun[:blocks])
+    bare = update(begun, result, blocks, inf)
+    assert torch.equal(bare[:blocks], result[:blocks] - begun[:blocks])
     assert not bare[blocks:].any()
     private = {**BOUND, "dp_noise": 1.0, "dp_clip": 0.25, "weighting": "uniform"}
     for flags, vector, told in (
-        ({}, found, losses),
-        ({"wire": "models=int8"}, found - begun, losses),
+        ({}, result, losses),
+        ({"wire": "models=int8"}, result - begun, losses),
         (POISSON, bare, losses),
         (private, cut(bare, 0.25), torch.zeros(2)),
         ({**private, "dp_disclose": "losses"}, cut(bare, 0.25), losses),
     ):
-        sent = sent_by(FederatedSettings.read(flags), VECTOR, begun, found, losses)
+        sent = sent_by(FederatedSettings.read(flags), VECTOR, begun, result, losses)
         assert torch.equal(sent[0], vector)
         assert torch.equal(sent[1], told)
     assert sqrt(exact_square(cut(bare, 0.25))) == pytest.approx(0.25, rel=2e-6)

@@ -46,7 +46,7 @@ def discriminator() -> nn.Module:
 
 
 def samples_of(counts: list[int]) -> Tensor:
-    """So many samples of each class, around a point of its own."""
+    """So many samples of each class, around its own point."""
     labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     random = torch.Generator().manual_seed(sum(counts))
     return labels[:, None] / 2 + torch.rand(len(labels), 8, generator=random)
@@ -127,7 +127,7 @@ def fegan_weight(k: int, counts: dict[int, list[int]], load: float) -> float:
 def plain_loop(
     g: nn.Module, d: nn.Module, counts: dict[int, list[int]], weak: set[int], *, fegan: bool
 ) -> tuple[State, State]:
-    clients = {k: PlainClient(k, own) for k, own in counts.items()}
+    clients = {k: PlainClient(k, own_counts) for k, own_counts in counts.items()}
     w, theta = deepcopy(g.state_dict()), deepcopy(d.state_dict())
     seen, last = [0] * len(counts[1]), dict[int, int]()
     for number in range(NUM_ROUNDS):
@@ -186,8 +186,8 @@ def by_the_page(
     def train(plan: RoundPlan) -> Answers:
         answers = Answers()
         for k, load, _ in plan.tasks.values():
-            found = clients[k].train(plan.models, load.iterations, load.batch_size, plan.iteration)
-            answers.singles[k], answers.losses[k] = found
+            result = clients[k].train(plan.models, load.iterations, load.batch_size, plan.iteration)
+            answers.singles[k], answers.losses[k] = result
         return answers
 
     engine: Any = SimpleNamespace(span=lambda _name: nullcontext())

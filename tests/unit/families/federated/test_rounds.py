@@ -1,4 +1,4 @@
-"""A round of FL-GAN and FeGAN: who is asked, with what, and what becomes of the answers."""
+"""A round of FL-GAN and FeGAN: the clients that are asked, the questions, and the answers."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_real_clients_train_as_by_hand_whoever_sits_where(
 
 def test_everybody_gets_the_servers_models_and_the_same_load(rounds: MakeRounds) -> None:
     made = rounds(num_workers=2, iterations=2 * E)
-    hosts = made.begin_playing((1,), (2,))
+    hosts = made.begin_with((1,), (2,))
     sent = [make_models().vector.read()]
     sent.append(mean_of({n: (0.5, models_of(n, E)) for n in (1, 2)}))
     for i, models in zip((E, 2 * E), sent, strict=True):
@@ -78,19 +78,19 @@ def test_everybody_gets_the_servers_models_and_the_same_load(rounds: MakeRounds)
 
 def test_only_those_who_were_drawn_are_asked(rounds: MakeRounds) -> None:
     made = rounds(num_workers=4, iterations=6 * E, participation=0.5)
-    hosts = made.begin_playing((1,), (2, 3), (4,))
+    hosts = made.begin_with((1,), (2, 3), (4,))
     made.finished(*hosts)
     events = made.events("round")
     assert [event["number"] for event in events] == list(range(6))
     drawn = {event["iteration"]: event["asked"] for event in events}
     assert all(len(workers) == 2 for workers in drawn.values())
     assert len({tuple(workers) for workers in drawn.values()}) > 1
-    asked: dict[int, list[int]] = {i: [] for i in drawn}
+    question: dict[int, list[int]] = {i: [] for i in drawn}
     for host in hosts:
         for message in host.seen:
             if message.kind == ROUND:
-                asked[message.iteration] += tasks_of(message)
-    assert {i: sorted(workers) for i, workers in asked.items()} == drawn
+                question[message.iteration] += tasks_of(message)
+    assert {i: sorted(workers) for i, workers in question.items()} == drawn
     assert all(event["took_part"] == event["asked"] for event in events)
     last = drawn[6 * E]
     assert made.has_become(mean_of({n: (0.5, models_of(n, 6 * E)) for n in last}))
@@ -99,7 +99,7 @@ def test_only_those_who_were_drawn_are_asked(rounds: MakeRounds) -> None:
 def test_weights_by_divergence_are_told_to_hosts(rounds: MakeRounds) -> None:
     classes = {1: [50, 50], 2: [100, 0], 3: [0, 100]}
     made = rounds(num_workers=3, iterations=E, weighting="kl", classes=classes)
-    hosts = made.begin_playing((1,), (2,), (3,))
+    hosts = made.begin_with((1,), (2,), (3,))
     told: dict[int, float] = {}
     for host in hosts:
         told |= {n: task.weight for n, task in tasks_of(host.answer_round(E)).items()}
@@ -109,15 +109,15 @@ def test_weights_by_divergence_are_told_to_hosts(rounds: MakeRounds) -> None:
     assert made.has_become(mean_of({n: (told[n], models_of(n, E)) for n in told}))
 
 
-@pytest.mark.parametrize(("what", "load"), [("speed", [2, 5]), ("memory", [3, 3])])
-def test_weak_clients_get_half(rounds: MakeRounds, what: str, load: list[int]) -> None:
-    made = rounds(num_workers=4, iterations=3, round_iterations=3, training_load=f"weak:0.5,{what}")
-    hosts = made.begin_playing((1, 2), (3, 4))
+@pytest.mark.parametrize(("case", "load"), [("speed", [2, 5]), ("memory", [3, 3])])
+def test_weak_clients_get_half(rounds: MakeRounds, case: str, load: list[int]) -> None:
+    made = rounds(num_workers=4, iterations=3, round_iterations=3, training_load=f"weak:0.5,{case}")
+    hosts = made.begin_with((1, 2), (3, 4))
     for host in hosts:
         host.answer_round(3)
     made.finished(*hosts)
-    asked = {n: task.load for host in hosts for n, task in tasks_of(host.seen[0]).items()}
-    loads = {str(n): [each.iterations, each.batch_size] for n, each in asked.items()}
+    question = {n: task.load for host in hosts for n, task in tasks_of(host.seen[0]).items()}
+    loads = {str(n): [each.iterations, each.batch_size] for n, each in question.items()}
     assert loads == {"1": [3, 5], "2": [3, 5], "3": load, "4": load}
     (event,) = made.events("round")
     assert event["iterations"] == {name: told[0] for name, told in loads.items()}
@@ -157,14 +157,14 @@ def test_the_last_round_is_as_short_as_it_must_be(
     rounds: MakeRounds, iterations: int, length: int, ends: list[int]
 ) -> None:
     made = rounds(num_workers=2, iterations=iterations, round_iterations=length)
-    hosts = made.begin_playing((1,), (2,))
+    hosts = made.begin_with((1,), (2,))
     made.finished(*hosts)
     lengths = [now - before for before, now in zip([0, *ends], ends, strict=False)]
     for host in hosts:
         assert host.rounds() == ends
         orders = [message for message in host.seen if message.kind == ROUND]
-        asked = [tasks_of(order)[host.number].load.iterations for order in orders]
-        assert asked == lengths
+        arguments = [tasks_of(order)[host.number].load.iterations for order in orders]
+        assert arguments == lengths
     assert [record["iteration"] for record in made.metrics()] == ends
     assert made.status()["iteration"] == iterations
 
@@ -174,7 +174,7 @@ def test_a_round_of_epochs_is_of_the_mean_shard(rounds: MakeRounds) -> None:
     made = rounds(
         num_workers=2, iterations=20, round_iterations=None, round_epochs=1.5, classes=classes
     )
-    hosts = made.begin_playing((1,), (2,))
+    hosts = made.begin_with((1,), (2,))
     made.finished(*hosts)
     assert hosts[0].rounds() == [9, 18, 20], "1.5 · 30 samples / 5"
 
@@ -206,18 +206,18 @@ def test_checkpoints_and_records_of_strides_over_the_interval(
 def test_scores_of_strides_over_the_interval(
     rounds: MakeRounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[int, int, Tensor]] = []
+    arguments: list[tuple[int, int, Tensor]] = []
 
     def after(before: int, iteration: int, *_: Any, **__: Any) -> None:
         if passed(4, before, iteration):
-            asked.append((before, iteration, made.vector().clone()))
+            arguments.append((before, iteration, made.vector().clone()))
 
     made = rounds(num_workers=1, iterations=9, round_iterations=3)
     monkeypatch.setattr(made.engine.scoring, "score_after", after)
-    (host,) = made.begin_playing((1,))
+    (host,) = made.begin_with((1,))
     made.finished(host)
-    assert [(before, i) for before, i, _ in asked] == [(3, 6), (6, 9)]
-    assert same_bits(asked[0][2], models_of(1, 6)), "the generator after the round"
+    assert [(before, i) for before, i, _ in arguments] == [(3, 6), (6, 9)]
+    assert same_bits(arguments[0][2], models_of(1, 6)), "the generator after the round"
 
 
 # A run that is stopped and goes on ends as if it had never been stopped.
@@ -250,7 +250,9 @@ def run(made: RoundStage, groups: Groups) -> Outcome:
     for group in groups:
         made.host({rank: clients[rank] for rank in group})
     made.finished()
-    states = {f"{n}.{name}": t for n, own in clients.items() for name, t in own.state().items()}
+    states = {
+        f"{n}.{name}": t for n, client in clients.items() for name, t in client.state().items()
+    }
     rounds = [
         {name: value for name, value in event.items() if name != "seconds"}
         for event in made.events("round")

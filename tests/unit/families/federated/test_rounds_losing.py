@@ -1,4 +1,4 @@
-"""Clients that send rubbish, nothing, are gone or late: the round is completed or aborted."""
+"""Clients send rubbish, send nothing, die or are late: the round is completed or aborted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +55,7 @@ def answer_with(host: PlayedClients, vector: Tensor, iteration: int) -> None:
 def test_models_that_cannot_be_used_are_left_out(rounds: MakeRounds, name: str) -> None:
     vector, reason = WRONG[name]
     made = rounds(num_workers=3, iterations=2 * E)
-    hosts = made.begin_playing(*ALONE)
+    hosts = made.begin_with(*ALONE)
     for host in hosts[:2]:
         host.answer_round(E)
     answer_with(hosts[2], vector, E)
@@ -79,7 +79,7 @@ def test_models_that_cannot_be_used_are_left_out(rounds: MakeRounds, name: str) 
 
 def test_a_newcomer_takes_part_from_the_next_round(rounds: MakeRounds) -> None:
     made = rounds(num_workers=2, iterations=2 * E)
-    one, two = made.begin_playing((1,), (2,))
+    one, two = made.begin_with((1,), (2,))
     for host in (one, two):
         host.take(ROUND, E)
     newcomer = made.play(3)
@@ -94,7 +94,7 @@ def test_a_newcomer_takes_part_from_the_next_round(rounds: MakeRounds) -> None:
     first = mean_of({n: (0.5, models_of(n, E)) for n in (1, 2)})
     assert same_bits(order.tensors["models"], first)
     made.finished(one, two, newcomer)
-    assert "COPY" not in one.told() + two.told()
+    assert "COPY" not in one.kinds() + two.kinds()
     assert made.has_become(thirds(2 * E, 1, 2, 3))
 
 
@@ -113,8 +113,8 @@ def test_a_client_that_claims_to_hold_nothing_does_no_harm(
     hosts = [made.play(1), made.play(2, **claims)]
     made.begin(*hosts)
     made.finished(*hosts)
-    asked = [1] if weighting == "samples" else [1, 2]
-    assert [event["asked"] for event in made.events("round")] == [asked] * 2
+    arguments = [1] if weighting == "samples" else [1, 2]
+    assert [event["asked"] for event in made.events("round")] == [arguments] * 2
     assert made.vector().isfinite().all()
 
 
@@ -143,7 +143,7 @@ def equal_mean(iteration: int, *workers: int, of: int = 0) -> Tensor:
 
 def test_it_is_completed_with_those_who_answered(rounds: MakeRounds) -> None:
     made = rounds(num_workers=3, iterations=2 * E, deadline=SOON, quorum=0.6)
-    one, two, slow = made.begin_playing(*ALONE)
+    one, two, slow = made.begin_with(*ALONE)
     for i in (E, 2 * E):
         for host in (one, two):
             host.answer_round(i)
@@ -173,13 +173,13 @@ def test_sampling_counts_only_those_who_took_part(
         classes=classes,
         checkpoints=E,
     )
-    seen: list[list[int]] = []
+    notes: list[list[int]] = []
     monkeypatch.setattr(
         made.saving,
         "order",
-        lambda _iteration, _progress, state: seen.append(state["sampling.accumulated"].tolist()),
+        lambda _iteration, _progress, state: notes.append(state["sampling.accumulated"].tolist()),
     )
-    one, slow, three, four, five = made.begin_playing((1,), (2,), (3,), (4,), (5,))
+    one, slow, three, four, five = made.begin_with((1,), (2,), (3,), (4,), (5,))
     late = slow.take(ROUND, E)
     one.answer_round(E)  # alone in time
     three.answer_round(2 * E)
@@ -189,12 +189,12 @@ def test_sampling_counts_only_those_who_took_part(
     first, second, _ = made.events("round")
     assert (first["asked"], first["took_part"]) == ([1, 2], [1])
     assert second["asked"] == second["took_part"] == [3, 4], "rank 1 was seen, rank 2 is busy"
-    assert seen[:3] == [[], [10, 0], [25, 0]]
+    assert notes[:3] == [[], [10, 0], [25, 0]]
 
 
 def test_it_is_aborted_and_another_begun(rounds: MakeRounds) -> None:
     made = rounds(num_workers=3, iterations=E, deadline=SOON, quorum=0.6, aborts=True)
-    one, two, slow = made.begin_playing(*ALONE)
+    one, two, slow = made.begin_with(*ALONE)
     for host in (one, two):
         host.answer_round(E)
     slow.take(ROUND, E)
@@ -215,7 +215,7 @@ def test_what_comes_late_to_an_aborted_round_is_not_used_for_the_next(rounds: Ma
     made = rounds(
         num_workers=3, iterations=2 * E, deadline=(LONG / 20, 0.0), quorum=0.6, aborts=True
     )
-    one, two, slow = made.begin_playing(*ALONE)
+    one, two, slow = made.begin_with(*ALONE)
     late = slow.take(ROUND, E)
     for host in (one, two):
         host.answer_round(E)
@@ -247,7 +247,7 @@ def test_an_aborted_round_does_not_count_as_seen(rounds: MakeRounds) -> None:
         classes=classes,
         aborts=True,
     )
-    one, _slow, three, four, five = made.begin_playing((1,), (2,), (3,), (4,), (5,))
+    one, _slow, three, four, five = made.begin_with((1,), (2,), (3,), (4,), (5,))
     one.answer_round(E)
     one.answer_round(E)
     three.answer_round(E)
@@ -259,7 +259,7 @@ def test_an_aborted_round_does_not_count_as_seen(rounds: MakeRounds) -> None:
 
 def test_a_loss_aborts_too(rounds: MakeRounds) -> None:
     made = rounds(num_workers=2, iterations=E, aborts=True)
-    one, dies = made.begin_playing((1,), (2,))
+    one, dies = made.begin_with((1,), (2,))
     dies.take(ROUND, E)
     dies.die()
     one.answer_round(E)

@@ -1,4 +1,4 @@
-"""Slots as processes: the sums of one thread, also when slots die; none outlives its host."""
+"""Slots as processes give the sums of one thread, also when slots die; none outlives its host."""
 
 import os
 import signal
@@ -72,7 +72,11 @@ def test_each_slot_trains_with_what_was_made_for_it() -> None:
         work = slots.train([tasks(1), tasks(2), tasks(3)], torch.zeros(SHAPE), 1)
     finally:
         slots.close()
-    assert {n: float(found.mean()) for n, found in work.models.items()} == {1: 0.0, 2: 1.0, 3: 2.0}
+    assert {n: float(models.mean()) for n, models in work.models.items()} == {
+        1: 0.0,
+        2: 1.0,
+        3: 2.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -86,8 +90,8 @@ def test_each_slot_trains_with_what_was_made_for_it() -> None:
 def test_any_slots_find_the_same_sum(lists: Sequence[Sequence[int]]) -> None:
     with processes() as slots:
         for made in (slots, Slots(SHAPE, lambda _: by_twos(played)), slots):
-            told, total, found = made.train([tasks(*own) for own in lists], MODELS, 7)
-            assert not found
+            told, total, result = made.train([tasks(*own) for own in lists], MODELS, 7)
+            assert not result
             assert same_bits(total, sum_of(1, 2, 3, 4, 5))
             assert sorted(each.client for each in told) == [1, 2, 3, 4, 5]
             assert {each.client: each.losses for each in told} == {n: (n, 7) for n in range(1, 6)}
@@ -95,16 +99,16 @@ def test_any_slots_find_the_same_sum(lists: Sequence[Sequence[int]]) -> None:
 
 def test_slots_give_the_models_of_every_client_that_can_be_used() -> None:
     def train(task: ClientTask, models: Tensor, iteration: int) -> tuple[Tensor, Tensor]:
-        found, losses = played(task, models, iteration)
-        return (found.fill_(float("nan")) if task.client == 2 else found), losses
+        result, losses = played(task, models, iteration)
+        return (result.fill_(float("nan")) if task.client == 2 else result), losses
 
     with processes(train, gives_all=True) as slots:
         for made in (slots, Slots(SHAPE, lambda _: by_twos(train), gives_all=True)):
-            told, total, found = made.train([tasks(1, 2), tasks(3)], MODELS, 7)
+            told, total, outcome = made.train([tasks(1, 2), tasks(3)], MODELS, 7)
             assert same_bits(total, sum_of(1, 3))
             assert {each.client: each.usable for each in told} == {1: True, 2: False, 3: True}
-            assert sorted(found) == [1, 3]
-            assert all(same_bits(found[n], found_by(n)) for n in found)
+            assert sorted(outcome) == [1, 3]
+            assert all(same_bits(outcome[n], found_by(n)) for n in outcome)
 
 
 def dying_at(client: int, until: Callable[[], bool]) -> Play:
@@ -128,9 +132,9 @@ def test_the_clients_of_a_slot_that_dies_are_trained_again_and_counted_once(tmp_
         return False
 
     with processes(dying_at(2, has_died), gives_all=True) as slots:
-        told, total, found = slots.train([tasks(1, 2, 3), tasks(4, 5)], MODELS, 7)
+        told, total, result = slots.train([tasks(1, 2, 3), tasks(4, 5)], MODELS, 7)
     assert first_time.exists()
-    assert sorted(found) == [1, 2, 3, 4, 5]
+    assert sorted(result) == [1, 2, 3, 4, 5]
     assert same_bits(total, sum_of(1, 2, 3, 4, 5))
     assert sorted(each.client for each in told) == [1, 2, 3, 4, 5]
 

@@ -1,4 +1,4 @@
-"""How much a client is asked to do, and how many of them train at once in a host."""
+"""How much a client has to train, and how many clients of a host train at once."""
 
 from collections.abc import Callable
 from math import inf, nan
@@ -21,12 +21,7 @@ from mdgan.families.federated.concurrency import (
     most_slots,
 )
 from mdgan.families.federated.messages import Load
-from mdgan.families.federated.training_load import (
-    Capability,
-    fit_line,
-    training_loads,
-    weak_loads,
-)
+from mdgan.families.federated.training_load import Capability, fit_line, training_loads, weak_loads
 from tests.marks import examples
 
 OPTIMIZE: Any = pytest.importorskip("scipy.optimize")

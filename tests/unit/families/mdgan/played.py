@@ -1,4 +1,4 @@
-"""Hosts of MD-GAN that a test plays by hand, and what they leave behind."""
+"""Hosts of MD-GAN that a test plays, and the files that they leave."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -34,8 +34,8 @@ def answer_to(
 ) -> Message:
     """A whole answer to a BATCHES message."""
     workers = [int(name) for name in batches.fields["judge"]]
-    given = feedbacks or {}
-    answers = {n: given.get(n, feedback_of(n, batches.iteration)) for n in workers}
+    replacements = feedbacks or {}
+    answers = {n: replacements.get(n, feedback_of(n, batches.iteration)) for n in workers}
     return answers_of(answers, batches.iteration, losses)
 
 
@@ -64,18 +64,22 @@ class Played(EnginePlayed):
     def obey(self, message: Message) -> None:
         """Does what a host without discriminators can do about a message."""
         if message.kind == SWAP:
-            given = {row[0]: "a" * 64 for row in message.fields["moves"] if row[0] in self.workers}
-            self.send(mdgan_messages.swapped(message.iteration, given, {}))
+            digests = {
+                row[0]: "a" * 64 for row in message.fields["moves"] if row[0] in self.workers
+            }
+            self.send(mdgan_messages.swapped(message.iteration, digests, {}))
         else:
             super().obey(message)
 
 
 def generator_after(
-    answered: Sequence[Sequence[int]], asked: Sequence[Sequence[int]] | None = None, kappa: int = 2
+    answered: Sequence[Sequence[int]],
+    questions: Sequence[Sequence[int]] | None = None,
+    kappa: int = 2,
 ) -> Tensor:
     """The generator if in each iteration these workers answered, of those who were asked."""
     learner = small.make_learner()
-    for i, (present, all_asked) in enumerate(zip(answered, asked or answered, strict=True), 1):
+    for i, (present, all_asked) in enumerate(zip(answered, questions or answered, strict=True), 1):
         learner.generate(kappa)
         feedbacks = {worker: feedback_of(worker, i) for worker in present}
         learner.backward(mean_feedback(feedbacks, assign(all_asked, kappa), kappa))

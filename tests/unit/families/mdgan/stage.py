@@ -47,8 +47,8 @@ def copied(model_seed: int = 0) -> dict[str, Tensor]:
 class Stage(EngineStage):
     """A stage on which MD-GAN is trained."""
 
-    def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
-        return MDGANSettings.read({"swap_interval": 0, "step_samples": 0, **given})
+    def make_settings(self, values: Mapping[str, Any]) -> RunSettings:
+        return MDGANSettings.read({"swap_interval": 0, "step_samples": 0, **values})
 
     def bring(self) -> ServerPart:
         assert isinstance(self.settings, MDGANSettings)
@@ -65,8 +65,8 @@ class Stage(EngineStage):
     def bring_worker(self, rank: int) -> Worker:
         return make_worker(rank, local_steps=self.settings.training.local_steps)
 
-    def play(self, *workers: int, **said: Any) -> Any:
-        return Played(self.network, *workers, **said)
+    def play(self, *workers: int, **fields: Any) -> Any:
+        return Played(self.network, *workers, **fields)
 
     def has_learnt(self, expected: Tensor) -> bool:
         return small.same_bits(weights(self.learner.model), expected)
@@ -76,8 +76,7 @@ class Stage(EngineStage):
         learn = worker.learn
 
         def learn_later(
-            fake: Samples,
-            stage: discriminator_learner.Stage = discriminator_learner.unobserved,
+            fake: Samples, stage: discriminator_learner.Stage = discriminator_learner.unobserved
         ) -> Tensor:
             self.await_due_checkpoint()
             return learn(fake, stage)

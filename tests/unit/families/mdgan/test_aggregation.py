@@ -1,4 +1,4 @@
-"""Feedback becomes a gradient: which rules there are, which form each takes, and what it gives."""
+"""Feedback becomes a gradient: the rules, their forms of answers, and their results."""
 
 from collections.abc import Mapping
 
@@ -59,27 +59,24 @@ def generated(kappa: int) -> GeneratorLearner:
 
 
 @pytest.mark.parametrize(("num_workers", "kappa"), [(1, 1), (1, 2), (2, 1), (4, 2), (10, 3)])
-@claim(
-    "one-backward",
-    "then one backward pass of X, whatever N is.",
-)
+@claim("one-backward", "then one backward pass of X, whatever N is.")
 def test_the_mean_is_one_backward_pass_with_the_same_bits_as_ever(
     num_workers: int, kappa: int
 ) -> None:
     workers = list(range(1, num_workers + 1))
     feedbacks, assignment = feedbacks_of(workers), assign(workers, kappa)
-    found, passes = gradient_of(rule_of("mean"), feedbacks, assignment, kappa)
+    gradient, passes = gradient_of(rule_of("mean"), feedbacks, assignment, kappa)
     assert passes == 1
-    assert equal_bits(found, gradient_by_mean(feedbacks, assignment, kappa))
+    assert equal_bits(gradient, gradient_by_mean(feedbacks, assignment, kappa))
 
 
 @pytest.mark.parametrize("text", ROBUST)
 @pytest.mark.parametrize(("answered", "kappa"), [([1], 1), ([2], 2), ([1, 2], 1), ([1, 3], 2)])
 def test_one_or_two_answers_are_averaged(text: str, answered: list[int], kappa: int) -> None:
     feedbacks, assignment = feedbacks_of(answered), assign([1, 2, 3], kappa)
-    found, passes = gradient_of(rule_of(text), feedbacks, assignment, kappa)
+    gradient, passes = gradient_of(rule_of(text), feedbacks, assignment, kappa)
     assert passes == 1
-    assert equal_bits(found, gradient_by_mean(feedbacks, assignment, kappa))
+    assert equal_bits(gradient, gradient_by_mean(feedbacks, assignment, kappa))
 
 
 @pytest.mark.parametrize(
@@ -106,26 +103,28 @@ def test_it_works_per_sample_only_where_no_group_can_be_outvoted(
     text: str, num_workers: int, kappa: int, passes: int
 ) -> None:
     workers = list(range(1, num_workers + 1))
-    _, found = gradient_of(rule_of(text), feedbacks_of(workers), assign(workers, kappa), kappa)
-    assert found == passes
+    _, passes_found = gradient_of(
+        rule_of(text), feedbacks_of(workers), assign(workers, kappa), kappa
+    )
+    assert passes_found == passes
 
 
 @pytest.mark.parametrize(("answered", "passes"), [([1, 2, 3, 4, 5, 6], 1), ([1, 2, 3, 4, 6], 5)])
 def test_the_form_depends_on_who_answered(answered: list[int], passes: int) -> None:
     assignment = assign([1, 2, 3, 4, 5, 6], 2)
-    _, found = gradient_of(rule_of("trimmed-mean:1"), feedbacks_of(answered), assignment, 2)
-    assert found == passes
+    _, passes_found = gradient_of(rule_of("trimmed-mean:1"), feedbacks_of(answered), assignment, 2)
+    assert passes_found == passes
 
 
 def test_a_batch_weighs_as_much_as_it_has_answers() -> None:
     assignment = {n: Assignment(judge=0 if n < 4 else 2, train=1) for n in range(1, 8)}
     feedbacks = feedbacks_of(list(assignment))
-    found = combine_groups(rule_of("median"), feedbacks, assignment, 3)
+    combination = combine_groups(rule_of("median"), feedbacks, assignment, 3)
     for batch, workers in ((0, [1, 2, 3]), (2, [4, 5, 6, 7])):
         answers = np.stack([feedbacks[n].numpy() for n in workers])
         wanted = np.median(answers, axis=0) * len(workers) / 7
-        np.testing.assert_allclose(found[batch].numpy(), wanted, rtol=0, atol=1e-6)
-    assert torch.equal(found[1], torch.zeros(BATCH_SIZE, *SHAPE))
+        np.testing.assert_allclose(combination[batch].numpy(), wanted, rtol=0, atol=1e-6)
+    assert torch.equal(combination[1], torch.zeros(BATCH_SIZE, *SHAPE))
 
 
 @pytest.mark.parametrize(("num_workers", "kappa"), [(1, 1), (3, 2), (5, 2), (10, 3)])
@@ -136,23 +135,23 @@ def test_both_forms_of_the_mean_are_the_mean(num_workers: int, kappa: int) -> No
     per_sample = combine_groups(rule_of("mean"), feedbacks, assignment, kappa)
     of_each = gradient_of_each(generated(kappa), feedbacks, assignment, kappa)
     assert list(of_each) == workers
-    for found in (
+    for each in (
         flat(generated(kappa).gradients(per_sample)),
         torch.stack(list(of_each.values())).mean(0),
     ):
-        torch.testing.assert_close(found, flat(wanted), rtol=0, atol=1e-6)
+        torch.testing.assert_close(each, flat(wanted), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("text", ["mean", *ROBUST])
 @pytest.mark.parametrize("kappa", [1, 2])
 def test_the_order_of_arrival_does_not_change_a_bit_of_the_gradient(text: str, kappa: int) -> None:
     assignment = assign([1, 2, 3, 4], kappa)
-    found = [
+    results = [
         gradient_of(rule_of(text), {n: images(n) for n in order}, assignment, kappa)[0]
         for order in ([1, 2, 3, 4], [4, 3, 2, 1], [2, 4, 1, 3])
     ]
-    assert equal_bits(found[0], found[1])
-    assert equal_bits(found[0], found[2])
+    assert equal_bits(results[0], results[1])
+    assert equal_bits(results[0], results[2])
 
 
 @pytest.mark.parametrize("text", ["median", "trimmed-mean:3", "krum:3", "clip:1"])
@@ -171,13 +170,13 @@ def test_three_of_ten_are_outvoted_also_as_a_whole_group(text: str, hostile: lis
     )
     for n in hostile:
         feedbacks[n] = -1e6 * feedbacks[n]
-    found = flat(gradient_of(rule_of(text), feedbacks, assignment, 3)[0])
+    gradient = flat(gradient_of(rule_of(text), feedbacks, assignment, 3)[0])
     assert flat(gradient_by_mean(feedbacks, assignment, 3)).norm() > 1e4 * truth.norm()
-    if text in ("clip:1", "krum:3"):  # these bound a length; krum knows nobody yet
-        assert found.norm() <= honest.norm(dim=1).max()
+    if text in ("clip:1", "krum:3"):  # these bound a length; krum has no record of workers yet
+        assert gradient.norm() <= honest.norm(dim=1).max()
     else:
-        assert (found >= honest.amin(0) - 1e-6).all()
-        assert (found <= honest.amax(0) + 1e-6).all()
+        assert (gradient >= honest.amin(0) - 1e-6).all()
+        assert (gradient <= honest.amax(0) + 1e-6).all()
 
 
 def flat(gradients: list[Tensor]) -> Tensor:

@@ -62,10 +62,7 @@ def tolerance(request: pytest.FixtureRequest) -> Iterator[float]:
         (4, 2, 4),
     ],
 )
-@claim(
-    "kappa",
-    "κ = max(2, ⌊log2 N⌋)",
-)
+@claim("kappa", "κ = max(2, ⌊log2 N⌋)")
 def test_kappa_is_as_given_or_the_logarithm(
     kappa: int | str, num_workers: int, resolved: int
 ) -> None:
@@ -83,10 +80,7 @@ def test_kappa_is_as_given_or_the_logarithm(
         ([1, 2, 3, 4, 5], 3, {1: (0, 1), 2: (1, 2), 3: (2, 0), 4: (0, 1), 5: (1, 2)}),
     ],
 )
-@claim(
-    "kappa",
-    "each worker trains on another batch than it judges",
-)
+@claim("kappa", "each worker trains on another batch than it judges")
 @claim(
     "assigned",
     "the n-th worker that is there judges batch n mod κ and trains on batch (n + 1) mod κ.",
@@ -131,9 +125,9 @@ def generated_with_graph(kappa: int) -> tuple[list[Tensor], Tensor]:
     return list(generator.parameters()), samples
 
 
-def assert_close(found: list[Tensor], wanted: tuple[Tensor, ...], tolerance: float) -> None:
+def assert_close(result: list[Tensor], wanted: tuple[Tensor, ...], tolerance: float) -> None:
     assert any(gradient.abs().max() > 1e-3 for gradient in wanted), "nothing to compare"
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(result, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
 
 
@@ -146,15 +140,12 @@ def assert_close(found: list[Tensor], wanted: tuple[Tensor, ...], tolerance: flo
     "That is the gradient of the mean loss over the N·b judged samples, where images and "
     "feedback travel exactly",
 )
-@claim(
-    "big-batch",
-    "the gradient of the generator is that of the big batch, to 10⁻⁶.",
-)
+@claim("big-batch", "the gradient of the generator is that of the big batch, to 10⁻⁶.")
 def test_different_discriminators_in_training_give_the_gradient_of_the_mean_of_their_losses(
     num_workers: int, kappa: int, loss: str, tolerance: float
 ) -> None:
     workers = {10 * n: make_worker(n, generator_loss=loss) for n in range(1, num_workers + 1)}
-    found = gradient_by_feedback(make_learner(), workers, kappa)
+    gradient = gradient_by_feedback(make_learner(), workers, kappa)
 
     parameters, samples = generated_with_graph(kappa)
     losses = []
@@ -163,19 +154,16 @@ def test_different_discriminators_in_training_give_the_gradient_of_the_mean_of_t
         with RandomState(n + 2000, CPU).in_place():
             losses.append(GENERATOR_LOSSES[loss](model(samples[index % kappa])))
     wanted = torch.autograd.grad(torch.stack(losses).mean(), parameters)
-    assert_close(found, wanted, tolerance)
+    assert_close(gradient, wanted, tolerance)
 
 
-@claim(
-    "kappa",
-    "one forward pass for all, z ~ N(0, I), so that BatchNorm sees all of them.",
-)
+@claim("kappa", "one forward pass for all, z ~ N(0, I), so that BatchNorm sees all of them.")
 def test_generating_is_one_forward_pass_in_training_mode() -> None:
     learner = make_learner()
-    seen = []
-    learner.model.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape))
+    notes = []
+    learner.model.register_forward_pre_hook(lambda _, given: notes.append(given[0].shape))
     generated = learner.generate(3)
-    assert seen == [(3 * BATCH_SIZE, Z_DIM)]
+    assert notes == [(3 * BATCH_SIZE, Z_DIM)]
     assert generated.images.shape == (3, BATCH_SIZE, *SHAPE)
     assert not generated.images.requires_grad
     assert same_bits(generated.images, generated_with_graph(3)[1].detach())
@@ -237,10 +225,7 @@ def bits(worker: Worker) -> list[Tensor]:
 
 @pytest.mark.parametrize("loss", DISCRIMINATOR_LOSSES)
 @pytest.mark.parametrize("local_steps", [1, 3])
-@claim(
-    "own-draw",
-    "Each of the L steps draws its own b",
-)
+@claim("own-draw", "Each of the L steps draws its own b")
 def test_learning_is_the_textbook_discriminator_step(loss: str, local_steps: int) -> None:
     worker = make_worker(1, local_steps=local_steps, discriminator_loss=loss)
     model, data, random_state = make_model(1), RealData(1), RandomState(2001, CPU)
@@ -320,12 +305,12 @@ def test_feedback_computes_no_gradient_of_parameters() -> None:
     assert not loss.requires_grad
 
     worker.learn_real_half()
-    kept = [parameter.grad.clone() for parameter in parameters if parameter.grad is not None]
+    before = [parameter.grad.clone() for parameter in parameters if parameter.grad is not None]
     weights = [parameter.detach().clone() for parameter in parameters]
     worker.feedback(Samples(images(1)))
-    assert equal_bits([p.grad for p in parameters if p.grad is not None], kept)
+    assert equal_bits([p.grad for p in parameters if p.grad is not None], before)
     assert equal_bits([p.detach() for p in parameters], weights)
-    assert len(kept) == len(parameters)
+    assert len(before) == len(parameters)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])

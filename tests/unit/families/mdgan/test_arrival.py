@@ -1,4 +1,4 @@
-"""`--updates arrival`: the server steps with each answer when it comes; and `--stale 1`."""
+"""`--updates arrival`: the server steps with each answer when it arrives; and `--stale 1`."""
 
 import math
 import random
@@ -149,7 +149,7 @@ def test_a_slow_worker_holds_up_none_until_a_pause(stage: MakeStage) -> None:
     two.answer()
     slow.send(answer_of(3, 2))
     made.finished(one, two, slow)
-    counts = {n: told["answered"] for n, told in made.events("attendance")[0]["workers"].items()}
+    counts = {n: row["answered"] for n, row in made.events("attendance")[0]["workers"].items()}
     assert counts == {"1": 1 + 9 + 1, "2": 2, "3": 2}
     # Made after the third step; then came one's nine, its tenth, and two's.
     assert made.metrics()[-1]["staleness"]["3"] == [11.0, 11]
@@ -165,10 +165,12 @@ def test_a_worker_that_dies_costs_its_own_answer(stage: MakeStage) -> None:
     for host in (one, one, three, one, one, three):
         host.answer()
     made.finished(one, three)
-    here = [WORKERS, *([[1, 3]] * 3)]
+    flags_of_run = [WORKERS, *([[1, 3]] * 3)]
     used = [[1, 2, 3], [1, 1], [3, 1], [1, 3]]
     # The lost worker's batches were made, too.
-    expected, _ = generator_by_arrival(used, {4}, policy_of(made), [here[0], WORKERS, *here[2:]])
+    expected, _ = generator_by_arrival(
+        used, {4}, policy_of(made), [flags_of_run[0], WORKERS, *flags_of_run[2:]]
+    )
     assert made.has_learnt(expected)
     assert [record["workers"] for record in made.metrics()] == [3, 1, 2, 2]
 
@@ -314,7 +316,7 @@ def test_nothing_leaves_ahead_of_a_swap_or_a_checkpoint(stage: MakeStage) -> Non
     hosts = made.begin_with((1,), (2,))
     made.finished(*hosts)
     for host in hosts:
-        told = [kind for kind in host.told() if kind in ("BATCHES", "SWAP", "CHECKPOINT")]
+        told = [kind for kind in host.kinds() if kind in ("BATCHES", "SWAP", "CHECKPOINT")]
         orders = [(m.kind, m.iteration) for m in host.seen if m.kind in told]
         last_batches = 0
         for kind, iteration in orders:

@@ -41,10 +41,6 @@ def outputs_of(workers: list[int], seed: int = 0) -> dict[int, Tensor]:
     return {n: 3 * torch.randn(BATCH_SIZE, generator=noise) for n in workers}
 
 
-def feedbacks_of(workers: list[int]) -> dict[int, Tensor]:
-    return {n: images(n) for n in workers}
-
-
 # The gradient of the generator, end to end.
 
 
@@ -95,17 +91,17 @@ def test_the_generator_gets_the_gradient_of_what_the_rule_says(
     generated = learner.generate(kappa)
     said = {n: judge.feedback(generated[assignment[n].judge]) for n, judge in judges.items()}
     feedbacks = {n: judgement.feedback for n, judgement in said.items()}
-    found = gradient(
+    gradient_found = gradient(
         learner, rule, feedbacks, {n: own.outputs for n, own in said.items()}, assignment, kappa
     )
     wanted = reference(judges, assignment, kappa, rule, GENERATOR_LOSSES[loss])
-    for ours, theirs in zip(found, wanted, strict=True):
+    for ours, theirs in zip(gradient_found, wanted, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
 
     twin = small.make_learner()
     twin.generate(kappa)
     by_mean = twin.gradients(mean_feedback(feedbacks, assignment, kappa))
-    apart = max(float((a - b).abs().max()) for a, b in zip(found, by_mean, strict=True))
+    apart = max(float((a - b).abs().max()) for a, b in zip(gradient_found, by_mean, strict=True))
     assert apart > 1e-4, "the rule makes no difference here"
 
 
@@ -130,10 +126,10 @@ def gradient(
 def test_whatever_is_claimed_weights_are_weights(outputs: list[float], scale: float) -> None:
     """Also where λ D_n(x) is beyond any number."""
     for rule in (AggregationRule("f2u", 0), AggregationRule("f2a", scale)):
-        found = weights(rule, torch.tensor(outputs)[:, None])
-        assert (found >= 0).all()
-        assert float(found.sum()) == pytest.approx(1)
-        assert float(found[outputs.index(max(outputs))]) == float(found.max())
+        result = weights(rule, torch.tensor(outputs)[:, None])
+        assert (result >= 0).all()
+        assert float(result.sum()) == pytest.approx(1)
+        assert float(result[outputs.index(max(outputs))]) == float(result.max())
 
 
 @pytest.mark.parametrize("order", [[1, 2, 3], [3, 2, 1], [2, 3, 1]])
@@ -141,11 +137,11 @@ def test_of_equally_forgiving_judges_f2u_hears_the_lowest_rank(order: list[int])
     assignment = assign([1, 2, 3], 1)
     outputs = {1: torch.zeros(BATCH_SIZE), 2: torch.ones(BATCH_SIZE), 3: torch.ones(BATCH_SIZE)}
     outputs[3][-1] = 2.0
-    found = combine_groups(
+    combination = combine_groups(
         rule_of("f2u"), {n: images(n) for n in order}, assignment, 1, {n: outputs[n] for n in order}
     )[0]
-    assert torch.equal(found[:-1], images(2)[:-1])
-    assert torch.equal(found[-1], images(3)[-1])
+    assert torch.equal(combination[:-1], images(2)[:-1])
+    assert torch.equal(combination[-1], images(3)[-1])
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -158,8 +154,8 @@ def test_with_one_judge_a_batch_it_is_the_mean_bit_for_bit(
     assignment, outputs = assign(workers, num_workers), outputs_of(workers, seed)
     feedbacks = {n: scale * images(seed + n) for n in workers}
     feedbacks[1][0] = -0.0
-    found = combine_groups(rule_of(rule), feedbacks, assignment, num_workers, outputs)
-    assert same_bits(found, mean_feedback(feedbacks, assignment, num_workers))
+    combination = combine_groups(rule_of(rule), feedbacks, assignment, num_workers, outputs)
+    assert same_bits(combination, mean_feedback(feedbacks, assignment, num_workers))
 
 
 # At the server.

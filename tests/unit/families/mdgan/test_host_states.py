@@ -1,4 +1,4 @@
-"""What a host of MD-GAN gives away and takes, of states and in swaps."""
+"""The states that a host of MD-GAN hands over and accepts, also in swaps."""
 
 import copy
 from collections import defaultdict
@@ -165,11 +165,7 @@ def swap(
 
     return {
         host: carry_out(
-            order_for(host, moves, host_of, means=means),
-            workers,
-            exchange_of(host),
-            HostPath(),
-            {},
+            order_for(host, moves, host_of, means=means), workers, exchange_of(host), HostPath(), {}
         )
         for host, workers in hosts.items()
     }
@@ -198,10 +194,7 @@ def test_everybody_holds_what_was_meant_for_it(takers: list[int]) -> None:
     assert len(set(map(id, models))) == len(HOST_OF), "two workers train the same model"
 
 
-@claim(
-    "means",
-    "both of a pair go on with the mean of their discriminators",
-)
+@claim("means", "both of a pair go on with the mean of their discriminators")
 def test_both_workers_of_a_pair_hold_the_mean_of_their_discriminators() -> None:
     hosts = everybody()
     workers = {**hosts[1], **hosts[5]}
@@ -210,9 +203,9 @@ def test_both_workers_of_a_pair_hold_the_mean_of_their_discriminators() -> None:
     pairs = {1: 2, 2: 1, 3: 5, 5: 3}  # within a host, and between two
     reports = swap(hosts, pairs, means=True)
     for worker, partner in pairs.items():
-        found = workers[worker].discriminator.state()
-        assert same_state(found, workers[partner].discriminator.state())
-        for name, tensor in found.items():
+        results = workers[worker].discriminator.state()
+        assert same_state(results, workers[partner].discriminator.state())
+        for name, tensor in results.items():
             own, other = (before[n][name].double().numpy() for n in (worker, partner))
             np.testing.assert_allclose(tensor.numpy(), (own + other) / 2, rtol=1e-6, err_msg=name)
     after = digests(hosts)

@@ -1,4 +1,4 @@
-"""Krum on gradients: liars that agree are found out by what they have answered before."""
+"""Krum on gradients finds liars that agree, by their earlier answers."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -33,10 +33,10 @@ def answers(iteration: int, lie: str | None) -> dict[int, Tensor]:
     """What all honest workers want, under noise that is twice as loud."""
     random = generator_for(iteration, "noise")
     noise = NOISE * torch.randn(len(KRUM_WORKERS), BATCH_SIZE, *SHAPE, generator=random)
-    found = {n: images(7) + noise[n - 1] for n in KRUM_WORKERS}
+    results = {n: images(7) + noise[n - 1] for n in KRUM_WORKERS}
     for n in LIARS if lie else ():
-        found[n] = LIES[lie or ""](found[n], n)
-    return found
+        results[n] = LIES[lie or ""](results[n], n)
+    return results
 
 
 def fixed_learner() -> GeneratorLearner:
@@ -79,11 +79,11 @@ def experienced(lie: str | None) -> Aggregation:
 
 @pytest.mark.parametrize("lie", LIES)
 def test_liars_that_agree_are_found_out_under_noise(lie: str) -> None:
-    found = updated(experienced(lie), answers(WARM_UP, lie))
+    combination = updated(experienced(lie), answers(WARM_UP, lie))
     gradients = of_each(answers(WARM_UP, lie))
     limit = torch.stack(list(gradients.values())).norm(dim=1).quantile(0.5)
     honest = [g * min(1.0, limit / g.norm()) for n, g in gradients.items() if n not in LIARS]
-    torch.testing.assert_close(found, torch.stack(honest).mean(0), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(combination, torch.stack(honest).mean(0), rtol=1e-4, atol=1e-6)
 
 
 def test_a_spike_of_who_was_trusted_weighs_no_more_than_others() -> None:
@@ -113,13 +113,13 @@ def test_a_newcomer_is_not_trusted_before_it_has_a_record() -> None:
     del state["3"]
     aggregation.record.load_state(state)
     feedbacks = answers(WARM_UP, None)
-    found = updated(aggregation, feedbacks)
-    feedbacks[3] = -feedbacks[3]  # of the same length, so that nobody is shortened otherwise
+    combination = updated(aggregation, feedbacks)
+    feedbacks[3] = -feedbacks[3]  # of the same length, so that no feedback is cut otherwise
     aggregation.record.load_state(state)
-    assert same_bits(found, updated(aggregation, feedbacks))
+    assert same_bits(combination, updated(aggregation, feedbacks))
     feedbacks[4] = -feedbacks[4]
     aggregation.record.load_state(state)
-    assert not same_bits(found, updated(aggregation, feedbacks))
+    assert not same_bits(combination, updated(aggregation, feedbacks))
 
 
 def test_silence_has_no_direction() -> None:

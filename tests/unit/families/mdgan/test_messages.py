@@ -1,4 +1,4 @@
-"""Batches and feedback, as they leave and as they are read on the other side."""
+"""Batches and feedback as messages: written on one side, read on the other."""
 
 from dataclasses import replace
 from typing import Any
@@ -59,8 +59,8 @@ def outputs_of(worker: int) -> Tensor:
 
 
 def form_of(rule: str) -> AnswerForm:
-    given = {"world_size": 9, "aggregation": rule, "batch_size": BATCH}
-    return feedback_form(MDGANSettings.read(given), SHAPE)
+    values = {"world_size": 9, "aggregation": rule, "batch_size": BATCH}
+    return feedback_form(MDGANSettings.read(values), SHAPE)
 
 
 @pytest.mark.parametrize("labels", [None, torch.arange(KAPPA * BATCH).view(KAPPA, BATCH) % 3])
@@ -72,17 +72,17 @@ def test_each_batch_that_is_used_is_sent_once_and_found_again(
     whole = Samples(generated(), labels)
     message = batches(3, whole, assignment, swap_follows=True, last=False)
     assert (message.kind, message.iteration) == (BATCHES, 3)
-    found, places = read_batches(message, FP32, FORM.shape, None if labels is None else 3)
+    decoded, places = read_batches(message, FP32, FORM.shape, None if labels is None else 3)
     used = {index for pair in assignment.values() for index in pair}
-    assert found.images.shape == (len(used), BATCH, *SHAPE)
+    assert decoded.images.shape == (len(used), BATCH, *SHAPE)
     assert message.tensors.keys() == {"batches.values"} | (
         {"labels"} if labels is not None else set()
     )
     assert list(places) == list(assignment)
     for n, pair in assignment.items():
         for place, index in zip(places[n], pair, strict=True):
-            assert torch.equal(found[place].images, generated()[index])
-            read, sent = found[place].labels, whole[index].labels
+            assert torch.equal(decoded[place].images, generated()[index])
+            read, sent = decoded[place].labels, whole[index].labels
             assert (read is None) == (sent is None)
             assert read is None or sent is None or torch.equal(read, sent)
 
@@ -95,22 +95,18 @@ def test_where_all_train_on_all_every_host_gets_all(
 ) -> None:
     whole, coarse = Samples(generated(), labels), Codec("int8")
     message = batches(
-        *(3, whole, assignment),
-        swap_follows=False,
-        last=False,
-        codec=coarse,
-        train_on_all=True,
+        *(3, whole, assignment), swap_follows=False, last=False, codec=coarse, train_on_all=True
     )
-    found, places = read_batches(message, coarse, FORM.shape, None if labels is None else 3)
+    decoded, places = read_batches(message, coarse, FORM.shape, None if labels is None else 3)
     assert {n: judge for n, (judge, _) in places.items()} == {
         n: judge for n, (judge, _) in assignment.items()
     }
     steps = generated().flatten(2).abs().amax(2) / 127
-    assert found.images.shape == generated().shape
-    assert bool(((found.images - generated()).abs().flatten(2).amax(2) <= 0.51 * steps).all())
-    assert (found.labels is None) == (labels is None)
-    if labels is not None and found.labels is not None:
-        assert torch.equal(found.labels, labels)
+    assert decoded.images.shape == generated().shape
+    assert bool(((decoded.images - generated()).abs().flatten(2).amax(2) <= 0.51 * steps).all())
+    assert (decoded.labels is None) == (labels is None)
+    if labels is not None and decoded.labels is not None:
+        assert torch.equal(decoded.labels, labels)
 
 
 @pytest.mark.parametrize("field", ["judge", "train"])
@@ -127,10 +123,7 @@ def test_a_batch_that_is_not_there_is_refused(field: str, place: int) -> None:
     judged=st.dictionaries(st.integers(1, 40), st.integers(0, 3), min_size=1, max_size=12),
     hosts=st.lists(st.integers(0, 3), min_size=12, max_size=12),
 )
-@claim(
-    "adds-up",
-    "a host with several workers adds theirs up first, exactly",
-)
+@claim("adds-up", "a host with several workers adds theirs up first, exactly")
 def test_who_adds_up_what_cannot_change_a_bit(judged: dict[int, int], hosts: list[int]) -> None:
     assignment = {worker: Assignment(batch, batch) for worker, batch in judged.items()}
     feedbacks = {worker: feedback_of(worker) for worker in judged}

@@ -1,7 +1,7 @@
 """The page of MD-GAN beside a loop that is written from the paper, and shares no code with it.
 
-Given to both are the networks as they begin, noise z, the batches of real samples, the seeds of
-what dropout draws, and who swaps with whom.
+Both get the same first networks, noise z, batches of real samples, seeds of dropout's masks, and
+pairs that swap.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,13 +88,13 @@ def md_gan(
     return server.model, [each.model for each in workers.values()]
 
 
-def output(model: nn.Module, given: Tensor) -> Tensor:
+def output(model: nn.Module, values: Tensor) -> Tensor:
     """Without dropout; biases before BatchNorm change nothing, so their rounding does not show."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    found: Tensor = model(given)
-    return found
+    result: Tensor = model(values)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_the_page_does_what_the_paper_says(
     assert len(moves) == (ITERATIONS - 1) // swap_interval if swap_interval else not moves
     noise, real = generator_for(0, "noise"), {n: make_shard(n) for n in workers}
     generator, discriminators = md_gan(num_workers, kappa, local_steps, noise, real, moves)
-    found = [worker.discriminator.model for worker in workers.values()]
+    results = [worker.discriminator.model for worker in workers.values()]
     if num_workers == 1:
         assert small.same_bits(weights(made.learner.model), weights(generator))
-        assert small.same_bits(weights(found[0]), weights(discriminators[0]))
+        assert small.same_bits(weights(results[0]), weights(discriminators[0]))
     z = torch.randn(100, small.Z_DIM, generator=noise)
     images = output(generator, z)  # sums of more than two are in another order here
     torch.testing.assert_close(output(made.learner.model, z), images, rtol=1e-4, atol=1e-5)
-    for one, other in zip(found, discriminators, strict=True):
+    for one, other in zip(results, discriminators, strict=True):
         torch.testing.assert_close(output(one, images), output(other, images), rtol=1e-4, atol=1e-5)

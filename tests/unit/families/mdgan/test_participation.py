@@ -167,10 +167,7 @@ def test_discriminators_wander_over_all_shards(
 
 MakeStage = Callable[..., Stage]
 DEADLINE = 1.0
-LAYOUTS = {
-    "a host per worker": ((1,), (2,), (3,), (4,), (5,)),
-    "one host": ((1, 2, 3, 4, 5),),
-}
+LAYOUTS = {"a host per worker": ((1,), (2,), (3,), (4,), (5,)), "one host": ((1, 2, 3, 4, 5),)}
 
 
 def first_holders(fraction: float, num_workers: int, seed: int = 0) -> list[int]:
@@ -294,8 +291,8 @@ def test_an_idle_worker_takes_over_from_one_that_was_lost(stage: MakeStage) -> N
     (heir,) = (host for host in idle if host.iterations())
     assert heir.iterations() == stays.iterations()[1:] == [2, 3]
     both = sorted([stays.number, heir.number])
-    asked = [sorted([stays.number, lost.number]), both, both]
-    assert made.has_learnt(generator_after([[stays.number], both, both], asked))
+    arguments = [sorted([stays.number, lost.number]), both, both]
+    assert made.has_learnt(generator_after([[stays.number], both, both], arguments))
 
 
 def test_who_joins_is_idle_until_more_are_wanted(stage: MakeStage) -> None:

@@ -1,4 +1,4 @@
-"""A run that is stopped and goes on ends as if it had never been stopped, bit for bit."""
+"""A stopped and resumed run ends as if it had never been stopped, bit for bit."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -87,12 +87,12 @@ def run(
 def stopped_in(made: Stage, groups: tuple[tuple[int, ...], ...], iteration: int) -> None:
     """Trains until the user asks the server to stop, just before hosts begin an iteration."""
     send = made.network.server.send
-    asked: list[int] = []
+    arguments: list[int] = []
 
     def ask_and_send(host: int, message: Message) -> int:
-        if message.iteration == iteration and not asked:
+        if message.iteration == iteration and not arguments:
             made.network.server.interrupt()
-            asked.append(host)
+            arguments.append(host)
         return send(host, message)
 
     made.network.server.send = ask_and_send  # type: ignore[method-assign] # of this one alone
@@ -269,4 +269,4 @@ def test_workers_that_lost_their_server_bring_their_own_states_to_its_successor(
     successor.begin(one, two, late)
     successor.finished(one, two, late)
     assert [record["workers"] for record in successor.metrics()][-3:] in ([3] * 3, [2, 3, 3])
-    assert "COPY" not in one.told() + two.told()
+    assert "COPY" not in one.kinds() + two.kinds()

@@ -1,4 +1,4 @@
-"""What a host of MD-GAN that masks its answers gives away and takes: sealed copies, no states."""
+"""A host of MD-GAN that masks its answers hands over and accepts sealed copies, not states."""
 
 from pathlib import Path
 

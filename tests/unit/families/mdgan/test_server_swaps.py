@@ -258,7 +258,7 @@ def test_nobody_waits_for_the_report_of_the_lost(
 
 
 def test_a_swap_is_whole_once_the_takers_have_reported_too(stage: MakeStage) -> None:
-    """Whoever has no discriminator gives none."""
+    """A worker without a discriminator hands over none."""
     made = stage(swap_interval=1)
     swaps, engine, _ = begun(made, (1,), (2,))
     assert swaps.order(4, engine, {1}) == {1: 2}

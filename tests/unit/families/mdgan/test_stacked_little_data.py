@@ -1,4 +1,4 @@
-"""All workers at once against one after another, with what helps where data are few."""
+"""Workers at once and one after another agree, with options for little data."""
 
 from collections.abc import Callable
 from dataclasses import replace

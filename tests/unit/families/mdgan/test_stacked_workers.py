@@ -1,4 +1,4 @@
-"""All workers at once against one after another: the same but for rounding and dropout's masks."""
+"""Workers at once and one after another agree, but for rounding and dropout's masks."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -85,9 +85,9 @@ def asked(iteration: int, ranks: tuple[int, ...] = RANKS) -> tuple[Samples, dict
 
 
 def rotate(workers: Workers) -> None:
-    given = {rank: workers[rank].discriminator.moving() for rank in RANKS}
+    values = {rank: workers[rank].discriminator.moving() for rank in RANKS}
     for giver, taker in zip(RANKS, (*RANKS[1:], RANKS[0]), strict=True):
-        workers[taker].take(given[giver])
+        workers[taker].take(values[giver])
 
 
 def begin_again(workers: Workers) -> None:
@@ -96,11 +96,7 @@ def begin_again(workers: Workers) -> None:
         workers[rank].load_state(workers[seed].state())
 
 
-BETWEEN: dict[int, Callable[[Workers], None]] = {
-    2: rotate,
-    5: begin_again,
-    7: rotate,
-}
+BETWEEN: dict[int, Callable[[Workers], None]] = {2: rotate, 5: begin_again, 7: rotate}
 
 
 def states(workers: Workers) -> dict[str, Tensor]:
@@ -131,7 +127,7 @@ def named(answers: WorkerAnswers) -> dict[str, Tensor]:
 def test_it_computes_what_workers_one_by_one_compute(
     build: Callable[[], nn.Module], local_steps: int
 ) -> None:
-    """Through swaps, loading, and iterations in which not everybody is asked."""
+    """They agree through swaps, loading, and iterations in which only some workers are asked."""
     groups = both(build, local_steps)
     for iteration in range(10):
         ranks = {3: (4, 8), 6: (8,), 9: (7, 3)}.get(iteration, RANKS)
@@ -185,10 +181,10 @@ def test_one_workers_overflow_is_its_own(scale: float) -> None:
     assignment[4] = Assignment(judge=1, train=3)
     for group in groups:
         group.answer(Samples(images), assignment)
-    wanted, got = states(workers[0]), states(workers[1])
+    wanted, result = states(workers[0]), states(workers[1])
     for name, tensor in wanted.items():
-        torch.testing.assert_close(got[name], tensor, rtol=1e-9, atol=1e-9, equal_nan=True)
-    infinite = {name for name, tensor in got.items() if not tensor.isfinite().all()}
+        torch.testing.assert_close(result[name], tensor, rtol=1e-9, atol=1e-9, equal_nan=True)
+    infinite = {name for name, tensor in result.items() if not tensor.isfinite().all()}
     weights = {name for name in infinite if "running" not in name}  # statistics have no scale
     assert all(name.startswith("4.") for name in infinite)
     assert bool(weights) is (scale == 1.0)
@@ -235,13 +231,13 @@ def test_every_workers_dropout_has_masks_of_its_own() -> None:
 
 
 def test_every_asked_worker_is_seen_in_every_stage() -> None:
-    seen: list[tuple[int, str]] = []
+    notes: list[tuple[int, str]] = []
     open_stages: list[int] = []
 
     def stage_of(rank: int) -> Callable[[str], object]:
         @contextmanager
         def stage(name: str) -> Iterator[None]:
-            seen.append((rank, name))
+            notes.append((rank, name))
             open_stages.append(rank)
             yield
             open_stages.remove(rank)
@@ -249,16 +245,16 @@ def test_every_asked_worker_is_seen_in_every_stage() -> None:
         return stage
 
     group = StackedWorkers(make_workers(dense), stage_of, sample_shape=small.SHAPE)  # type: ignore[arg-type]
-    assert not seen
+    assert not notes
     group.answer(*asked(0, (8, 4)))
     names = ("real half", "fake half", "local step", "feedback")
-    assert seen == [(rank, name) for name in names for rank in (4, 8)]
-    seen.clear()
+    assert notes == [(rank, name) for name in names for rank in (4, 8)]
+    notes.clear()
     group.learn_real_halves()
-    assert seen == [(rank, "real half") for rank in RANKS]
-    seen.clear()
+    assert notes == [(rank, "real half") for rank in RANKS]
+    notes.clear()
     group.answer(*asked(1))
-    assert {name for _, name in seen} == {*names[1:]}
+    assert {name for _, name in notes} == {*names[1:]}
     assert not open_stages
 
 
@@ -295,10 +291,10 @@ def test_models_that_cannot_be_stacked_are_left_alone(
     workers, reference = make_workers(build), make_workers(build)
     with pytest.raises(CannotStack, match=why):
         StackedWorkers(workers, sample_shape=small.SHAPE)
-    got, wanted = (named(OneByOne(own).answer(*asked(0))) for own in (workers, reference))
-    assert all(small.same_bits(got[name], tensor) for name, tensor in wanted.items())
-    got, wanted = states(workers), states(reference)
-    assert all(small.same_bits(got[name], tensor) for name, tensor in wanted.items())
+    result, wanted = (named(OneByOne(own).answer(*asked(0))) for own in (workers, reference))
+    assert all(small.same_bits(result[name], tensor) for name, tensor in wanted.items())
+    result, wanted = states(workers), states(reference)
+    assert all(small.same_bits(result[name], tensor) for name, tensor in wanted.items())
 
 
 def another_model(worker: Worker) -> None:

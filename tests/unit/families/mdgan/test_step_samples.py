@@ -1,4 +1,4 @@
-"""From how much a worker learns: a batch of each kind, as in the paper, or more."""
+"""The samples of a worker's step: a batch of each kind, as in the paper, or more."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -181,7 +181,7 @@ def test_with_48_samples_workers_with_small_batches_learn_from_more(
 @pytest.mark.parametrize(
     ("values", "kappas"),
     [
-        ({}, {2: 2, 4: 4, 10: 10, 40: 10}),  # each worker judges a batch of its own, of ten
+        ({}, {2: 2, 4: 4, 10: 10, 40: 10}),  # each worker judges its own batch, of ten
         ({"step_samples": 0}, {2: 2, 4: 2, 10: 3, 40: 5}),  # ⌊log2 N⌋, as in the paper
         ({"batch_size": 48}, {2: 2, 4: 2, 10: 3, 40: 5}),
         ({"batch_size": 40}, {2: 2, 4: 3, 10: 3, 40: 3}),  # three batches are enough

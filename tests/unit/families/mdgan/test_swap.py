@@ -1,4 +1,4 @@
-"""Who gives a discriminator to whom, how often, and what one that moves tells."""
+"""Givers and takers of swaps, how often they swap, and what a discriminator reveals."""
 
 from collections import Counter
 from itertools import islice, pairwise
@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.swap_tells import digits, make_settings, observers, steps, told
+from benchmarks.swap_tells import digits, leak_of, make_settings, observers, steps
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.swaps import Moves, are_uneven, draw_swap, interval_for, swap_every
 from tests.claims.registry import claim
@@ -175,10 +175,7 @@ def test_what_the_user_says_comes_first() -> None:
         (9000, SORTED, 10**9, 25),
     ],
 )
-@claim(
-    "means",
-    "every 25 iterations at least.",
-)
+@claim("means", "every 25 iterations at least.")
 def test_means_come_before_discriminators_have_drifted_far(
     size: int, counts: list[list[int]], num_weights: int, interval: int
 ) -> None:
@@ -196,9 +193,9 @@ def test_moments_tell_the_last_gradient_and_weights_alone_do_not() -> None:
     settings = make_settings(0)
     assert settings.training.policy("discriminator").betas[0] == 0.5
     seen, guesses = list(islice(steps(settings), 8)), observers(settings)
-    exact = told(guesses["two states with moments, one step apart"], seen, digits())
+    exact = leak_of(guesses["two states with moments, one step apart"], seen, digits())
     assert exact.error < 1e-6
-    assert exact.found == 1.0
-    far = told(guesses["two states of weights, 20 step(s) apart"], seen, digits())
+    assert exact.part == 1.0
+    far = leak_of(guesses["two states of weights, 20 step(s) apart"], seen, digits())
     assert far.error > 0.1
-    assert far.found < 0.5
+    assert far.part < 0.5

@@ -1,4 +1,4 @@
-"""How far a reader must walk who follows F_n from a worker to the generator's optimizer."""
+"""Counts the files on the way of F_n from a worker to the generator's optimizer."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -51,13 +51,13 @@ def test_feedback_enters_few_files(stage: MakeStage, monkeypatch: pytest.MonkeyP
     feedback, decode = WorkerSide.feedback, Codec.decode
 
     def marks_feedback(worker: WorkerSide, judged: Samples) -> Judgement:
-        found = feedback(worker, judged)
-        return found._replace(feedback=marked(found.feedback))
+        result = feedback(worker, judged)
+        return result._replace(feedback=marked(result.feedback))
 
-    def marks_again(codec: Codec, *given: Any) -> Tensor:
+    def marks_again(codec: Codec, *arguments: Any) -> Tensor:
         """After the wire, at the server, where a codec reads answers alone."""
-        found = decode(codec, *given)
-        return marked(found) if threading.current_thread() is made.actor else found
+        decoded = decode(codec, *arguments)
+        return marked(decoded) if threading.current_thread() is made.actor else decoded
 
     def look(frame: FrameType, event: str, result: object) -> None:
         name = frame.f_code.co_filename

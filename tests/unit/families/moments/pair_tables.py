@@ -1,4 +1,4 @@
-"""A table with all that columns may have, and its pairs counted by plain loops over its file."""
+"""A table with all features of columns; plain loops over its file count its pairs."""
 
 import json
 from collections import Counter
@@ -94,8 +94,8 @@ def plain_groups(
 ) -> list[frozenset[str]]:
     """Options of which those with few rows count as one, which stands where the first one did."""
     few = frozenset(option for option in options if counts[option] < least)
-    found = [few if option in few else frozenset([option]) for option in options]
-    return list(dict.fromkeys(found))
+    choices = [few if option in few else frozenset([option]) for option in options]
+    return list(dict.fromkeys(choices))
 
 
 def plain_pairs(rows: Sequence[dict[str, str]], fineness: int, least: float) -> Tensor:
@@ -107,12 +107,14 @@ def plain_pairs(rows: Sequence[dict[str, str]], fineness: int, least: float) -> 
         for texts in plain_bins(rows, column, fineness, least)
     ]
     classes = plain_groups(OUTCOMES, Counter(row[TARGET] for row in rows), least)
-    found = list[list[float]]()
+    sums = list[list[float]]()
     for of_class in classes:
-        own, told = [row for row in rows if row[TARGET] in of_class], list[float]()
+        of_rows, counts = [row for row in rows if row[TARGET] in of_class], list[float]()
         for i, (one, texts) in enumerate(bins):
             for other, others in bins[i:]:
                 if one != other or texts == others:
-                    told.append(sum(row[one] in texts and row[other] in others for row in own))
-        found.append(told)
-    return torch.tensor(found, dtype=torch.float64)
+                    counts.append(
+                        sum(row[one] in texts and row[other] in others for row in of_rows)
+                    )
+        sums.append(counts)
+    return torch.tensor(sums, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""SampleFeatures, their sums by class, and what the server makes of them."""
+"""SampleFeatures, their sums by class, and what the server makes of the sums."""
 
 from math import prod, sqrt
 from unittest.mock import patch
@@ -28,28 +28,28 @@ def samples(number: int, seed: int = 0) -> Samples:
 
 
 def test_all_that_a_sample_adds_has_length_1() -> None:
-    found = drawn().of(samples(50).images)
-    assert found.shape == (50, 41)
-    torch.testing.assert_close(found.norm(dim=1), torch.ones(50))
-    torch.testing.assert_close(found[:, 0], torch.full((50,), CONSTANT))
+    sums = drawn().of(samples(50).images)
+    assert sums.shape == (50, 41)
+    torch.testing.assert_close(sums.norm(dim=1), torch.ones(50))
+    torch.testing.assert_close(sums[:, 0], torch.full((50,), CONSTANT))
 
 
 def test_scalar_products_are_those_of_a_gaussian_kernel() -> None:
     """Rahimi and Recht 2007: on average over W, and more nearly so the more features there are."""
     features, few = drawn(num_features=40_000), samples(6).images
-    found = features.of(few)[:, 1:]
+    sums = features.of(few)[:, 1:]
     distances = torch.cdist(few.flatten(1), few.flatten(1)).square()
     width = 0.5 * sqrt(4)
     kernel = (1 - CONSTANT**2) * torch.exp(-distances / (2 * width**2))
-    torch.testing.assert_close(found @ found.T, kernel, atol=0.02, rtol=0)
+    torch.testing.assert_close(sums @ sums.T, kernel, atol=0.02, rtol=0)
 
 
 def test_values_that_count_for_more_are_farther_apart() -> None:
     plain, weights = FeatureSettings(num_features=40), (2.0, 1.0, 1.0, 0.5)
     features = draw_features(plain, (4,), 3, 0, weights)
-    given_ = samples(5).images.flatten(1)
-    same = draw_features(plain, (4,), 3, 0).of(given_ * torch.tensor(weights))
-    torch.testing.assert_close(features.of(given_), same)
+    inputs = samples(5).images.flatten(1)
+    same = draw_features(plain, (4,), 3, 0).of(inputs * torch.tensor(weights))
+    torch.testing.assert_close(features.of(inputs), same)
 
 
 def weighing_one(*pieces: Samples) -> list[tuple[Samples, Tensor]]:
@@ -57,9 +57,9 @@ def weighing_one(*pieces: Samples) -> list[tuple[Samples, Tensor]]:
 
 
 def test_sums_are_those_of_a_plain_computation() -> None:
-    features, given_ = drawn(), samples(300)
-    pieces = [given_[0:256], given_[256:300]]
-    images, classes = given_.images.flatten(1).double().numpy(), given_.labels
+    features, inputs = drawn(), samples(300)
+    pieces = [inputs[0:256], inputs[256:300]]
+    images, classes = inputs.images.flatten(1).double().numpy(), inputs.labels
     assert classes is not None
     frequencies = features.frequencies.double().numpy()
     expected = np.zeros((3, 41))
@@ -71,16 +71,13 @@ def test_sums_are_those_of_a_plain_computation() -> None:
 
 
 def test_without_classes_there_is_one_row() -> None:
-    features, given_ = drawn(None), samples(20)
-    pieces = weighing_one(given_)
+    features, inputs = drawn(None), samples(20)
+    pieces = weighing_one(inputs)
     assert features.sums(pieces).shape == (1, 41)
     torch.testing.assert_close(features.sums(pieces), drawn().sums(pieces).sum(0, keepdim=True))
 
 
-ODD = st.one_of(
-    st.floats(width=32),
-    st.sampled_from([3e38, -3e38, 1e-45, 1.0 + 2**-23, 0.0]),
-)
+ODD = st.one_of(st.floats(width=32), st.sampled_from([3e38, -3e38, 1e-45, 1.0 + 2**-23, 0.0]))
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -89,10 +86,10 @@ def test_one_sample_changes_sums_by_1_at_most_whatever_a_network_gives(
     rows: list[list[float]], doubles: int
 ) -> None:
     """Noise pays for the rounding of vectors of length 1 to float32."""
-    found = torch.tensor(rows, dtype=(torch.float32, torch.float64)[doubles])
+    result = torch.tensor(rows, dtype=(torch.float32, torch.float64)[doubles])
     features = drawn(None, 4)
     images = torch.arange(len(rows), dtype=torch.float32)[:, None]
-    with patch.object(SampleFeatures, "of", lambda _, images: found[images[:, 0].long()]):
+    with patch.object(SampleFeatures, "of", lambda _, images: result[images[:, 0].long()]):
         whole = features.sums(weighing_one(Samples(images, None)))
         without = features.sums(weighing_one(Samples(images[1:], None)))
     assert bool(whole.isfinite().all())
@@ -101,39 +98,39 @@ def test_one_sample_changes_sums_by_1_at_most_whatever_a_network_gives(
 
 @pytest.mark.parametrize("length", [0.5, 3.0, 77.0])
 def test_long_vectors_are_cut_and_short_ones_are_not(length: float) -> None:
-    features, given_, of = drawn(), samples(50), SampleFeatures.of
-    honest = features.sums(weighing_one(given_))
+    features, inputs, of = drawn(), samples(50), SampleFeatures.of
+    honest = features.sums(weighing_one(inputs))
     with patch.object(SampleFeatures, "of", lambda self, images: length * of(self, images)):
-        found = features.sums(weighing_one(given_))
-    torch.testing.assert_close(found, honest * min(length, 1.0), atol=1e-5, rtol=1e-5)
+        sums = features.sums(weighing_one(inputs))
+    torch.testing.assert_close(sums, honest * min(length, 1.0), atol=1e-5, rtol=1e-5)
 
 
 def test_what_has_length_1_is_added_up_as_it_is() -> None:
-    features, given_ = drawn(None, 2000), samples(300)
-    found = features.sums(weighing_one(given_))
-    assert torch.equal(found[0], features.of(given_.images).double().sum(0))
+    features, inputs = drawn(None, 2000), samples(300)
+    sums = features.sums(weighing_one(inputs))
+    assert torch.equal(sums[0], features.of(inputs.images).double().sum(0))
 
 
 def test_a_sample_that_is_not_finite_adds_nothing() -> None:
-    features, given_ = drawn(), samples(5)
-    broken = given_.images.clone()
+    features, inputs = drawn(), samples(5)
+    broken = inputs.images.clone()
     broken[2, 0, 1, 1] = torch.inf
-    rest = given_[[0, 1, 3, 4]]
+    rest = inputs[[0, 1, 3, 4]]
     torch.testing.assert_close(
-        features.sums(weighing_one(given_.of(broken))), features.sums(weighing_one(rest))
+        features.sums(weighing_one(inputs.of(broken))), features.sums(weighing_one(rest))
     )
 
 
-def embedding_of(features: SampleFeatures, given_: Samples, variance: float = 0.0) -> Embedding:
-    return Embedding.of(features.sums(weighing_one(given_)), len(given_), variance)
+def embedding_of(features: SampleFeatures, inputs: Samples, variance: float = 0.0) -> Embedding:
+    return Embedding.of(features.sums(weighing_one(inputs)), len(inputs), variance)
 
 
 def test_shares_are_those_of_the_classes() -> None:
-    given_ = samples(200)
-    assert given_.labels is not None
-    found = embedding_of(drawn(), given_)
-    torch.testing.assert_close(found.shares, torch.bincount(given_.labels) / 200)
-    torch.testing.assert_close(found.features.sum(), found.features.double().sum().float())
+    inputs = samples(200)
+    assert inputs.labels is not None
+    result = embedding_of(drawn(), inputs)
+    torch.testing.assert_close(result.shares, torch.bincount(inputs.labels) / 200)
+    torch.testing.assert_close(result.features.sum(), result.features.double().sum().float())
 
 
 @settings(max_examples=examples(20), deadline=None)
@@ -167,22 +164,22 @@ def test_the_distance_is_0_on_average_for_samples_of_the_same_kind() -> None:
         few = many[1000 + 90 * seed : 1090 + 90 * seed]
         assert few.labels is not None
         means.append(float(embedding.distance(features.of(few.images), few.labels)))
-    found = torch.tensor(means)
-    assert abs(float(found.mean())) < 4 * float(found.std()) / sqrt(len(found)) + 2e-3
+    result = torch.tensor(means)
+    assert abs(float(result.mean())) < 4 * float(result.std()) / sqrt(len(result)) + 2e-3
     others = samples(90).images * 0.1
     labels = samples(90).labels
     assert labels is not None
     far = embedding_of(features, many[0:1000]).distance(features.of(others), labels)
-    assert float(far) > 10 * abs(float(found.mean())) + 0.02
+    assert float(far) > 10 * abs(float(result.mean())) + 0.02
 
 
 @pytest.mark.parametrize(
     ("shape", "cells"), [((1, 28, 28), 49), ((3, 16, 8), 3 * 8 * 8), ((2, 100), 2 * 8), ((90,), 90)]
 )
 def test_larger_samples_are_seen_coarsely(shape: tuple[int, ...], cells: int) -> None:
-    found = draw_features(FeatureSettings(num_features=600), shape, None, 0).frequencies
-    assert found.shape == (300, prod(shape))
-    assert int(torch.linalg.matrix_rank(found)) == cells
+    result = draw_features(FeatureSettings(num_features=600), shape, None, 0).frequencies
+    assert result.shape == (300, prod(shape))
+    assert int(torch.linalg.matrix_rank(result)) == cells
 
 
 def test_small_pictures_are_seen_as_they_are() -> None:

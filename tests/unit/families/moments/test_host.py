@@ -1,4 +1,4 @@
-"""A host adds only a part of the noise where the server can see nothing but a whole sum."""
+"""A host adds only a part of the noise if the server can see only the whole sum."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,7 +58,7 @@ class Allowance:
 
 
 class Nowhere:
-    """Where a host sends what nobody reads."""
+    """A link whose messages are not read."""
 
     def send(self, message: Message) -> int:
         self.sent = message
@@ -69,11 +69,11 @@ FORM = AnswerForm("SUM", (10, 11), arithmetic=SUMS)
 
 
 def host(path: HostPath, folder: Path, budgets: Mapping[int, Allowance]) -> MomentsHost:
-    asked = {
+    question = {
         **{"algorithm": "moments", "world_size": 5, "secure_aggregation": True},
         **{"dp_noise": SIGMA, "dp_delta": 1e-4},
     }
-    settings: Any = registry.read_settings([asked])
+    settings: Any = registry.read_settings([question])
     features = draw_features(FeatureSettings(num_features=10), (1, 8, 8), 10, 0)
     digits = load("digits", None).open(folder)
     shards = {n: Shard(digits, torch.arange(9 * n), generator_for(0)) for n in budgets}
@@ -130,15 +130,15 @@ def test_workers_of_a_host_add_one_part_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str | None, sharers: int
 ) -> None:
     role = "worker" if shared == "its own" else None
-    own = {} if shared is None else {n: issued(AUTHORITY, role) for n in range(1, 5)}
+    credentials = {} if shared is None else {n: issued(AUTHORITY, role) for n in range(1, 5)}
     if shared == "one of all":
-        own = dict.fromkeys(own, own[1])
+        credentials = dict.fromkeys(credentials, credentials[1])
     elif shared == "two have one":
-        own[4] = own[3]
-    mask, question = in_a_sum(own)
-    found = noises(host(mask, tmp_path, {1: Allowance(1), 2: Allowance(1)}), monkeypatch, question)
-    assert sum(noise**2 for noise in found) == pytest.approx(SIGMA**2 / sharers)
-    assert found[0] == pytest.approx(found[1])
+        credentials[4] = credentials[3]
+    mask, question = in_a_sum(credentials)
+    result = noises(host(mask, tmp_path, {1: Allowance(1), 2: Allowance(1)}), monkeypatch, question)
+    assert sum(noise**2 for noise in result) == pytest.approx(SIGMA**2 / sharers)
+    assert result[0] == pytest.approx(result[1])
 
 
 def test_samples_of_earlier_runs_have_the_noise_that_they_are_charged_for(
@@ -147,8 +147,8 @@ def test_samples_of_earlier_runs_have_the_noise_that_they_are_charged_for(
     """The others may add no more than their own accounts take: 3 instead of 5."""
     mask, question = in_a_sum()
     of = host(mask, tmp_path, {1: Allowance(1, 5.0), 2: Allowance(1)})
-    found = noises(of, monkeypatch, question)
-    assert sum(noise**2 for noise in found) + 2 * SIGMA**2 / 3 == pytest.approx(25.0)
+    result = noises(of, monkeypatch, question)
+    assert sum(noise**2 for noise in result) + 2 * SIGMA**2 / 3 == pytest.approx(25.0)
 
 
 @pytest.mark.parametrize("least", [SIGMA + 1e-9, float("nan"), float("inf"), -1.0])
@@ -168,8 +168,8 @@ def test_a_host_that_is_told_nothing_of_others_adds_all_of_the_noise(
 ) -> None:
     mask, question = in_a_sum()
     of = host(mask, tmp_path, {1: Allowance(1), 2: Allowance(1)})
-    found = noises(of, monkeypatch, {**question, "least_noise": least})
-    assert sum(noise**2 for noise in found) == pytest.approx(SIGMA**2)
+    result = noises(of, monkeypatch, {**question, "least_noise": least})
+    assert sum(noise**2 for noise in result) == pytest.approx(SIGMA**2)
 
 
 @claim(

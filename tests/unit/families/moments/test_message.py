@@ -119,5 +119,5 @@ def test_what_is_told_and_learnt_is_that_of_a_plain_computation(
     losses = by_the_page(ours, features, sigma)
     expected = plain_loop(plain, features.frequencies, num_classes or 1, sigma, drawn)
     assert losses == pytest.approx(expected, rel=1e-5)
-    for found, value in zip(ours.state_dict().values(), plain.state_dict().values(), strict=True):
-        torch.testing.assert_close(found, value, rtol=0, atol=TOLERANCE)
+    for weight, value in zip(ours.state_dict().values(), plain.state_dict().values(), strict=True):
+        torch.testing.assert_close(weight, value, rtol=0, atol=TOLERANCE)

@@ -1,4 +1,4 @@
-"""What is told of a table, and learnt from it, is what its page says: a plain computation."""
+"""What a worker sends of a table, and the model learns, follows the page: a plain computation."""
 
 from bisect import bisect
 from copy import deepcopy
@@ -133,9 +133,9 @@ def test_a_step_and_rows_on_a_gpu_are_those_on_the_cpu(tmp_path: Path) -> None:
     told = NoisySums(counts.sums(weighed(samples)), 211, VARIANCE)
     expected, rows = on_device(counts, told, small.CPU)
     with fake_cuda() as device:
-        loss, found = on_device(counts, told, device)
+        loss, result = on_device(counts, told, device)
     assert loss == expected
-    assert torch.equal(found, rows)
+    assert torch.equal(result, rows)
 
 
 @settings(max_examples=examples(25), deadline=None)

@@ -1,4 +1,4 @@
-"""How near generated rows are said to be to what workers told."""
+"""The distance between generated rows and the sums that workers sent."""
 
 from typing import Any
 
@@ -35,11 +35,11 @@ def review(counts: PairCounts, sums: Tensor, variance: float = 0.0) -> dict[str,
     torch.manual_seed(0)
     model = PairsGenerator(counts.kind)
     counts.put_into(model)
-    found: Any = counts.lesson(NoisySums(sums, NUM_ROWS, variance), torch.device("cpu")).review(
+    result: Any = counts.lesson(NoisySums(sums, NUM_ROWS, variance), torch.device("cpu")).review(
         model
     )
-    assert found["correlated"] == NAMES
-    return {name: torch.tensor(found[name]) for name in ("made", "real")}
+    assert result["correlated"] == NAMES
+    return {name: torch.tensor(result[name]) for name in ("made", "real")}
 
 
 def sums_of(counts: PairCounts, choices: Tensor) -> Tensor:
@@ -61,10 +61,10 @@ def generated(counts: PairCounts) -> Tensor:
 def test_rows_like_those_that_told_are_near_in_all_pairs(
     counts: PairCounts, generated: Tensor
 ) -> None:
-    found = review(counts, generated)
-    assert found["made"].shape == (3, 3)
-    assert bool((found["made"] > 0.97).all())
-    assert torch.equal(found["real"], torch.ones(3, 3))
+    verdict = review(counts, generated)
+    assert verdict["made"].shape == (3, 3)
+    assert bool((verdict["made"] > 0.97).all())
+    assert torch.equal(verdict["real"], torch.ones(3, 3))
 
 
 def test_the_pair_that_differs_is_found(counts: PairCounts) -> None:
@@ -81,12 +81,12 @@ def test_noise_explains_what_it_alone_makes(counts: PairCounts, generated: Tenso
     deviation = 300.0
     noise = torch.randn(generated.shape, generator=torch.Generator().manual_seed(2)).double()
     variance = (deviation / counts.length) ** 2
-    found = review(counts, generated + deviation * noise, variance)
+    verdict = review(counts, generated + deviation * noise, variance)
     own = torch.eye(3, dtype=torch.bool)
-    assert float(found["real"][~own].mean()) == pytest.approx(
-        float(found["made"][~own].mean()), abs=0.03
+    assert float(verdict["real"][~own].mean()) == pytest.approx(
+        float(verdict["made"][~own].mean()), abs=0.03
     )
-    assert bool((found["real"][~own] < 0.95).all())
+    assert bool((verdict["real"][~own] < 0.95).all())
 
 
 def test_a_table_of_many_columns_says_which_values_count_as_one(counts: PairCounts) -> None:

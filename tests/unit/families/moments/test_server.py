@@ -1,4 +1,4 @@
-"""What the server believes of what hosts say."""
+"""Which statements of hosts the server believes."""
 
 from math import inf, nan
 from typing import Any
@@ -14,12 +14,12 @@ def test_the_noise_of_each_worker_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "message",
     [5, "much", [1, 2], {"one": 1.0}, {"1": "x"}, {"1": [2]}, {"1": None}, {"1": {"2": 3}}],
     ids=str,
 )
-def test_what_makes_no_sense_is_no_noise(told: Any) -> None:
-    assert read_noise({"noise": told}) == {}
+def test_what_makes_no_sense_is_no_noise(message: Any) -> None:
+    assert read_noise({"noise": message}) == {}
 
 
 @pytest.mark.parametrize("noise", [nan, inf, -1.0, 1e9])

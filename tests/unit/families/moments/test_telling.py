@@ -1,4 +1,4 @@
-"""A worker tells its sums once, with its noise or its part of it."""
+"""A worker sends its sums once, with its noise or its part of the noise."""
 
 from math import sqrt
 from pathlib import Path
@@ -62,9 +62,9 @@ def features() -> SampleFeatures:
 def told(shard: Shard, features: SampleFeatures, secret: int, part: float) -> Tensor:
     allowance = Allowance(secret)
     teller = SumTeller(shard, features, allowance, part)  # type: ignore[arg-type] # a stand-in
-    found = teller.tell()
+    result = teller.tell()
     assert allowance.taken == 1
-    return found
+    return result
 
 
 @claim("known-exactly", "For samples that never spent before, ε is known exactly.")
@@ -112,9 +112,9 @@ def bound_by_canaries(shard: Any, features: Statistic, told_noise: float) -> Bou
 
 
 def test_canaries_bound_epsilon_from_below(shard: Shard, features: SampleFeatures) -> None:
-    found = bound_by_canaries(shard, features, SIGMA_OF_3)
-    assert 0.5 < found.epsilon <= EPSILON
-    assert not found.contradicts
+    result = bound_by_canaries(shard, features, SIGMA_OF_3)
+    assert 0.5 < result.epsilon <= EPSILON
+    assert not result.contradicts
 
 
 def test_canaries_see_noise_that_is_missing(shard: Shard, features: SampleFeatures) -> None:
@@ -140,9 +140,9 @@ def test_canaries_among_pairs_see_noise_that_is_missing(
 ) -> None:
     counts, samples, _ = learnt(tmp_path)
     counts = counts.asked({"fineness": 32, "least": 0.0})
-    found = bound_by_canaries(Held(samples), counts, SIGMA_OF_3 * share)
-    assert found.epsilon > 0.2
-    assert found.contradicts is is_found
+    result = bound_by_canaries(Held(samples), counts, SIGMA_OF_3 * share)
+    assert result.epsilon > 0.2
+    assert result.contradicts is is_found
 
 
 @pytest.mark.parametrize(("share", "is_found"), [(1, False), (1 / 8, True)])

@@ -61,17 +61,17 @@ def plain_loop(g: nn.Module, d: nn.Module, kappa: int, local_steps: int) -> list
 
 @pytest.mark.parametrize(("kappa", "local_steps"), [(2, 1), (2, 3), (1, 2)])
 def test_the_baseline_is_a_plain_loop_bit_for_bit(kappa: int, local_steps: int) -> None:
-    given = {"generator_optimizer": f"lr={G_RATE}", "discriminator_optimizer": f"lr={D_RATE}"}
-    own = {"seed": SEED, "batch_size": B, "kappa": kappa, "local_steps": local_steps}
-    settings = StandaloneSettings.read({**given, **own, "world_size": 2})
+    values = {"generator_optimizer": f"lr={G_RATE}", "discriminator_optimizer": f"lr={D_RATE}"}
+    changes = {"seed": SEED, "batch_size": B, "kappa": kappa, "local_steps": local_steps}
+    settings = StandaloneSettings.read({**values, **changes, "world_size": 2})
     part = BUILDER.server(ServerNeeds(settings, DIGITS.models, torch.device("cpu"), {1: shard()}))
     assert part.discriminator is not None
     g, d = deepcopy(part.generator), deepcopy(part.discriminator)
     engine: Any = SimpleNamespace(poll=lambda: None, at=lambda _: None, span=unobserved)
-    found = [loss for i in range(ITERATIONS) for loss in part.advance(i, engine).losses[0]]
+    results = [loss for i in range(ITERATIONS) for loss in part.advance(i, engine).losses[0]]
     with torch.random.fork_rng():
         expected = plain_loop(g, d, kappa, local_steps)
-    assert torch.equal(torch.stack(found), torch.stack(expected))
+    assert torch.equal(torch.stack(results), torch.stack(expected))
     for ours, plain in ((part.generator, g), (part.discriminator, d)):
         for name, value in ours.state_dict().items():
             assert torch.equal(value, plain.state_dict()[name]), name

@@ -31,8 +31,8 @@ class Alone(Stage):
         self.gan = make_gan()
         super().__init__(folder, num_workers=0, **how)
 
-    def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
-        return StandaloneSettings.read({**given, "world_size": 2})
+    def make_settings(self, values: Mapping[str, Any]) -> RunSettings:
+        return StandaloneSettings.read({**values, "world_size": 2})
 
     def bring(self) -> ServerPart:
         return StandaloneServer(self.gan, [3, 9])

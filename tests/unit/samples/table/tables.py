@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from mdgan.samples.table.kind import TableKind
 from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import (
     AnyColumn,
@@ -62,7 +63,7 @@ def columns(name: str) -> st.SearchStrategy[AnyColumn]:
     low, length = st.integers(-(10**6), 10**6), st.integers(1, 10**6)
     # What a file says where a value is missing may be a category as well.
     texts = st.lists(NAMES | st.sampled_from(["NA", "?"]), min_size=2, unique=True)
-    categories = texts.filter(lambda found: not written_alike(found)).map(tuple)
+    categories = texts.filter(lambda chosen: not written_alike(chosen)).map(tuple)
     return st.one_of(
         st.builds(
             lambda low, length, **rest: NumberColumn(low=low, high=low + length, **rest),
@@ -113,3 +114,10 @@ def tables(draw: st.DrawFn) -> Rows:
         if column.may_be_missing:
             values[share < 0.1, place] = np.nan
     return Rows(schema, values)
+
+
+def learnt(rows: Rows, target: str | None = None) -> TableKind:
+    """A kind that knows the counts of these rows."""
+    kind = TableKind(rows.schema, target)
+    kind.learn(kind.counts(rows).double())
+    return kind

@@ -1,4 +1,4 @@
-"""Rows as samples and back, by counts of all rows."""
+"""Rows become samples and samples become rows, by counts of all rows."""
 
 import numpy as np
 import pytest
@@ -18,13 +18,7 @@ from mdgan.samples.table.schema import (
     YesNoColumn,
 )
 from mdgan.samples.table.spread import Cells
-from tests.unit.samples.table.tables import tables
-
-
-def learnt(rows: Rows, target: str | None = None) -> TableKind:
-    kind = TableKind(rows.schema, target)
-    kind.learn(kind.counts(rows).double())
-    return kind
+from tests.unit.samples.table.tables import learnt, tables
 
 
 def of_numbers(values: list[float], decimals: int = 6, common: tuple[float, ...] = ()) -> Rows:
@@ -43,7 +37,7 @@ def test_rows_come_back(rows: Rows) -> None:
     assert samples.dtype == torch.float32
     assert samples.abs().max() <= 1
     back = kind.decode(samples, None)
-    assert back.fits().all()
+    assert back.are_valid().all()
     for place, column in enumerate(rows.schema.columns):
         there, here = rows.values[:, place], back.values[:, place]
         assert np.array_equal(np.isnan(there), np.isnan(here))
@@ -86,10 +80,10 @@ def test_noise_makes_no_rows_that_no_site_has(high: int, variance: float, seed: 
     counts = torch.randint(0, 3, (kind.num_counts,), generator=random)
     sums = kind.noisy_form(counts).double()
     sums += variance**0.5 * torch.randn(sums.shape, generator=random, dtype=torch.float64)
-    found = kind.from_noisy(sums, variance)
-    assert found.min() >= 0
+    result = kind.from_noisy(sums, variance)
+    assert result.min() >= 0
     # The widest parts, at most 16, say how many rows there are.
-    assert abs(found.sum() - counts.sum()) <= 6 * 4 * variance**0.5 + 1e-6
+    assert abs(result.sum() - counts.sum()) <= 6 * 4 * variance**0.5 + 1e-6
 
 
 @pytest.mark.parametrize("noise", [3.0, 30.0])
@@ -101,11 +95,11 @@ def test_noise_on_counts_of_a_tree_spoils_less_than_on_flat_ones(noise: float) -
     flat = (exact + noise * torch.from_numpy(random.normal(size=len(exact)))).clamp(min=0)
     deviation, sums = noise * kind.num_histograms**0.5, kind.noisy_form(exact)
     sums = sums + deviation * torch.from_numpy(random.normal(size=len(sums)))
-    found = kind.from_noisy(sums, deviation**2)
-    shares = [(own / own.sum()).cumsum(0) for own in (exact, flat, found)]
+    result = kind.from_noisy(sums, deviation**2)
+    shares = [(own / own.sum()).cumsum(0) for own in (exact, flat, result)]
     of_flat, of_tree = (float((own - shares[0]).abs().max()) for own in shares[1:])
     assert of_tree < min(0.06, of_flat / 2)
-    assert float(found[600:].sum()) < 0.03 * 5000
+    assert float(result[600:].sum()) < 0.03 * 5000
 
 
 def test_scores_are_normal_quantiles_of_the_share_below() -> None:

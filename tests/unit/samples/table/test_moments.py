@@ -1,4 +1,4 @@
-"""Dates and times in files: which text is which moment, and in which form they are written."""
+"""Dates and times in files: the moment of each text, and the form in which moments are written."""
 
 from pathlib import Path
 
@@ -30,15 +30,15 @@ def read(folder: Path, schema: Schema, *texts: str) -> list[str]:
     rows = read_rows(file_of(folder, "x,n", *(f"{text},1" for text in texts)), schema)
     column = schema.columns[0]
     assert isinstance(column, MomentColumn)
-    return [column.moment(value).isoformat() for value in rows.values[:, 0].tolist()]
+    return [column.moment_at(value).isoformat() for value in rows.values[:, 0].tolist()]
 
 
 def refused(folder: Path, schema: Schema, *texts: str) -> list[str]:
     """What is said of rows that do not fit."""
-    found: list[str] = []
+    results: list[str] = []
     path = file_of(folder, "x,n", *(f"{text},1" for text in texts))
-    read_rows(path, schema, on_problem=lambda problem: found.append(str(problem)))
-    return [line.removeprefix(f"{path}, ") for line in found]
+    read_rows(path, schema, on_problem=lambda problem: results.append(str(problem)))
+    return [line.removeprefix(f"{path}, ") for line in results]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_dates_are_written_as_they_are_read(form: str, tmp_path: Path) -> None:
     schema = dates(form)
     column = schema.columns[0]
     assert isinstance(column, MomentColumn)
-    text = written(column.moment(column.read(days[UNITS[form]])), form)
+    text = written(column.moment_at(column.read(days[UNITS[form]])), form)
     assert read(tmp_path, schema, text) == [days[UNITS[form]]]
     assert column.write(column.read(text)) == text
     assert not list(problems_of(schema))
@@ -125,28 +125,28 @@ def test_a_form_that_is_none() -> None:
 def test_one_text_decides_for_its_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     many = ["1/2/2024"] * 50_001
-    found = read(tmp_path, dates(), *many, "31/12/2024")
-    assert set(found) == {"2024-02-01", "2024-12-31"}
+    result = read(tmp_path, dates(), *many, "31/12/2024")
+    assert set(result) == {"2024-02-01", "2024-12-31"}
     assert read(tmp_path, dates("DD/MM/YYYY"), "1/2/2024", "12/31/2024") == [
         "2024-01-02",
         "2024-12-31",
     ]
-    said = [line for line in caplog.messages if "dates are read as" in line]
-    assert said[0].endswith("column x: dates are read as DD/MM/YYYY, as '31/12/2024' has to be")
-    assert "MM/DD/YYYY" in said[1]
+    lines = [line for line in caplog.messages if "dates are read as" in line]
+    assert lines[0].endswith("column x: dates are read as DD/MM/YYYY, as '31/12/2024' has to be")
+    assert "MM/DD/YYYY" in lines[1]
 
 
 def test_the_schema_decides_where_both_fit(tmp_path: Path) -> None:
     assert read(tmp_path, dates("MM/DD/YYYY"), "1/2/2024") == ["2024-01-02"]
     assert read(tmp_path, dates("DD-MM-YYYY"), "1/2/2024") == ["2024-02-01"]
-    (said,) = refused(tmp_path, dates(), "1/2/2024")
-    assert said.startswith("row 2, column x: '1/2/2024' is no date such as 2024-12-31; day and ")
+    (message,) = refused(tmp_path, dates(), "1/2/2024")
+    assert message.startswith("row 2, column x: '1/2/2024' is no date such as 2024-12-31; day and ")
 
 
 def test_mixed_orders_are_refused(tmp_path: Path) -> None:
-    (said,) = refused(tmp_path, dates(), "31/12/2024", "30/12/2024", "12/31/2024")
-    assert said.startswith("row 4, column x: '12/31/2024' is no date such as 2024-12-31")
-    assert said.endswith("in this column the day stands first")
+    (message,) = refused(tmp_path, dates(), "31/12/2024", "30/12/2024", "12/31/2024")
+    assert message.startswith("row 4, column x: '12/31/2024' is no date such as 2024-12-31")
+    assert message.endswith("in this column the day stands first")
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_mixed_orders_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_date_of_a_column(form: str, text: str, why: str, tmp_path: Path) -> None:
-    (said,) = refused(tmp_path, dates(form), text)
-    assert said.endswith(why)
+    (message,) = refused(tmp_path, dates(form), text)
+    assert message.endswith(why)
 
 
 def test_a_site_may_write_another_form(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How numbers in files are written: what is understood and said, and what is refused."""
+"""Numbers in files: which spellings are read, which are reported, and which are refused."""
 
 import logging
 from collections.abc import Sequence
@@ -207,7 +207,7 @@ def test_ends_of_a_scale(
     assert read(tmp_path, column, texts) == values
     schema = Schema(columns=(column, SEX))
     rows = Rows(schema, np.array([[value, 0.0] for value in values]))
-    assert rows.fits().all()
+    assert rows.are_valid().all()
     for name, write in (("a.csv", csv_of), ("a.parquet", parquet_of)):
         (tmp_path / name).write_bytes(write(rows))
         np.testing.assert_array_equal(read_rows(tmp_path / name, schema).values, rows.values)
@@ -227,7 +227,7 @@ def test_what_lies_beyond_an_end_comes_out_as_its_text(tmp_path: Path) -> None:
     made = csv_of(kind.decode(kind.encode(rows), None)).decode().splitlines()
     assert made[1:] == [f"{n},F" for n in range(60, 90)] + [">89,F"] * 10
     noisy = torch.randn(500, *kind.shape).clamp(-1, 1)
-    assert kind.decode(noisy, None).fits().all()
+    assert kind.decode(noisy, None).are_valid().all()
     assert RowCondition(schema, "x=>89").holds(rows).sum() == 10
     assert RowCondition(schema, "x>=80").holds(rows).sum() == 20
 
@@ -264,16 +264,16 @@ def test_missing_codes(tmp_path: Path) -> None:
             "column x: 'a' cannot be a category and missing",
         ),
     ):
-        (found,) = problems_of(Schema(columns=(wrong,)))
-        assert found.startswith(says)
+        (result,) = problems_of(Schema(columns=(wrong,)))
+        assert result.startswith(says)
 
 
 def test_what_was_decided_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         read(tmp_path, number(), ["1.250,5", "2,5"])
         read(tmp_path, whole(), ["1", "2"])
-    (said,) = caplog.messages
-    assert said.endswith(
+    (warning,) = caplog.messages
+    assert warning.endswith(
         "site-1.csv, column x: numbers are read with decimal commas and points between thousands"
     )
 
@@ -349,10 +349,7 @@ def test_accounts_know_texts_as_before(tmp_path: Path) -> None:
     (texts,) = texts_of_file(path)
     assert texts.commas
     rows = [row for row, _ in contents_of_files(path, "")]
-    assert rows == [
-        b"sex=F\x1fx=1.25",
-        b"sex=F\x1fx=850",
-    ]
+    assert rows == [b"sex=F\x1fx=1.25", b"sex=F\x1fx=850"]
 
 
 @pytest.mark.parametrize("text", ["1e400", "-9E999", "<1e400"])

@@ -1,4 +1,4 @@
-"""Files of rows: what is read as what, and what each file that does not fit is answered with."""
+"""Files of rows: the values that are read, and the answer to each file that does not fit."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -134,10 +134,7 @@ MISSING = "is missing, and the schema does not let it be"
             [HEADER + ",city", ROW + ",Köln"],
             ', column city: is not in the schema; leave it out, add it there, or to its "ignore"',
         ),
-        (
-            [HEADER + ",age", ROW + ",44"],
-            ", column age: occurs twice in the header",
-        ),
+        ([HEADER + ",age", ROW + ",44"], ", column age: occurs twice in the header"),
         (
             [HEADER.replace(",age", ""), ROW.replace(",44", "")],
             ", column age: is missing, and the schema does not let it be; add it, or agree on "
@@ -166,10 +163,7 @@ MISSING = "is missing, and the schema does not let it be"
             [HEADER, "", ROW.replace("44", "121")],
             ", row 3, column age: '121' is outside the schema's bounds, 18 to 120",
         ),
-        (
-            [HEADER, ROW.replace("44", "inf")],
-            ", row 2, column age: 'inf' is no whole number",
-        ),
+        ([HEADER, ROW.replace("44", "inf")], ", row 2, column age: 'inf' is no whole number"),
         ([HEADER, ROW.replace("44", "")], f", row 2, column age: {MISSING}"),
         ([HEADER, ROW.replace("yes", "Yes")], ", row 2, column smoker: 'Yes' is none of its"),
         ([HEADER, ROW.replace("Bonn", "Köln")], ", row 2, column site: 'Köln' is none of its"),
@@ -210,9 +204,9 @@ def test_what_does_not_fit(lines: list[str], says: str, tmp_path: Path) -> None:
     path.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(BadInput) as refused:
         read_rows(path, STUDY)
-    said = str(refused.value)
-    assert said.startswith(f"{path}{says}" if says[0] == "," else f"{path}:{says}"), said
-    assert said.isprintable()
+    message = str(refused.value)
+    assert message.startswith(f"{path}{says}" if says[0] == "," else f"{path}:{says}"), message
+    assert message.isprintable()
 
 
 def test_a_target_that_is_missing(tmp_path: Path) -> None:
@@ -259,9 +253,9 @@ def test_a_parquet_file_that_is_none(tmp_path: Path) -> None:
 
 def test_all_problems_can_be_had(tmp_path: Path) -> None:
     path = written(tmp_path, HEADER, ROW.replace("44", "1"), ROW.replace("yes", "?"))
-    found: list[str] = []
-    rows = read_rows(path, STUDY, on_problem=lambda problem: found.append(str(problem)))
-    assert found == [
+    results: list[str] = []
+    rows = read_rows(path, STUDY, on_problem=lambda problem: results.append(str(problem)))
+    assert results == [
         f"{path}, row 2, column age: '1' is outside the schema's bounds, 18 to 120",
         f"{path}, row 3, column smoker: {MISSING}",
     ]

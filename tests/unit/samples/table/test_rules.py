@@ -1,4 +1,4 @@
-"""Rules between columns: what is read and refused, and that rows that are made keep them."""
+"""Rules between columns: which are read and refused, and that generated rows obey them."""
 
 import re
 from datetime import date
@@ -28,6 +28,7 @@ from mdgan.samples.table.schema import (
     problems_of,
     schema_text,
 )
+from tests.unit.samples.table.tables import learnt
 
 BIRTH = DateColumn(name="birth", low="1930-01-01", high="2005-12-31")
 VISIT = DateColumn(name="visit", low="2015-01-01", high="2024-12-31")
@@ -60,19 +61,13 @@ def case_rows(number: int, seed: int = 0) -> Rows:
     death[random.random(number) < 0.4] = np.nan
     drug = random.integers(0, 2, number).astype(float)
     dose = np.round(random.uniform(0, 100, number), 1)
-    gone = random.random(number) < 0.2
-    drug[gone] = dose[gone] = np.nan
+    is_missing = random.random(number) < 0.2
+    drug[is_missing] = dose[is_missing] = np.nan
     values = np.column_stack([birth, visit, death, np.zeros(number), drug, dose])
     rules = Rules(CASE)
-    rules.compute(values, kept=())
+    rules.fill_computed(values, kept=())
     keeps = (values[:, 3] >= 10) & (values[:, 3] <= 90)
     return Rows(CASE, values[keeps])
-
-
-def learnt(rows: Rows, target: str | None = None) -> TableKind:
-    kind = TableKind(rows.schema, target)
-    kind.learn(kind.counts(rows).double())
-    return kind
 
 
 def test_the_case_is_made_without_a_broken_rule() -> None:
@@ -86,7 +81,7 @@ def test_the_case_is_made_without_a_broken_rule() -> None:
     assert np.array_equal(np.isnan(back.values), np.isnan(rows.values))
     made = kind.decode(torch.randn(10_000, *kind.shape).tanh(), None)
     assert num_broken(made) == 0
-    assert made.fits().all()
+    assert made.are_valid().all()
 
 
 NUMBERS = ("a", "b", "c", "d")
@@ -141,8 +136,8 @@ def ruled(draw: st.DrawFn) -> Schema:
             values=st.just({"-50": "low", "100.5": "high"}),
         ),
     )
-    found = draw(st.lists(rules, min_size=1, max_size=5, unique_by=str))
-    return Schema(columns=tuple(columns), rules=tuple(found))
+    result = draw(st.lists(rules, min_size=1, max_size=5, unique_by=str))
+    return Schema(columns=tuple(columns), rules=tuple(result))
 
 
 @settings(max_examples=80, deadline=None)
@@ -160,10 +155,10 @@ def test_whatever_a_generator_says_all_rules_are_kept(
     assert {
         rule.text: int(mask.sum()) for rule, mask in Rules(schema).broken(made.values) if mask.any()
     } == {}
-    assert made.fits().all()
+    assert made.are_valid().all()
     # They are rows like any other: what they say can be encoded, and comes back as rows that fit.
     again = kind.decode(kind.encode(made), None)
-    assert again.fits().all()
+    assert again.are_valid().all()
     assert num_broken(again) == 0
 
 

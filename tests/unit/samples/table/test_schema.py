@@ -1,4 +1,4 @@
-"""The file of a schema: what it says, its hash, and what it may not say."""
+"""The file of a schema: its content, its hash, and what it may not contain."""
 
 import re
 from pathlib import Path

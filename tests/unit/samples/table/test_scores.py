@@ -170,8 +170,8 @@ def test_rare_values_are_told_by_name_with_what_counts_expect() -> None:
     made[0, 0], made[:9, 1] = np.nan, 2
     rows = Rows(schema, made)
     told = kind.judge(None)(kind.encode(rows), kind.labels_of(rows)).rare
-    found = {(each["column"], each["value"]): [*each.values()][2:] for each in told}
-    assert found == {
+    results = {(each["column"], each["value"]): [*each.values()][2:] for each in told}
+    assert results == {
         ("age", ">89"): [2.0, 0],
         ("age", "missing"): [3.0, 1],
         ("ward", "C"): [2.0, 9],
@@ -192,5 +192,5 @@ def test_conditions_are_told_the_share_of_all_rows() -> None:
     shares = {"age=50": "40", "age>=50": "60", "age<=49": "20", "age=": "20", "dose<=49.5": "50"}
     shares |= {"ward>=B": "60", "ward=": "20", "ward=C": "20"}
     for text, share in shares.items():
-        assert f"{text} for {share} %" in kind.where([text]).told
-    assert kind.where(["age=21"]).told == ""
+        assert f"{text} for {share} %" in kind.where([text]).real_shares
+    assert kind.where(["age=21"]).real_shares == ""

@@ -1,4 +1,4 @@
-"""A site's own names, spellings and units; what is ignored; and what counts as another category."""
+"""A site's own names, spellings and units, ignored columns, and the category of other values."""
 
 import json
 from pathlib import Path
@@ -99,7 +99,7 @@ def test_numbers_are_converted_as_their_file_writes_them(
     site_map = read_map(map_of(tmp_path, columns), schema)
     read = read_rows(path, schema, site_map=site_map)
     assert read.values[:, 0].tolist() == kilograms
-    assert read.fits().all()
+    assert read.are_valid().all()
 
 
 def test_a_unit_that_the_map_does_not_name_is_refused(tmp_path: Path) -> None:
@@ -186,8 +186,8 @@ def test_what_a_map_cannot_say(columns: dict[str, Any], says: str, tmp_path: Pat
 
 
 def test_what_a_draft_is_not_sure_of_is_refused_until_it_is_confirmed(tmp_path: Path) -> None:
-    said = refusal(tmp_path, {}, unsure={"Größe": {"name": "weight", "why": "is it weight?"}})
-    assert "unsure Größe: is it weight?; move it to" in said
+    message = refusal(tmp_path, {}, unsure={"Größe": {"name": "weight", "why": "is it weight?"}})
+    assert "unsure Größe: is it weight?; move it to" in message
     assert "no map" in refusal(tmp_path, {}, unsured={})
 
 
@@ -217,7 +217,7 @@ def test_texts_are_composed_before_they_are_compared(tmp_path: Path) -> None:
     decomposed = {"Gro\u0308\u00dfe": {"name": "sex", "values": {"ma\u0308nnlich": "M"}}}
     site_map = read_map(map_of(tmp_path, decomposed), HERE)
     assert [*site_map.columns] == ["Größe"]
-    assert site_map.columns["Größe"].spelt(["männlich", " männlich "]) == ["M", "M"]
+    assert site_map.columns["Größe"].in_schema_spelling(["männlich", " männlich "]) == ["M", "M"]
 
 
 def test_codes_of_programs_that_have_only_floats(tmp_path: Path) -> None:
@@ -289,8 +289,10 @@ def test_a_category_stands_for_those_that_a_site_has_alone(
     rows = ["Bonn,F", "Ulm,M", "Köln,F", "Ulm,F", "rest,", ",M"]
     path = written(tmp_path, "site,sex", *rows[:5])
     assert read_rows(path, schema).values[:, 0].tolist() == [0, 1, 1, 1, 1]
-    (said,) = [line for line in caplog.messages if "other" in line]
-    assert "column site: 3 rows have 2 categories that the schema has not ('Ulm', 'Köln')" in said
+    (warning,) = [line for line in caplog.messages if "other" in line]
+    assert (
+        "column site: 3 rows have 2 categories that the schema has not ('Ulm', 'Köln')" in warning
+    )
     with pytest.raises(BadInput, match="is missing, and the schema does not let it be"):
         read_rows(written(tmp_path, "site,sex", *rows), schema)
     with pytest.raises(BadInput, match="'X' is none of its categories"):

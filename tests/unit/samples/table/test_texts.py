@@ -1,4 +1,4 @@
-"""Texts of files: one spelling of é, and signs that nobody sees are named with their place."""
+"""Texts of files: one spelling of é, and invisible signs are named with their place."""
 
 from pathlib import Path
 from unicodedata import normalize
@@ -45,13 +45,13 @@ def test_composed_and_decomposed_are_one(tmp_path: Path) -> None:
 
 
 def test_accounts_know_rows_by_composed_names(tmp_path: Path) -> None:
-    found = [
+    results = [
         contents_of_files(written(tmp_path, f"{spell(NAME)},n", f"{spell('Zoë')},1"), "")
         for spell in (str, decomposed)
     ]
-    assert found[0] == found[1]
+    assert results[0] == results[1]
     row = "grösse é=Zoë\x1fn=1".encode()
-    assert found[0] == [(row, row)]
+    assert results[0] == [(row, row)]
 
 
 def test_parquet_is_composed(tmp_path: Path) -> None:

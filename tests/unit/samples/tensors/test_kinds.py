@@ -1,4 +1,4 @@
-"""Series and volumes as they are shown and written; which kind a shape speaks of."""
+"""Series and volumes as they are shown and written; and the kind that a shape belongs to."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""DICOM series as scanners, archives and people leave them."""
+"""DICOM series as scanners, archives and people write them."""
 
 import io
 from collections.abc import Callable

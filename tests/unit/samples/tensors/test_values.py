@@ -1,4 +1,4 @@
-"""Voxels that are no tissue, and NIfTI files that are not what they say."""
+"""Voxels outside tissue, and NIfTI files whose headers are wrong."""
 
 import gzip
 from pathlib import Path

@@ -1,14 +1,14 @@
-"""How rows are made that keep the rules of a schema: which values each column may have in a row.
+"""Makes rows that keep the rules of a schema, by an interval for each column's value in each row.
 
-Columns that rules compare are made one after the other. What the earlier ones are in a row leaves a
-*room* for the next one, from a least to a greatest value, and its score says where in this room its
-value lies, by the share of all rows. A column beside an earlier one, its *anchor*, is counted and
-made as the difference of the two, which is at least 0.
+`Intervals` makes the columns that rules compare one after the other. In each row, the earlier
+columns leave the next one an interval from a least to a greatest value. Its score says where in the
+interval its value lies, by the share of all rows. If a rule puts a column on one side of an earlier
+one, its *anchor*, then the difference of the two, at least 0, is counted and made instead.
 
-Rooms are never empty: every rule says of two columns that one is at least the other plus so much.
-If all columns have their least possible values, all such rules are kept, and the same is true with
-the greatest ones (as in simple temporal networks, Dechter, Meiri and Pearl 1991). A column that may
-be missing binds no other one until it is made, and is missing where it has no room.
+No required column has an empty interval. Every rule says that one column is at least another plus a
+constant, so all rules hold if every column has its least possible value, and also if every column
+has its greatest (as in simple temporal networks, Dechter, Meiri and Pearl 1991). A column that may
+be missing limits others only once it is made, and is missing where its interval is empty.
 """
 
 from collections.abc import Callable
@@ -20,31 +20,32 @@ import numpy as np
 from mdgan.samples.table.axis import DAY, Axis
 from mdgan.samples.table.rules import BadRule, Computed, Floats, Rules
 from mdgan.samples.table.schema import AnyColumn, NumberColumn, ScaledColumn, WholeColumn
-from mdgan.samples.table.spread import Room
+from mdgan.samples.table.spread import Interval
 
 _MONTH = 365.2425 / 12
-_MONTHS_DIFFER = 4  # a number of months is at most so many days longer or shorter than its mean
+_MONTHS_DIFFER = 4  # any n months in a row differ from n mean months by at most this many days
 
 
 class _Link(NamedTuple):
-    """`high` is `least` to `most` above `low`; of a sum, both together are."""
+    """The column `high` minus `low`, or their sum if `is_sum`, lies in [`least`, `most`]."""
 
     low: int
     high: int
     least: float = 0.0
     most: float = inf
-    strict: bool = False
+    strict: bool = False  # `high` must exceed `low`
     is_sum: bool = False
-    decimals: int | None = None  # of numbers that are added
+    decimals: int | None = None  # sums and differences are rounded to as many
 
 
 class Anchor(NamedTuple):
-    """A column is counted by its difference to another one.
+    """The column from which another column's values are counted as differences.
 
     Attributes:
-        sign: 1 if it is above the other, else −1.
-        unit: of differences.
-        start: what the other column counts as where it is missing.
+        place: the index of the anchor in the schema.
+        sign: 1 if the anchor is the lower of the two, else −1.
+        unit: differences count positions in this unit, a day or 1.
+        start: the anchor's position in rows where it is missing.
     """
 
     place: int
@@ -53,51 +54,52 @@ class Anchor(NamedTuple):
     start: float
 
 
-class Rooms:
-    """The rooms of rows.
+class Intervals:
+    """The order in which columns are made, and the interval of each in every row.
 
     Args:
-        rules: of a schema.
+        rules: the rules of a schema. Columns are named by their index there, their place.
 
     Attributes:
-        counted: by place what stands for a column in samples; None for one that only follows.
-        order: the places of columns that have rooms, in the order in which they are made.
+        counted: by place, the column of samples: the schema's, or the difference to its anchor;
+            None for a column that is always computed from others.
+        order: the places of the columns that have intervals, in the order in which they are made.
         bound: the places of all columns that rules compare or compute.
-        kept: columns that follow from others, but not in all rows.
-        leaders: for columns that are missing where an earlier one is, and only there, that one.
+        kept: the places of computed columns that samples hold, too, since they may be missing.
+        leaders: place → the earlier column that is missing in exactly the same rows.
 
     Raises:
-        BadRule: the bounds of columns leave no row that keeps all rules.
+        BadRule: no row within the bounds of the columns keeps all rules.
     """
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self._bounds: dict[int, tuple[float, float]] = {}
         self._links: list[_Link] = []
-        self._bound_columns()
+        self._read_bounds()
         made = {rule.place: rule for rule in rules.computed}
         self.bound = {*self._bounds, *made}
         bound = sorted(self.bound - made.keys())
         self._required = [p for p in bound if not rules.columns[p].may_be_missing]
         self._refuse_contradiction()
         self._anchors: dict[int, Anchor] = {}
-        self.order = self._in_order(set(bound))
+        self.order = self._order_columns(set(bound))
         optional = {p for p, column in enumerate(rules.columns) if column.may_be_missing}
         self.kept = [p for p, rule in made.items() if optional & {p, *rule.inputs}]
         self.counted: list[AnyColumn | None] = [
-            None if place in made and place not in self.kept else self._counted(place)
+            None if place in made and place not in self.kept else self._counted_column(place)
             for place in range(len(rules.columns))
         ]
-        self.leaders = self._leaders()
+        self.leaders = self._find_leaders()
 
-    # What the rules say.
+    # From rules to bounds and links.
 
     def _axis(self, place: int) -> Axis:
         axis = self.rules.axes[place]
         assert axis is not None
         return axis
 
-    def _bound_columns(self) -> None:
+    def _read_bounds(self) -> None:
         for comparison in self.rules.comparisons:
             low, high = comparison.low, comparison.high
             for place in comparison.places:
@@ -121,7 +123,7 @@ class Rooms:
         self._bounds[place] = low, min(high, float(axis.down(np.array(most))))
 
     def _bound_inputs(self, rule: Computed) -> None:
-        """What the bounds of a computed column say of those that it is computed from."""
+        """Limits the columns that a column is computed from by the bounds of their result."""
         axis = self._axis(rule.place)
         low, high = self._bounds.get(rule.place, (axis.low, axis.high))
         for place in rule.inputs:
@@ -141,16 +143,17 @@ class Rooms:
         self._links.append(_Link(first, last, least, most))
 
     def _refuse_contradiction(self) -> None:
-        low, high = self._begin(1)
+        low, high = self._first_intervals(1)
         is_endless = self._narrow(low, high)
         for place, bounds in self._bounds.items():
             if low[place] > high[place] or bounds[0] > bounds[1] or is_endless:
                 name = self.rules.columns[place].name
                 raise BadRule(f"rules and bounds leave no value for {name}; widen its bounds")
 
-    # In which order columns are made, and as what.
+    # The order of columns, and their anchors.
 
-    def _in_order(self, places: set[int]) -> list[int]:
+    def _order_columns(self, places: set[int]) -> list[int]:
+        """Orders columns: required ones, those with a possible anchor, narrow bounds first."""
         columns, order = self.rules.columns, list[int]()
         waiting = set(places)
         while waiting:
@@ -162,7 +165,7 @@ class Rooms:
                     ranks[place] = columns[place].may_be_missing, is_apart, high - low, place
             place = min(ranks, key=ranks.__getitem__)
             column = columns[place]
-            if beside[place] and isinstance(column, ScaledColumn) and not column.exact:
+            if beside[place] and isinstance(column, ScaledColumn) and not column.exact_values:
                 spans = [
                     (columns[anchor.place].may_be_missing, self._span(place, anchor), anchor)
                     for anchor in beside[place]
@@ -172,20 +175,20 @@ class Rooms:
             waiting.remove(place)
         return order
 
-    def _leaders(self) -> dict[int, int]:
+    def _find_leaders(self) -> dict[int, int]:
         rest = [place for place in range(len(self.counted)) if place not in self.order]
         turn = {place: number for number, place in enumerate([*self.order, *rest])}
         pairs = {(rule.place, rule.other) for rule in self.rules.absences}
         mutual = sorted((p for p in pairs if p[::-1] in pairs), key=lambda p: turn[p[1]])
-        found: dict[int, int] = {}
+        leaders: dict[int, int] = {}
         for place, other in mutual:
             if turn[other] < turn[place]:
-                found.setdefault(place, other)
-        return found
+                leaders.setdefault(place, other)
+        return leaders
 
     def _anchors_of(self, place: int, made: list[int]) -> list[Anchor]:
-        """The columns that are made already and are always at one side of a column."""
-        axis, found = self._axis(place), list[Anchor]()
+        """Finds the columns made so far that never lie above, or never below, a column."""
+        axis, anchors = self._axis(place), list[Anchor]()
         for link in self._links:
             if link.is_sum or link.least < 0 or place not in link[:2]:
                 continue
@@ -194,17 +197,17 @@ class Rooms:
             if other in made:
                 unit = min(axis.unit, self._axis(other).unit)
                 start = axis.low if sign == 1 else axis.high
-                found.append(Anchor(other, sign, unit, start))
-        return found
+                anchors.append(Anchor(other, sign, unit, start))
+        return anchors
 
     def _span(self, place: int, anchor: Anchor) -> float:
-        """The greatest difference of two columns, in units."""
+        """The greatest difference of a column to its anchor, in units."""
         axis, other = self._axis(place), self._axis(anchor.place)
         if anchor.sign == 1:
             return (axis.high - min(other.low, axis.low)) / anchor.unit
         return (max(other.high, axis.high) - axis.low) / anchor.unit
 
-    def _counted(self, place: int) -> AnyColumn:
+    def _counted_column(self, place: int) -> AnyColumn:
         column, anchor = self.rules.columns[place], self._anchors.get(place)
         if anchor is None:
             return column
@@ -221,66 +224,69 @@ class Rooms:
             name=name, low=0, high=round(most), may_be_missing=missing, spacing="log"
         )
 
-    # Rows.
+    # Making rows.
 
-    def walk(self, number: int, make: Callable[[int, Room], Floats]) -> Floats:
-        """Makes the columns that have rooms, one after the other.
+    def make_columns(self, number: int, make: Callable[[int, Interval], Floats]) -> Floats:
+        """Makes the columns that have intervals, one after the other.
 
         Args:
-            number: of rows, n.
-            make: gives the values of a column as they are counted, [n], NaN for a missing one.
+            number: the number of rows, n.
+            make: takes a column's place and intervals, and returns its values, [n], or differences
+                to its anchor; NaN for a missing one.
 
         Returns:
             Values as in `Rows`, [n, columns]; NaN in all other columns.
         """
         values = np.full((number, len(self.rules.columns)), np.nan)
-        low, high = self._begin(number)
+        low, high = self._first_intervals(number)
         for place in self.order:
             axis = self._axis(place)
             self._narrow(low, high)
             if place not in self._required:
                 low[place], high[place] = (np.full(number, b) for b in self._bounds[place])
                 self._narrow_one(place, low, high)
-            ends = [self._counts(place, edge[place], values) for edge in (low, high)]
+            ends = [self._counted_values(place, edge[place], values) for edge in (low, high)]
             anchor = self._anchors.get(place)
-            found = make(place, Room(*(ends[::-1] if anchor and anchor.sign < 0 else ends)))
+            made = make(place, Interval(*(ends[::-1] if anchor and anchor.sign < 0 else ends)))
             if anchor is not None:
-                found = self._start(anchor, values) + found * anchor.sign * anchor.unit
-            at = axis.nearest(axis.positions(found) if anchor is None else found)
-            at = np.minimum(np.maximum(at, low[place]), high[place])  # but for the last digits
+                made = self._anchor_positions(anchor, values) + made * anchor.sign * anchor.unit
+            at = axis.nearest(axis.positions(made) if anchor is None else made)
+            # Rounding may have left the interval by its last digits.
+            at = np.minimum(np.maximum(at, low[place]), high[place])
             values[:, place] = axis.values(at)
             missing = np.isnan(at)
             low[place], high[place] = np.where(missing, -inf, at), np.where(missing, inf, at)
         return values
 
-    def counts_of(self, values: Floats) -> Floats:
-        """Values as they are counted, [n, columns], from values as in `Rows`."""
-        found = values.copy()
+    def to_counted(self, values: Floats) -> Floats:
+        """Replaces values as in `Rows`, [n, columns], by differences where columns have anchors."""
+        counted = values.copy()
         for place in self._anchors:
-            differences = self._counts(place, self._axis(place).positions(found[:, place]), values)
+            positions = self._axis(place).positions(values[:, place])
             decimals = getattr(self.counted[place], "decimals", 0)
-            found[:, place] = np.round(differences, decimals)
-        return found
+            counted[:, place] = np.round(self._counted_values(place, positions, values), decimals)
+        return counted
 
-    def _counts(self, place: int, positions: Floats, values: Floats) -> Floats:
-        """Positions of a column as they are counted."""
+    def _counted_values(self, place: int, positions: Floats, values: Floats) -> Floats:
+        """Turns positions of a column into values, or into differences if it has an anchor."""
         anchor = self._anchors.get(place)
         if anchor is None:
             return self._axis(place).values(positions)
-        return (positions - self._start(anchor, values)) / (anchor.sign * anchor.unit)
+        return (positions - self._anchor_positions(anchor, values)) / (anchor.sign * anchor.unit)
 
-    def _start(self, anchor: Anchor, values: Floats) -> Floats:
-        """From where differences to a column are counted, [n]."""
-        found = self._axis(anchor.place).positions(values[:, anchor.place])
-        return np.where(np.isnan(found), anchor.start, found)
+    def _anchor_positions(self, anchor: Anchor, values: Floats) -> Floats:
+        """The anchor's position in each row, [n]."""
+        positions = self._axis(anchor.place).positions(values[:, anchor.place])
+        return np.where(np.isnan(positions), anchor.start, positions)
 
-    def finish(self, values: Floats) -> None:
-        """Takes out what must be missing, and computes the columns that follow from others."""
-        self.rules.empty(values)
-        self.rules.compute(values, kept=self.kept)
-        self.rules.empty(values)
+    def complete(self, values: Floats) -> None:
+        """Empties what rules say is missing, and computes columns, [n, columns] in place."""
+        self.rules.clear_missing(values)
+        self.rules.fill_computed(values, kept=self.kept)
+        self.rules.clear_missing(values)
 
-    def _begin(self, number: int) -> tuple[dict[int, Floats], dict[int, Floats]]:
+    def _first_intervals(self, number: int) -> tuple[dict[int, Floats], dict[int, Floats]]:
+        """The low and high ends by place, [n], before any column is made."""
         ends = []
         for which, free in ((0, -inf), (1, inf)):
             bounds = {p: b[which] if p in self._required else free for p, b in self._bounds.items()}
@@ -288,7 +294,7 @@ class Rooms:
         return ends[0], ends[1]
 
     def _narrow(self, low: dict[int, Floats], high: dict[int, Floats]) -> bool:
-        """Narrows the room of all columns that must not be missing; whether it still changes."""
+        """Narrows the intervals of all required columns; returns whether they never settle."""
         for _ in range(len(self._required) + 1):
             changes = [self._narrow_one(place, low, high) for place in self._required]
             if not any(changes):
@@ -296,7 +302,7 @@ class Rooms:
         return True
 
     def _narrow_one(self, place: int, low: dict[int, Floats], high: dict[int, Floats]) -> bool:
-        """Narrows the room of a column by those of others; whether it changes."""
+        """Narrows a column's intervals by those of linked columns; returns whether any changed."""
         axis, least, most = self._axis(place), low[place], high[place]
         for link in self._links:
             if place not in link[:2]:
