@@ -17,7 +17,7 @@ TEST_PROCESSES := --numprocesses logical --maxprocesses 4 --dist worksteal
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev lock wheel demo test test-all gpu-check check docs proto bench peers tables private-tables clean
+.PHONY: help install install-dev lock wheel packages installs oldest demo test test-all gpu-check check docs proto bench peers tables private-tables clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,29 @@ lock: ## write requirements.lock anew from pyproject.toml and constraints.txt
 wheel: $(STAMP) ## build dist/mdgan-….whl, to install on other machines
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl
+
+# What publishes mdgan's files on PyPI, and would refuse them there.
+PACKAGES := build/packages
+packages: ## build dist/mdgan-….whl and .tar.gz, and check what they hold and say
+	$(PYTHON) -m venv $(PACKAGES)
+	$(PACKAGES)/bin/python -m pip install --quiet --disable-pip-version-check build==1.6.1 twine==7.0.0
+	rm -rf dist
+	$(PACKAGES)/bin/python -m build --outdir dist .
+	$(PACKAGES)/bin/python -m twine check --strict dist/*
+	$(PACKAGES)/bin/python -m scripts.packages dist/*
+
+installs: ## install mdgan alone and with each extra, and say which commands work (8 GB)
+	$(PYTHON) -m scripts.installs
+
+# Versions of indirect dependencies are the newest that fit.
+OLDEST := build/oldest
+oldest: ## run unit tests with the oldest versions that pyproject.toml allows (6 GB)
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	$(OLDEST)/bin/uv pip compile --quiet --resolution lowest-direct --no-header --output-file $(OLDEST)/requirements.txt pyproject.toml
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt \
+		hypothesis pytest pytest-timeout pyyaml
+	PYTHONPATH=. $(OLDEST)/bin/python -m pytest -o addopts= -m 'not slow' tests/unit
 
 demo: $(STAMP) ## train a server and 4 workers on real digits, and report (about a minute and a half)
 	@run=runs/demo-$$(date +%Y%m%d-%H%M%S) && set -x \

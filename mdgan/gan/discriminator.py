@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 import torch
-from tensordict import TensorDict
 from torch import Tensor, nn
 
 from mdgan.gan.labels import num_classes_of
@@ -40,10 +39,9 @@ class Discriminator(TrainedModel):
         """The gradients of the parameters; the tensors themselves, not copies."""
         return [p.grad for p in self.parameters if p.grad is not None]
 
-    def state(self) -> TensorDict:
+    def state(self) -> dict[str, Tensor]:
         """Copies weights, buffers and the optimizer's tensors, by flat names, on the device."""
-        state: TensorDict = TensorDict(self._tensors()).detach().clone()
-        return state
+        return {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
 
     def digest(self) -> str:
         """SHA-256 of the state: names, shapes, types and bits."""
@@ -51,8 +49,9 @@ class Discriminator(TrainedModel):
 
     def moving(self) -> dict[str, Tensor]:
         """Copies what moves in a swap: weights and buffers, and moments if `moves_moments`."""
-        moving = self._tensors() if self.moves_moments else self._weights()
-        return {name: tensor.detach().clone() for name, tensor in moving.items()}
+        if self.moves_moments:
+            return self.state()
+        return {name: tensor.detach().clone() for name, tensor in self._weights().items()}
 
     def _tensors(self) -> dict[str, Tensor]:
         moments = optimizer_tensors(self.model, self.optimizer)

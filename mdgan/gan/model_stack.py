@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from tensordict import TensorDict
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -66,7 +65,10 @@ class ModelStack:
 
         The gradients are those of `compute(weights)`, a scalar, for weights and `more_inputs`.
         """
-        copies = Weights(_tensors(self._parameters.clone()), _tensors(self._buffers.clone()))
+        copies = Weights(
+            {name: stack.clone() for name, stack in self._parameters.items()},
+            {name: stack.clone() for name, stack in self._buffers.items()},
+        )
         learnt = self.learnt(copies)
         try:
             torch.autograd.backward(compute(copies), inputs=[*learnt, *more_inputs])
@@ -133,8 +135,9 @@ class ModelStack:
         parameters, buffers = self._parameters, self._buffers
         if len(rows) < len(self._owners):
             chosen = torch.tensor(rows, device=self.device)
-            parameters, buffers = parameters[chosen], buffers[chosen]
-        return Weights(_tensors(parameters.detach()), _tensors(buffers))
+            parameters = {name: stack[chosen] for name, stack in parameters.items()}
+            buffers = {name: stack[chosen] for name, stack in buffers.items()}
+        return Weights({name: stack.detach() for name, stack in parameters.items()}, buffers)
 
     def learnt(self, weights: Weights) -> list[Tensor]:
         """The trainable tensors among some weights; makes them require gradients."""
@@ -184,12 +187,11 @@ class FreshStack(ModelStack):
 
     def __init__(self, owners: Sequence[TrainedModel]) -> None:
         super().__init__(owners)
-        for name, stack in _tensors(self._parameters).items():
+        for name, stack in self._parameters.items():
             if stack.dim() == len(("row", "outputs", "inputs")):
                 # The layout of gradients of stacked linear layers; so they need not be copied.
                 self._parameters[name] = stack.mT.contiguous().mT
-        stacks = _tensors(self._parameters)
-        self._leaves = {name: nn.Parameter(stacks[name]) for name in self._learnt}
+        self._leaves = {name: nn.Parameter(self._parameters[name]) for name in self._learnt}
         make: Callable[..., torch.optim.Optimizer] = type(self._optimizer)
         self._optimizer = make([{**_group_of(self._optimizer), "params": [*self._leaves.values()]}])
 
@@ -218,14 +220,9 @@ class FreshStack(ModelStack):
         self._optimizer.step()
 
 
-def _stacked(tensors: Sequence[dict[str, Tensor]]) -> TensorDict:
+def _stacked(tensors: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     names = tensors[0].keys()
-    stacks = {name: torch.stack([model[name].detach() for model in tensors]) for name in names}
-    return TensorDict(stacks, batch_size=[len(tensors)])
-
-
-def _tensors(stacks: TensorDict) -> dict[str, Tensor]:
-    return stacks.to_dict()
+    return {name: torch.stack([model[name].detach() for model in tensors]) for name in names}
 
 
 def _group_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

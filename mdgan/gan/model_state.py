@@ -24,11 +24,7 @@ State = Mapping[str, Tensor]  # the tensors by name
 
 def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names begin with a prefix, under their names without it."""
-    return {
-        name.removeprefix(prefix): state[name]
-        for name in state.keys()  # noqa: SIM118 - a TensorDict iterates over rows
-        if name.startswith(prefix)
-    }
+    return {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -63,7 +59,7 @@ def is_finite(tensors: Mapping[str, Tensor]) -> bool:
 
 def check_names(state: Mapping[str, Tensor], *prefixes: str) -> None:
     """Refuses, by KeyError, a state with tensors whose names have none of the prefixes."""
-    foreign = sorted(name for name in state.keys() if not name.startswith(prefixes))  # noqa: SIM118 - a TensorDict iterates over rows
+    foreign = sorted(name for name in state if not name.startswith(prefixes))
     if foreign:
         raise KeyError(f"tensors that do not fit: {foreign}")
 

@@ -16,7 +16,6 @@ import torch
 from numpy.lib.format import open_memmap
 from torch import Tensor, nn
 from torch.utils.data import StackDataset
-from torchvision.transforms.functional import pil_to_tensor
 
 from mdgan.data.arrays import file_names
 from mdgan.errors import BadInput, one_line, reason_of, where_raised
@@ -304,7 +303,7 @@ def _size_of(name: str, samples: Any) -> int:
 def _as_tensor(image: Any) -> Tensor:
     """Converts a sample to a tensor, uint8 or float32, on the CPU."""
     if hasattr(image, "getbands"):  # a PIL picture
-        image = pil_to_tensor(image)
+        image = np.atleast_3d(np.array(image)).transpose(2, 0, 1)
     tensor = torch.as_tensor(image).detach().cpu()
     if not tensor.dim() or not tensor.numel():
         raise ValueError(f"its shape is {list(tensor.shape)}, must be [C, H, W] or another one")

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from mdgan.data.dataset_file import DatasetFile
@@ -98,6 +96,9 @@ def _groups(settings: RunSettings, source: Partitioner) -> Tensor | None:
     units = Contents.of(everything).unit_of_sample
     if source.groups is None or units is None:
         return units
+    from scipy.sparse import coo_array  # takes half a second to import
+    from scipy.sparse.csgraph import connected_components
+
     # Patients with equal samples stay together: components of a graph of patients and samples.
     numbers = torch.unique(source.groups, return_inverse=True)[1]
     size = max(int(numbers.max()), int(units.max())) + 1

@@ -11,8 +11,6 @@ import torch
 import torch.nn.functional as F
 from PIL import Image, ImageDraw
 from torch import Tensor, nn
-from torchvision.transforms.functional import to_pil_image
-from torchvision.utils import make_grid
 
 from mdgan.errors import BadInput
 from mdgan.gan.labels import num_classes_of
@@ -24,6 +22,7 @@ from mdgan.settings.plugins import SAMPLES, installed, load
 
 _LEAST_SIDE_PIXELS = 48
 _BACKGROUND = 32
+_BORDER = 2
 _WIDTH, _HEIGHT = 160, 80
 _FINER = 2  # curves are drawn this many times as large, and shrunk to smooth them
 _PAPER, _AXIS = (250, 250, 248), (205, 205, 200)
@@ -147,12 +146,22 @@ def grid_png(images: Tensor, columns: int | None = None) -> bytes:
     factor = max(1, ceil(_LEAST_SIDE_PIXELS / max(images.shape[-2:])))
     pixels = float_to_pixels(images)
     pixels = pixels.repeat_interleave(factor, dim=-2).repeat_interleave(factor, dim=-1)
-    grid = make_grid(
-        pixels, nrow=columns or ceil(sqrt(len(images))), padding=2, pad_value=_BACKGROUND
-    )
+    if pixels.shape[1] == 1:
+        pixels = pixels.expand(-1, 3, -1, -1)
+    grid = _grid(pixels, min(columns or ceil(sqrt(len(images))), len(images)))
     buffer = io.BytesIO()
-    to_pil_image(grid).save(buffer, format="PNG")
+    Image.fromarray(grid.permute(1, 2, 0).numpy()).save(buffer, format="PNG")
     return buffer.getvalue()
+
+
+def _grid(pixels: Tensor, columns: int) -> Tensor:
+    """Images, [n, C, H, W], in rows with a border around each; one alone has none: [C, H', W']."""
+    if len(pixels) == 1:
+        return pixels[0]
+    empty = -len(pixels) % columns
+    framed = F.pad(pixels, (_BORDER, 0, _BORDER, 0, 0, 0, 0, empty), value=_BACKGROUND)
+    rows = torch.cat([torch.cat([*row], dim=-1) for row in framed.split(columns)], dim=-2)
+    return F.pad(rows, (0, _BORDER, 0, _BORDER), value=_BACKGROUND)
 
 
 def class_grid_png(images: Tensor, labels: Tensor) -> bytes:

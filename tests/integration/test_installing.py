@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.packages import differences, files_of_git
 from tests.processes import REPOSITORY
 
 
@@ -56,6 +57,7 @@ def test_the_wheel_brings_the_data_sets_to_a_machine_without_a_checkout(tmp_path
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(tmp_path)]
     subprocess.run([*pip, str(REPOSITORY)], check=True, timeout=110, capture_output=True)
     (wheel,) = tmp_path.glob("mdgan-*.whl")
+    assert differences(wheel, files_of_git()) == []
     venv.create(tmp_path / "env", system_site_packages=True, with_pip=False)
     python = str(tmp_path / "env" / "bin" / "python")
     install = [sys.executable, "-m", "pip", f"--python={python}", "install", "--no-deps"]

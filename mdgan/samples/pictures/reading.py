@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
-from torchvision.transforms.functional import pil_to_tensor
 
 from mdgan.errors import BadInput, reason_of
 from mdgan.samples.pictures.files import OF_PAGES, kind_of_content, readable_formats
@@ -38,7 +37,7 @@ def image_to_tensor(image: Image.Image, shape: PictureShape) -> Tensor:
 
 def _to_tensor(image: Image.Image) -> Tensor:
     # numpy, since many threads may read at once: with torch, each would start a team of threads.
-    return torch.from_numpy(_OF_PIXEL[pil_to_tensor(image).numpy()])
+    return torch.from_numpy(_OF_PIXEL[np.atleast_3d(image).transpose(2, 0, 1)])
 
 
 def _fitted(image: Image.Image, shape: PictureShape, bits: int = 16) -> Image.Image:

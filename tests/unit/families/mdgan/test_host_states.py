@@ -198,13 +198,13 @@ def test_everybody_holds_what_was_meant_for_it(takers: list[int]) -> None:
 def test_both_workers_of_a_pair_hold_the_mean_of_their_discriminators() -> None:
     hosts = everybody()
     workers = {**hosts[1], **hosts[5]}
-    before = {n: w.discriminator.state().to_dict() for n, w in workers.items()}
+    before = {n: w.discriminator.state() for n, w in workers.items()}
     before_digests = digests(hosts)
     pairs = {1: 2, 2: 1, 3: 5, 5: 3}  # within a host, and between two
     reports = swap(hosts, pairs, means=True)
     for worker, partner in pairs.items():
-        results = workers[worker].discriminator.state().to_dict()
-        assert same_state(results, workers[partner].discriminator.state().to_dict())
+        results = workers[worker].discriminator.state()
+        assert same_state(results, workers[partner].discriminator.state())
         for name, tensor in results.items():
             own, other = (before[n][name].double().numpy() for n in (worker, partner))
             np.testing.assert_allclose(tensor.numpy(), (own + other) / 2, rtol=1e-6, err_msg=name)
