@@ -162,7 +162,7 @@ def rob(robbed: Bench, thief: Thief, iterations: int, moments: str = "given") ->
         if number % every == 0:
             trap = thief.trap()
             if moments == "own":
-                victim_state: State = robbed.victim.discriminator.state().to_dict()
+                victim_state: State = robbed.victim.discriminator.state()
                 trap = {n: t for n, t in trap.items() if n.startswith("model.")}
                 trap |= {n: t for n, t in victim_state.items() if n.startswith("optimizer.")}
             robbed.victim.take(trap)

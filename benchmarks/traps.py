@@ -149,7 +149,7 @@ class MaskThief:
         state = with_moments(model, weights, {"1.weight": torch.full((256, 64), 1e-10)})
         self._teaches = not self._is_set
         if self._own_moments:
-            of_victim: State = self.shadow.worker.discriminator.state().to_dict()
+            of_victim: State = self.shadow.worker.discriminator.state()
             if self._num_traps == 1:  # the thief knows only their number of steps
                 of_victim = with_moments(model, weights, {}, self._num_asked)
                 of_victim = {n: t * (not n.endswith("_sq")) for n, t in of_victim.items()}

@@ -37,7 +37,7 @@ def image_to_tensor(image: Image.Image, shape: PictureShape) -> Tensor:
 
 def _to_tensor(image: Image.Image) -> Tensor:
     # numpy, since many threads may read at once: with torch, each would start a team of threads.
-    return torch.from_numpy(_OF_PIXEL[np.atleast_3d(image).transpose(2, 0, 1)])
+    return torch.from_numpy(_OF_PIXEL[np.atleast_3d(np.asarray(image)).transpose(2, 0, 1)])
 
 
 def _fitted(image: Image.Image, shape: PictureShape, bits: int = 16) -> Image.Image:

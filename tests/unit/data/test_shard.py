@@ -220,11 +220,11 @@ def test_a_picture_file_is_known_by_its_bytes(tmp_path: Path) -> None:
 def test_pictures_that_are_others_each_time_are_refused() -> None:
 
     class Counted(Few):
-        notes = 0
+        num_reads = 0
 
         def images(self, indices: Tensor) -> Tensor:
-            self.seen += 1
-            return super().images(indices) * (1 - 0.1 * self.seen)
+            self.num_reads += 1
+            return super().images(indices) * (1 - 0.1 * self.num_reads)
 
     with pytest.raises(BadInput, match=r"another picture each time .*define `contents`"):
         Contents.of(shard_of(Counted(pixels_to_float(PIXELS))))

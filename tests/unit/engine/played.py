@@ -160,7 +160,7 @@ class Played:
                     return event.message
                 if event.message.kind == Kind.CHECKPOINT:
                     self.obey(event.message)
-        raise AssertionError(f"no {kind} within {LONG} s, only {self.kinds()}")
+        raise AssertionError(f"no {kind} within {LONG} s, only {self.message_kinds()}")
 
     def lost(self) -> str:
         """Waits until the server has ended the link; returns why."""
@@ -173,7 +173,7 @@ class Played:
                 self.seen.append(event.message)
         raise AssertionError("the link still lives")
 
-    def kinds(self) -> list[str]:
+    def message_kinds(self) -> list[str]:
         """The kinds of all messages that came, in order."""
         return [message.kind for message in self.seen]
 

@@ -286,7 +286,9 @@ class Stage:
         """Waits until the server and all hosts have ended well; played hosts serve till then."""
         serving, deadline = list(hosts), time.monotonic() + LONG
         while serving:
-            assert time.monotonic() < deadline, f"no STOP for {[host.kinds() for host in serving]}"
+            assert time.monotonic() < deadline, (
+                f"no STOP for {[host.message_kinds() for host in serving]}"
+            )
             for host in [host for host in serving if host.serve(0.01)]:
                 host.die()
                 serving.remove(host)

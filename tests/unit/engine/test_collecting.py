@@ -198,7 +198,7 @@ def test_of_a_hosts_workers_only_the_liar_is_shut_out(stage: MakeStage) -> None:
         assert batches.fields["workers"] == [3]
     made.finished(one, both)
     assert made.has_learnt(generator_after([[1, 3]] * 3))
-    assert both.kinds().count("STOP") == 1, "its host stays for the other worker"
+    assert both.message_kinds().count("STOP") == 1, "its host stays for the other worker"
 
 
 def test_if_no_answer_can_be_used_the_iteration_is_done_again(stage: MakeStage) -> None:

@@ -91,7 +91,7 @@ def test_a_copy_that_the_server_has_not_asked_for_is_not_passed_on(stage: MakeSt
     assert same_state(newcomer.adopts()[4], copied(8))
     one.send(answer_of(1, iteration=1))
     made.finished(one, liar, newcomer)
-    assert "ADOPT" not in one.kinds()
+    assert "ADOPT" not in one.message_kinds()
 
 
 def test_half_a_copy_costs_its_giver_its_place_and_not_the_newcomer(stage: MakeStage) -> None:
@@ -115,7 +115,7 @@ def test_who_was_cut_off_comes_back_with_its_own_state_under_its_rank(stage: Mak
     one.take(ASK, 2)
     made.cut(2)
     made.wait_for_event("joined")
-    assert "COPY" not in one.kinds()
+    assert "COPY" not in one.message_kinds()
     one.send(answer_of(1, iteration=2))
     answer_all([one], 3, 4)
     made.finished(one)

@@ -112,7 +112,7 @@ def test_a_giver_that_hangs_is_not_waited_for(stage: MakeStage) -> None:
     one.give_copy()
     newcomer.adopts()
     one.send(answer_of(1, iteration=2))
-    assert "COPY" not in hung.kinds()
+    assert "COPY" not in hung.message_kinds()
 
 
 def test_while_a_checkpoint_is_open(stage: MakeStage) -> None:
@@ -270,7 +270,7 @@ def test_who_left_gets_back_what_it_left_and_its_other_worker_a_copy(
     one.answer(1)
     answer_all([one, again], 2, 3)
     made.finished(one, again)
-    assert "COPY" not in one.kinds()
+    assert "COPY" not in one.message_kinds()
 
 
 def test_another_host_with_its_rank_gets_a_copy_instead(stage: MakeStage) -> None:

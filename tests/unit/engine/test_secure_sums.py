@@ -78,7 +78,7 @@ def all_reveal(hosts: Iterable[Masking]) -> None:
 
 
 def asked(hosts: dict[int, Masking], kind: Kind) -> set[int]:
-    return {number for number, host in hosts.items() if kind in host.kinds()}
+    return {number for number, host in hosts.items() if kind in host.message_kinds()}
 
 
 def test_a_host_that_answers_and_drops_out_then_is_in_the_sum(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_a_fenced_server_stops_and_says_no_word_to_its_hosts(stage: MakeStage) -
     one.send(answer_of(1, iteration=2))
     assert isinstance(made.over(), Fenced)
     assert one.lost() == "it said goodbye"
-    assert "STOP" not in one.kinds()
+    assert "STOP" not in one.message_kinds()
     changed = {
         path.name for path in made.folder.rglob("*") if path.stat().st_mtime_ns != files.get(path)
     }
@@ -241,7 +241,7 @@ def test_a_worker_that_tells_of_a_later_server_makes_this_one_look(stage: MakeSt
     with pytest.raises(BadInput, match="has taken over"):
         made.play(1, generation=2)
     assert isinstance(made.over(), Fenced)
-    assert "STOP" not in one.kinds()
+    assert "STOP" not in one.message_kinds()
 
 
 def test_a_run_whose_folder_vanishes_trains_on(

@@ -34,7 +34,7 @@ def busy_worker(name: str, rank: int) -> Worker:
 
 def state_of(discriminator: Discriminator) -> dict[str, Tensor]:
     """As it travels."""
-    state: dict[str, Tensor] = discriminator.state().to_dict()
+    state: dict[str, Tensor] = discriminator.state()
     return state
 
 

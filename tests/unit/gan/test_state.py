@@ -269,7 +269,7 @@ def test_moments_are_laid_out_as_their_weights() -> None:
 def test_a_discriminator_whose_roots_would_be_nan_is_not_taken(ending: str) -> None:
     giver, taker = make_worker(1), make_worker(2)
     giver.learn(Samples(images(1)))
-    given: dict[str, Tensor] = giver.discriminator.state().to_dict()
+    given: dict[str, Tensor] = giver.discriminator.state()
     own = taker.discriminator.digest()
     lies = {name: -tensor - 1 for name, tensor in given.items() if name.endswith(ending)}
     assert lies

@@ -1,6 +1,7 @@
 """Messages between a program and its child process arrive whole, from several threads at once."""
 
 import logging
+import multiprocessing
 import os
 import threading
 from collections import Counter
@@ -33,9 +34,11 @@ class Pipe:
     """A pipe whose messages are read in a thread."""
 
     def __init__(self) -> None:
-        read, self.write = os.pipe()
+        read, self.write = multiprocessing.Pipe(duplex=False)
+        with read:
+            stream = os.fdopen(os.dup(read.fileno()), "rb")
         self._events: list[ChildEvent] = []
-        self._thread = threading.Thread(target=self._read, args=(os.fdopen(read, "rb"),))
+        self._thread = threading.Thread(target=self._read, args=(stream,))
         self._thread.start()
 
     def _read(self, stream: IO[bytes]) -> None:
@@ -44,7 +47,7 @@ class Pipe:
 
     def close(self) -> list[ChildEvent]:
         """All that has come."""
-        os.close(self.write)
+        self.write.close()
         self._thread.join()
         return self._events
 
@@ -69,7 +72,7 @@ def test_long_messages_of_several_processes_stay_apart() -> None:
         child = os.fork()
         if child == 0:
             for length in range(1, 20_000, 500):
-                send_event(pipe.write, LineLogged(str(number) * length))
+                send_event(pipe.write.fileno(), LineLogged(str(number) * length))
             os._exit(0)
         children.append(child)
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
@@ -80,9 +83,9 @@ def test_long_messages_of_several_processes_stay_apart() -> None:
 
 def test_what_a_killed_process_has_begun_to_send_is_left_out() -> None:
     pipe = Pipe()
-    os.write(pipe.write, b"\x00\x00\x00\x07\x00\x02\x00ab")  # a piece, of more to come
-    send_event(pipe.write, LineLogged("of another"))
-    os.write(pipe.write, b"\x00\x00")
+    os.write(pipe.write.fileno(), b"\x00\x00\x00\x07\x00\x02\x00ab")  # a piece, of more to come
+    send_event(pipe.write.fileno(), LineLogged("of another"))
+    os.write(pipe.write.fileno(), b"\x00\x00")
     assert pipe.close() == [LineLogged("of another")]
 
 
@@ -140,10 +143,10 @@ def test_a_refusal_arrives_in_the_words_of_python(
 
 def test_a_program_that_is_gone_stops_nothing(log: tuple[logging.Logger, Pipe]) -> None:
     logger, pipe = log
-    read, write = os.pipe()
-    os.close(read)
+    read, write = multiprocessing.Pipe(duplex=False)
+    read.close()
     EventSender(write, "").handle(
         logger.makeRecord("mdgan", logging.INFO, "", 0, "heard", (), None)
     )
-    os.close(write)
+    write.close()
     assert pipe.close() == []

@@ -248,7 +248,7 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch le
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         shapes = [tuple(each.shape) for each in args if isinstance(each, Tensor)]
-        self.found.append((str(func), shapes))
+        self.results.append((str(func), shapes))
         return func(*args, **(kwargs or {}))
 
 
@@ -256,10 +256,10 @@ def operations(images: Tensor, batch_size: int) -> list[Operation]:
     shard = Shard(Few(images), torch.arange(len(images)), torch.Generator())
     worker = worker_of(plain, shard, batch_size, 1.0, 0)
     running = Operations()  # type: ignore[no-untyped-call] # torch leaves it unannotated
-    running.found = []
+    running.results = []
     with running:
         worker.learn_real_half()
-    return running.found
+    return running.results
 
 
 @pytest.mark.parametrize("batch_size", [6, 12])

@@ -94,7 +94,7 @@ def test_a_newcomer_takes_part_from_the_next_round(rounds: MakeRounds) -> None:
     first = mean_of({n: (0.5, models_of(n, E)) for n in (1, 2)})
     assert same_bits(order.tensors["models"], first)
     made.finished(one, two, newcomer)
-    assert "COPY" not in one.kinds() + two.kinds()
+    assert "COPY" not in one.message_kinds() + two.message_kinds()
     assert made.has_become(thirds(2 * E, 1, 2, 3))
 
 

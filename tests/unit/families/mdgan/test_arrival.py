@@ -316,7 +316,7 @@ def test_nothing_leaves_ahead_of_a_swap_or_a_checkpoint(stage: MakeStage) -> Non
     hosts = made.begin_with((1,), (2,))
     made.finished(*hosts)
     for host in hosts:
-        told = [kind for kind in host.kinds() if kind in ("BATCHES", "SWAP", "CHECKPOINT")]
+        told = [kind for kind in host.message_kinds() if kind in ("BATCHES", "SWAP", "CHECKPOINT")]
         orders = [(m.kind, m.iteration) for m in host.seen if m.kind in told]
         last_batches = 0
         for kind, iteration in orders:

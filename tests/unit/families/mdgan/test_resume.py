@@ -269,4 +269,4 @@ def test_workers_that_lost_their_server_bring_their_own_states_to_its_successor(
     successor.begin(one, two, late)
     successor.finished(one, two, late)
     assert [record["workers"] for record in successor.metrics()][-3:] in ([3] * 3, [2, 3, 3])
-    assert "COPY" not in one.kinds() + two.kinds()
+    assert "COPY" not in one.message_kinds() + two.message_kinds()
