@@ -128,7 +128,7 @@ def test_what_pictures_have_spent_stays_with_them(
         ready(**given)
     assert "\n" not in str(refused.value)
     more = ready(**{**given, "dp_epsilon": 12.0})
-    assert any(re.search(r"have spent 8 before; 2 steps", line) for line in more.warnings)
+    assert any(re.search(r"have spent 8 before; left: 2 steps", line) for line in more.warnings)
     spend_all(more)
     with pytest.raises(BadInput, match=r"have spent 12 before"):
         ready(**{**given, "dp_epsilon": 12.0})
