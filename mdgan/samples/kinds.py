@@ -160,7 +160,7 @@ def _grid(pixels: Tensor, columns: int) -> Tensor:
         return pixels[0]
     empty = -len(pixels) % columns
     framed = F.pad(pixels, (_BORDER, 0, _BORDER, 0, 0, 0, 0, empty), value=_BACKGROUND)
-    rows = torch.cat([torch.cat([*row], dim=-1) for row in framed.split(columns)], dim=-2)
+    rows = torch.cat([torch.cat([*row], dim=-1) for row in torch.split(framed, columns)], dim=-2)
     return F.pad(rows, (0, _BORDER, 0, _BORDER), value=_BACKGROUND)
 
 

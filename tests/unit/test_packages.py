@@ -1,6 +1,8 @@
 """What a package may hold, and how a command may end where an extra is missing."""
 
 import io
+import subprocess
+import sys
 import tarfile
 import tomllib
 import zipfile
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts.installs import TRIES, fault
-from scripts.packages import REPOSITORY, differences
+from scripts.packages import REPOSITORY, differences, files_of_git
 
 KEPT = {"LICENSE", "mdgan/py.typed", "datasets/digits.py"}
 ONE_LINE = "mdgan: reports need matplotlib: pip install 'mdgan[plots]'"
@@ -68,3 +70,15 @@ def test_a_command_is_tried_for_each_extra_that_mdgan_itself_asks_for() -> None:
     asks_for_none = {"notebooks", "nvflare", "nvidia"}
     tried = {case.extra for case in TRIES if case.extra}
     assert tried == project["optional-dependencies"].keys() - for_developers - asks_for_none
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+def test_the_check_of_packages_ends_with_its_result(tmp_path: Path, is_good: bool) -> None:
+    archive = tmp_path / "mdgan-1.0.tar.gz"
+    with tarfile.open(archive, "w:gz") as file:
+        for name in () if not is_good else (*files_of_git(), "PKG-INFO"):
+            file.addfile(tarfile.TarInfo(f"mdgan-1.0/{name}"))
+    command = [sys.executable, "-m", "scripts.packages", str(archive)]
+    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert (ended.returncode == 0) == is_good, ended.stderr
+    assert ("lacks mdgan/__init__.py" in ended.stderr) != is_good

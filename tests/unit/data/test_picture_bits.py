@@ -50,7 +50,7 @@ def test_the_bits_of_scans_are_those_of_all_folders_here(
         scan(tmp_path / str(rank) / "1.png", high)
         scan(tmp_path / str(rank) / "2.tif", high)
     run = loaded(tmp_path / "{rank}")
-    assert run.found.get("picture_bits") == bits
+    assert run.from_folders.get("picture_bits") == bits
     notes = spelled(" ".join(run.notes))
     message = "all 4 16-bit picture(s) stay below"
     assert (message in notes) == (bits is not None)
