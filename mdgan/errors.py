@@ -6,6 +6,7 @@ import re
 import sysconfig
 import threading
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
@@ -209,3 +210,17 @@ class NotSaved(Exception):
 
 class Interrupted(Exception):
     """The process was asked to stop (Ctrl-C, SIGTERM, or a STOP message)."""
+
+
+_warning_filters = threading.RLock()
+
+
+@contextmanager
+def without_warnings(category: type[Warning] = Warning) -> Iterator[None]:
+    """Hides warnings in this block, in one thread at a time.
+
+    Python keeps its filters once for all threads, so overlapping blocks would restore each other's.
+    """
+    with _warning_filters, warnings.catch_warnings():
+        warnings.simplefilter("ignore", category)
+        yield

@@ -12,7 +12,6 @@ paper's "MNIST score" (section V.A.c). Higher is better, up to K, the number of 
 """
 
 import math
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from mdgan.errors import without_warnings
 from mdgan.gan.randomness import RandomState
 from mdgan.metrics.extractor import CPU
 
@@ -153,8 +153,7 @@ def quietly(seed: int) -> Iterator[None]:
 
     They are about the memory that it will use, and about the spread over a single split.
     """
-    with RandomState(seed, CPU).in_place(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with RandomState(seed, CPU).in_place(), without_warnings(UserWarning):
         yield
 
 

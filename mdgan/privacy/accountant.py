@@ -5,7 +5,6 @@ variables (Gopi, Lee and Wutschitz 2021). Neighbouring data differ by one added 
 """
 
 import logging
-import warnings
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +13,7 @@ from functools import lru_cache
 from math import inf, sqrt
 from typing import Any, NamedTuple
 
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, without_warnings
 from mdgan.spelling import flag, key
 
 _ORDER_OF_REPLACEMENT = 4.0
@@ -44,8 +43,7 @@ def _accountants() -> Any:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # from the packages that Opacus imports
+        with without_warnings():  # from the packages that Opacus imports
             import opacus.accountants
             import opacus.accountants.analysis.gdp
             import opacus.accountants.analysis.rdp
@@ -70,8 +68,7 @@ def check_installed(asked: str) -> None:
 
 @contextmanager
 def _asking_opacus(kind: str, what: str) -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that another Rényi order may give a lower bound
+    with without_warnings():  # that another Rényi order may give a lower bound
         try:
             yield
         except _NO_ANSWER as error:
@@ -140,8 +137,7 @@ def _of_first(charge: PrivacyCharge, delta: float) -> float:
 
 def best_order(charge: PrivacyCharge, delta: float) -> float:
     """The Rényi order at which the steps of a first plan cost least, for δ."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return _best(charge, delta)[1]
 
 
@@ -228,8 +224,7 @@ def noise_for(
 
     if not earlier and not (kind == "rdp" and rate == 1.0):
         utils = _accountants().utils
-        with warnings.catch_warnings(), suppress(*_NO_ANSWER):  # then the search below decides
-            warnings.simplefilter("ignore")
+        with without_warnings(), suppress(*_NO_ANSWER):  # then the search below decides
             return float(
                 utils.get_noise_multiplier(
                     target_epsilon=epsilon,

@@ -78,7 +78,7 @@ def test_no_file_can_be_opened_and_then_the_folder_is_away(tmp_path: Path) -> No
     output = stop(running.process)
     stopped_at = read_status(running.folder)["iteration"]
     assert stopped_at > recorded
-    assert f"stopped when asked to: {stopped_at} of 100000 iterations" in output
+    assert f"stopped when asked to: {stopped_at} of 100,000 iterations" in output
     assert RunDirectory(running.folder).read_generator()[1] == stopped_at
     newest, passed_over = Checkpoints(running.folder / "checkpoints", keep=1).newest()
     assert newest is not None

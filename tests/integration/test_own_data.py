@@ -86,16 +86,16 @@ def test_an_architecture_can_be_named(cwd: Path) -> None:
     assert tuple(run.sample(3, label=1).shape) == (3, 1, 8, 8)
 
 
-def test_a_class_is_asked_for_by_its_name(here: Path) -> None:
+def test_a_class_is_asked_for_by_its_name(cwd: Path) -> None:
     names = np.array(["cat", "dog", "eel"])[LABELS]
     run = mdgan.train((floats(8, 8), names), out="run", architecture="acgan", **SETTINGS)
     torch.testing.assert_close(run.sample(3, label="dog"), run.sample(3, label=1))
     with pytest.raises(mdgan.BadInput) as refused:
         run.sample(3, label="ape")
     assert str(refused.value) == "label ape: must be cat, dog, eel, or one of 0-2"
-    asked = run_here("sample", "run", "-n", "3", "--class", "dog", "-o", "dogs.npz", cwd=here)
+    asked = run_here("sample", "run", "-n", "3", "--class", "dog", "-o", "dogs.npz", cwd=cwd)
     assert asked.status == 0, asked
-    drawn = torch.from_numpy(np.load(here / "dogs.npz")["images"])
+    drawn = torch.from_numpy(np.load(cwd / "dogs.npz")["images"])
     torch.testing.assert_close(drawn, run.sample(3, label=1))
 
 
@@ -125,9 +125,9 @@ mdgan.train(images, generator=GENERATOR, discriminator=discriminator, z_dim=8, q
 
 
 @pytest.mark.parametrize("build", ["generator", "lambda: generator()"])
-def test_a_wrong_shape_names_the_line_of_the_program(here: Path, build: str) -> None:
-    (here / "mine.py").write_text(SCRIPT.replace("GENERATOR", build))
-    ended = finish(start_anew([sys.executable, "mine.py"], here, PYTHONPATH=str(REPOSITORY)))
+def test_a_wrong_shape_names_the_line_of_the_program(cwd: Path, build: str) -> None:
+    (cwd / "mine.py").write_text(SCRIPT.replace("GENERATOR", build))
+    ended = finish(start_anew([sys.executable, "mine.py"], cwd, PYTHONPATH=str(REPOSITORY)))
     said = "mine.py: Generator gives [2, 64] for 2 vectors of noise, SHAPE says [2, 1, 8, 8] "
     assert ended.errors.splitlines()[-1] == f"BadInput: {said}(mine.py:9)"
 

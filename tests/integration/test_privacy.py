@@ -105,7 +105,7 @@ def test_another_seed_divides_the_data_anew_and_is_no_new_account(tmp_path: Path
     assert run_cleanly(tmp_path, *more).status == 0
     assert (tmp_path / "ledger" / FILE).read_bytes() == before
     result = run_cleanly(tmp_path, *more[:-1], "--out", "more")
-    assert "the samples of rank 2 have spent 8 before; 12 steps" in result.errors
+    assert "the samples of rank 2 have spent 8 before; left: 12 steps" in result.errors
     spent = read_events(tmp_path / "more", "epsilon")[-1]["epsilon"]
     assert all(11.9 < epsilon <= 12 for epsilon in spent.values())
     noises = {charge.noise for charge in charges_in(tmp_path / "ledger")}

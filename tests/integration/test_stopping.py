@@ -43,7 +43,7 @@ def test_launcher_is_asked_to_stop(tmp_path: Path, number: signal.Signals) -> No
     result = finish(running.process)
     assert result.status == 128 + number, result
     stopped_at = read_status(running.folder)["iteration"]
-    assert f"stopped when asked to: {stopped_at} of 100000 iterations" in result.output
+    assert f"stopped when asked to: {stopped_at} of 100,000 iterations" in result.output
     assert "go on      mdgan train --resume run\n" in result.output
     assert "Traceback" not in result.errors
     check_left_whole(running, "stopped")

@@ -87,12 +87,13 @@ def test_a_worker_is_not_blamed_for_what_a_swap_may_have_brought(tmp_path: Path)
     begun = training(tmp_path, "train", *flags)
     wait_until(lambda: begun.has_reached(3), "swaps")
 
-    def is_refused() -> bool:
-        if not (refused := bool(read_events(begun.folder, "refused"))):
-            (tmp_path / "spoil").touch()  # a penalty on real samples may have used the last one up
-        return refused
-
-    wait_until(is_refused, "an answer that is refused")
+    # A penalty on real samples may use a file up without effect. The next one comes only after the
+    # effect of the last would be recorded: a worker that is spoilt twice may well be blamed.
+    while not read_events(begun.folder, "refused"):
+        (tmp_path / "spoil").touch()
+        wait_until(lambda: not (tmp_path / "spoil").exists(), "a discriminator is spoilt")
+        at = max(row["iteration"] for row in begun.metrics())
+        wait_until(lambda last=at: begun.has_reached(last + 5), "iterations after it")
     (first, *_) = read_events(begun.folder, "refused")
     wait_until(lambda: begun.has_reached(first["iteration"] + 5), "iterations after it")
     begun.process.terminate()

@@ -60,23 +60,30 @@ def like_macos(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(paths)}
 
 
-def test_processes_that_are_no_forks_give_the_same_generator(tmp_path: Path) -> None:
-    """In memory the scorer is one; else the server, its scorer and each host."""
-    train = ["train", "--world-size", "3", *QUICK, *PAIRS, *SCORED]
-    spread = {"memory": ["--transport", "memory"], "hosts": ["--workers-per-host", "1"]}
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param(["--transport", "memory"], id="its scorer is a process"),
+        pytest.param(
+            ["--workers-per-host", "1"], id="all roles are processes", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_processes_that_are_no_forks_give_the_same_generator(
+    tmp_path: Path, flags: list[str]
+) -> None:
+    train = ["train", "--world-size", "3", *QUICK, *PAIRS, *SCORED, *flags]
     generators, scores = set(), []
-    for name, flags in spread.items():
-        for how, variables in HOW.items():
-            out = f"{name}-{how}"
-            ended = run(*train, *flags, "--out", out, cwd=tmp_path, timeout=300, **variables)
-            generators.add(ended_well(ended, tmp_path / out))
-            rows = read_events(tmp_path / out, "scores")
-            scores.append([{k: v for k, v in row.items() if "seconds" not in k} for row in rows])
-            if how == "anew":
-                assert "mdgan." not in ended.output, "lines are in words of the command line"
+    for how, variables in HOW.items():
+        ended = run(*train, "--out", how, cwd=tmp_path, timeout=300, **variables)
+        generators.add(ended_well(ended, tmp_path / how))
+        rows = read_events(tmp_path / how, "scores")
+        scores.append([{k: v for k, v in row.items() if "seconds" not in k} for row in rows])
+        if how == "anew":
+            assert "mdgan." not in ended.output, "lines are in words of the command line"
     assert len(generators) == 1
     assert [row["iteration"] for row in scores[0]] == [6, 12]
-    assert all(rows == scores[0] for rows in scores)
+    assert scores[0] == scores[1]
 
 
 @pytest.mark.slow
@@ -90,7 +97,7 @@ def test_slots_where_nothing_forks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("cwd")
 def test_a_program_where_nothing_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the program alone has reaches every process, and their events reach the program."""
     monkeypatch.setenv(START, "spawn")
@@ -110,6 +117,7 @@ def test_a_program_where_nothing_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert iterations[-1] == 12
 
 
+@pytest.mark.slow
 def test_none_outlives_a_killed_launcher(tmp_path: Path) -> None:
     flags = ["--iterations", "100000", "--workers-per-host", "1", "--out", "run"]
     command = [*MDGAN, "train", "--world-size", "3", *QUICK, *flags]
@@ -124,6 +132,7 @@ def test_none_outlives_a_killed_launcher(tmp_path: Path) -> None:
     assert not [child for child in children if child.is_running()]
 
 
+@pytest.mark.slow
 def test_training_and_joining_with_what_macos_has(
     tmp_path: Path, port: int, like_macos: dict[str, str]
 ) -> None:

@@ -1,8 +1,11 @@
-"""How the log reports trouble that recurs."""
+"""Refusals, trouble that recurs, and warnings of libraries."""
+
+import threading
+import warnings
 
 import pytest
 
-from mdgan.errors import BadInput, Folded
+from mdgan.errors import BadInput, Folded, without_warnings
 from mdgan.spelling import flag
 
 
@@ -66,3 +69,31 @@ def test_something_new_each_time_counts_as_one_in_the_end() -> None:
     assert folded.line("refused", "b") == "refused", "it silences no other source"
     told = [folded.line(f"refused {n}", n) for n in range(10_000)]
     assert sum(map(bool, told)) < 10 + 4 + 15
+
+
+def test_a_thread_that_hides_warnings_does_not_show_those_of_another() -> None:
+    first_is_in, second_is_in, first_is_out = (threading.Event() for _ in range(3))
+    raised: list[Warning] = []
+
+    def first() -> None:
+        with without_warnings():
+            first_is_in.set()
+            second_is_in.wait(0.5)  # it cannot be: blocks do not overlap
+        first_is_out.set()
+
+    def second() -> None:
+        first_is_in.wait()
+        with without_warnings(UserWarning):
+            second_is_in.set()
+            first_is_out.wait()
+            try:
+                warnings.warn("of a library", stacklevel=1)
+            except UserWarning as warning:
+                raised.append(warning)
+
+    threads = [threading.Thread(target=act) for act in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not raised

@@ -37,7 +37,7 @@ from tests.unit.transport.networks import (
     word,
 )
 
-HASTY = replace(QUICK, farewell=0.2, link=1.0, swap=1.5)
+HASTY = replace(QUICK, farewell=0.2, link=4.0, swap=5.0)
 PATIENT = replace(QUICK, link=1e4, swap=2e4, answer=3e4)
 """What waits for so long does not wait for its time to be up."""
 NETWORKS = [GrpcNetwork, RelayedNetwork, MemoryPlace]
