@@ -18,6 +18,7 @@ from mdgan.samples.table.schema import AnyColumn
 _FEW_VALUES = 10
 _SHARE_OF_COMMON = 0.01  # of all rows; a value with more of them is common
 _ABOVE_USUAL, _CHANCE = 2, 5  # times as many as usual, and standard deviations more
+_ABOVE_AVERAGE = 4  # times as many rows as an average whole number has
 _LONG_TAIL = 20  # a tail is long if the median lies in this part of the bounds or below
 _GAP = 0.25  # of the bounds; a single row behind a larger gap is far from the others
 _NUM_CELLS = 1024
@@ -177,7 +178,7 @@ def scale_of(
 ) -> _Scale:
     """Chooses the common values and the spacing of cells; `is_exact` if values are whole."""
     has_cells = is_exact and bounds[1] - bounds[0] < _NUM_CELLS
-    common = _common_values(values, counts)
+    common = _common_values(values, counts, has_cells=has_cells)
     is_other = ~np.isin(values, common)
     is_long = False
     if is_other.any() and not has_cells:
@@ -192,18 +193,27 @@ def scale_of(
     }
 
 
-def _common_values(values: Floats, counts: Counts) -> tuple[float, ...]:
+def _common_values(values: Floats, counts: Counts, *, has_cells: bool) -> tuple[float, ...]:
     """The values of so many rows that a histogram would blur them.
 
-    If there are more than a few values, these must stand out from their neighbours beyond chance.
+    If there are more than a few values, these must stand out from their neighbours beyond chance,
+    or, if each has a cell, from the average: 0, 1 and 2 of a column that goes on to 30.
     """
     is_common = counts >= max(FEW, _SHARE_OF_COMMON * counts.sum())
     if len(values) > _FEW_VALUES:
-        usual = _usual_counts(values, counts)
-        is_common &= counts > np.maximum(_ABOVE_USUAL * usual, usual + _CHANCE * np.sqrt(usual))
+        average = np.asarray(counts.mean())
+        stand_out = _exceeds(counts, _usual_counts(values, counts), times=_ABOVE_USUAL)
+        if has_cells:
+            stand_out |= _exceeds(counts, average, times=_ABOVE_AVERAGE)
+        is_common &= stand_out
     places = np.flatnonzero(is_common)
     most = places[np.argsort(-counts[places], kind="stable")][: schema.MOST_COMMON]
     return tuple(sorted(set(values[most].tolist())))
+
+
+def _exceeds(counts: Counts, expected: Floats, *, times: float) -> NDArray[np.bool_]:
+    """Where counts are at least so many times what is expected, and that cannot be chance."""
+    return (counts >= times * expected) & (counts > expected + _CHANCE * np.sqrt(expected))
 
 
 def _usual_counts(values: Floats, counts: Counts) -> Floats:

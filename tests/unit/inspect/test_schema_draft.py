@@ -111,13 +111,14 @@ def rounded(draw: Callable[[], float], decimals: int = 1) -> list[str]:
     ("values", "common"),
     [
         (rounded(lambda: RANDOM.gauss(5, 1)), ()),
-        (rounded(lambda: RANDOM.expovariate(0.2), 0), ()),
+        (rounded(lambda: RANDOM.expovariate(0.2), 1), ()),
+        (rounded(lambda: RANDOM.gauss(40, 9), 0), ()),
         (rounded(lambda: RANDOM.uniform(0, 2)), ()),
         (rounded(lambda: max(0.0, RANDOM.gauss(0, 1)), 2), (0.0,)),
         (rounded(lambda: max(0.0, RANDOM.gauss(1, 10)), 0), (0.0,)),
         (rounded(lambda: min(9.9, RANDOM.gauss(9, 1))), (9.9,)),
     ],
-    ids=["bell", "tail", "even", "zeros", "whole zeros", "limit"],
+    ids=["bell", "tail", "whole bell", "even", "zeros", "whole zeros", "limit"],
 )
 def test_common_values_are_no_chance(
     values: list[str], common: tuple[float, ...], tmp_path: Path
@@ -125,6 +126,13 @@ def test_common_values_are_no_chance(
     found = column_of(tmp_path, values)
     assert isinstance(found, ScaledColumn)
     assert found.common == common
+
+
+def test_whole_numbers_that_most_rows_have_are_common(tmp_path: Path) -> None:
+    """A site's histogram of a private run hides 0 of 0 to 30 among its neighbours."""
+    found = column_of(tmp_path, rounded(lambda: RANDOM.expovariate(0.7) - 0.5, 0))
+    assert isinstance(found, ScaledColumn)
+    assert set(found.common) >= {0.0, 1.0}
 
 
 def test_decimals_are_those_that_tell_something(tmp_path: Path) -> None:
