@@ -213,7 +213,10 @@ def _common_values(values: Floats, counts: Counts, *, has_cells: bool) -> tuple[
 
 def _exceeds(counts: Counts, expected: Floats, *, times: float) -> NDArray[np.bool_]:
     """Where counts are at least so many times what is expected, and that cannot be chance."""
-    return (counts >= times * expected) & (counts > expected + _CHANCE * np.sqrt(expected))
+    exceeds: NDArray[np.bool_] = (counts >= times * expected) & (
+        counts > expected + _CHANCE * np.sqrt(expected)
+    )
+    return exceeds
 
 
 def _usual_counts(values: Floats, counts: Counts) -> Floats:

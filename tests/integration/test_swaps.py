@@ -1,5 +1,6 @@
 """Swaps over real processes: the taker gets the giver's discriminator bit for bit."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -92,8 +93,8 @@ def test_a_worker_is_not_blamed_for_what_a_swap_may_have_brought(tmp_path: Path)
     while not read_events(begun.folder, "refused"):
         (tmp_path / "spoil").touch()
         wait_until(lambda: not (tmp_path / "spoil").exists(), "a discriminator is spoilt")
-        at = max(row["iteration"] for row in begun.metrics())
-        wait_until(lambda last=at: begun.has_reached(last + 5), "iterations after it")
+        later = 5 + max(row["iteration"] for row in begun.metrics())
+        wait_until(partial(begun.has_reached, later), "iterations after it")
     (first, *_) = read_events(begun.folder, "refused")
     wait_until(lambda: begun.has_reached(first["iteration"] + 5), "iterations after it")
     begun.process.terminate()
