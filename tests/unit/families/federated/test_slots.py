@@ -1,5 +1,6 @@
 """Slots as processes give the sums of one thread, also when slots die; none outlives its host."""
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +53,13 @@ def by_twos(play: Play) -> Train:
             yield [(task, *play(task, models, iteration)) for task in given[first : first + 2]]
 
     return train
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_of_other_tests() -> None:
+    """Keeps slots from destroying links of earlier tests, whose threads no fork has."""
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager
