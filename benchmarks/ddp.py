@@ -3,13 +3,15 @@
 Every process has one thread, and both networks in DDP. In an iteration the discriminator takes a
 step on a real and a generated batch, then the generator takes one through the discriminator on the
 same generated batch. torch's example of a DCGAN does the same, as do ParaGAN's synchronous updates
-with `--kappa 1`. `benchmarks/data_parallel.py` measures it beside mdgan.
+with `--kappa 1`. `benchmarks/data_parallel.py` measures it beside mdgan. As a program it prints the
+seconds of an iteration: `python -m benchmarks.ddp '{"dataset": …, "batch_sizes": …}'`.
 """
 
 import json
 import multiprocessing
 import socket
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,12 +41,20 @@ class Run:
         batch_sizes: b of each process.
         iterations: of the run.
         apart: whether processes exchange nothing, which no program that exchanges gradients beats.
+        device: cpu, or cuda for all processes.
+        bf16: whether layers compute in bfloat16 (autocast).
+        channels_last: whether models and pictures lie in memory pixel by pixel.
+        compiled: whether torch.compile compiles the models.
     """
 
     dataset: str
     batch_sizes: Sequence[int]
     iterations: int
     apart: bool = False
+    device: str = "cpu"
+    bf16: bool = False
+    channels_last: bool = False
+    compiled: bool = False
 
 
 def train(run: Run, rank: int, port: int, parent: Connection) -> None:
@@ -56,27 +66,42 @@ def train(run: Run, rank: int, port: int, parent: Connection) -> None:
     )
     torch.manual_seed(0)
     dataset = load(run.dataset, str(HERE / "datasets"))
-    made = dataset.models.generator(), dataset.models.discriminator()
+    layout = torch.channels_last if run.channels_last else torch.contiguous_format
+    made = [
+        model.to(run.device).to(memory_format=layout)
+        for model in (dataset.models.generator(), dataset.models.discriminator())
+    ]
     generator, discriminator = (
         model if run.apart else DistributedDataParallel(model) for model in made
     )
+    if run.compiled:
+        generator.compile()
+        discriminator.compile()
     steps = [torch.optim.Adam(m.parameters(), lr=LR, betas=BETAS, fused=True) for m in made]
     torch.manual_seed(rank)
     source = dataset.open(Path())
     shard = torch.arange(rank, len(source), world)
     done = []
+    precision = torch.autocast(run.device, torch.bfloat16, enabled=run.bf16)
     for _ in range(run.iterations):
         real = source.images(shard[torch.randperm(len(shard))[:b]])
-        fake = generator(torch.randn(b, dataset.models.z_dim))
+        real = real.to(run.device, memory_format=layout)
+        noise = torch.randn(b, dataset.models.z_dim, device=run.device)
+        with precision:
+            fake = generator(noise)
+            loss = _judged(discriminator, real, 1.0) + _judged(discriminator, fake.detach(), 0.0)
         steps[1].zero_grad()
-        loss = _judged(discriminator, real, 1.0) + _judged(discriminator, fake.detach(), 0.0)
         loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         steps[1].step()
         steps[0].zero_grad()
         made[1].requires_grad_(False)
-        _judged(made[1], fake, 1.0).backward()  # type: ignore[no-untyped-call] # as above
+        with precision:
+            loss = _judged(made[1], fake, 1.0)
+        loss.backward()  # type: ignore[no-untyped-call] # as above
         made[1].requires_grad_(True)
         steps[0].step()
+        if run.device == "cuda":
+            torch.cuda.synchronize()
         done.append(time.monotonic())
     if rank == 0:
         parent.send_bytes(json.dumps(done).encode())
@@ -101,9 +126,14 @@ def measure(run: Run) -> float:
     ]
     for process in family:
         process.start()
+    sender.close()  # else this process would wait forever for one that failed
     done: list[float] = json.loads(receiver.recv_bytes())
     for process in family:
         process.join()
         assert process.exitcode == 0, process
     half = done[len(done) // 2 - 1 :]
     return statistics.median(after - before for before, after in pairwise(half))
+
+
+if __name__ == "__main__":
+    print(measure(Run(**json.loads(sys.argv[1]))))
