@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.claims.registry import claim
 from tests.processes import read_events, read_status
 from tests.processes import run as run_command
 
@@ -67,6 +68,7 @@ def write_file(folder: Path, whose: str, how: str) -> None:
         ("memory", "D", NAN, NAN_SAID),
     ],
 )
+@claim("exits", "0 done, 1 failed")
 def test_a_bug_ends_the_run_and_is_on_the_last_line(
     tmp_path: Path, transport: str, whose: str, how: str, says: str
 ) -> None:

@@ -49,6 +49,7 @@ DERANGEMENT = [
     "One process with all workers, a process for each, and several machines with equal "
     "processors give the same generator, bit for bit, unless a flag gives that up.",
 )
+@claim("bits", "on the same kind of processor give the same generator.")
 @claim("any-spread", "Any number of processes, hosts and machines: the same bits")
 def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]) -> None:
     generators: dict[str, bytes] = {}

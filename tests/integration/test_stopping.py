@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mdgan.storage.checkpoints import Checkpoints
+from tests.claims.registry import claim
 from tests.processes import (
     MDGAN,
     Training,
@@ -37,6 +38,7 @@ def check_left_whole(running: Training, state: str) -> None:
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
+@claim("exits", "128 + N signal N")
 def test_launcher_is_asked_to_stop(tmp_path: Path, number: signal.Signals) -> None:
     running = training(tmp_path, *LONG)
     running.process.send_signal(number)
