@@ -45,7 +45,7 @@ TRIES = (
         "tables",
         "import pandas; pandas.read_csv('rows.csv').to_parquet('rows.parquet')",
     ),
-    Try(f"{_TRAIN} --dp-epsilon 8 --dry-run", "privacy"),
+    Try(f"{_TRAIN} --dp-epsilon 8 --dp-delta 1e-4 --dry-run", "privacy"),
     Try(
         f"{_VOLUMES} --dry-run",
         "volumes",
