@@ -17,7 +17,7 @@ TEST_PROCESSES := --numprocesses logical --maxprocesses 4 --dist worksteal
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev lock wheel packages installs oldest demo test test-all gpu-check check docs proto bench peers tables private-tables clean
+.PHONY: help install install-dev lock wheel packages installs oldest pythons demo test test-all gpu-check check docs proto bench peers tables private-tables clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,17 @@ oldest: ## run unit tests with the oldest versions that pyproject.toml allows (6
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt \
 		hypothesis pytest pytest-timeout pyyaml
 	PYTHONPATH=. $(OLDEST)/bin/python -m pytest -o addopts= -m 'not slow' tests/unit
+
+# Names of other Pythons, or paths to them.
+PYTHONS ?= python3.12 python3.13 python3.14
+pythons: ## run unit tests with each Python of PYTHONS that is installed (6 GB each)
+	@for python in $(PYTHONS); do \
+		name=build/pythons/$$(basename $$python); \
+		$$python -m venv $$name || { echo "$$python: not installed"; continue; }; \
+		$$name/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+			'.[plots,privacy,tables,tensorboard,volumes,dev]' \
+		&& PYTHONPATH=. $$name/bin/python -m pytest $(TEST_PROCESSES) tests/unit || exit 1; \
+	done
 
 demo: $(STAMP) ## train a server and 4 workers on real digits, and report (about a minute and a half)
 	@run=runs/demo-$$(date +%Y%m%d-%H%M%S) && set -x \

@@ -119,12 +119,17 @@ def as_table(rates: Mapping[tuple[str, str], str]) -> str:
     return head + "".join(rows)
 
 
-def score(check: Check, folder: Path) -> None:
-    """Trains MD-GAN at full width with ten workers on CIFAR-10, and prints its scores."""
+def score(check: Check, folder: Path) -> bool:
+    """Trains MD-GAN at full width with ten workers on CIFAR-10; prints its scores, or why none."""
     run = folder / "scored"
     flags = f"{check.flags} {_SCORED} {_QUIET} --precision bf16 --out {run}"
-    print(check.mdgan(f"train {flags}").strip().splitlines()[-1], flush=True)
-    print(check.mdgan(f"evaluate {run} --device {check.device}"), flush=True)
+    try:
+        print(check.mdgan(f"train {flags}").strip().splitlines()[-1], flush=True)
+        print(check.mdgan(f"evaluate {run} --device {check.device} -n 2048"), flush=True)
+    except RuntimeError as error:
+        print(f"the scored run {error}", flush=True)
+        return False
+    return True
 
 
 def measure(check: Check, *, scored: bool) -> bool:
@@ -142,7 +147,7 @@ def measure(check: Check, *, scored: bool) -> bool:
                         rates[training, variant], complete = f"{error}", False
                     print(f"{training}, {variant}: {rates[training, variant]}", flush=True)
                 if variant == "bf16" and scored:
-                    score(check, Path(folder))
+                    complete = score(check, Path(folder)) and complete
         except CutOffError:
             print("Cut off: what is missing was not measured.", flush=True)
             complete = False
