@@ -107,6 +107,8 @@ def run(python: Path, case: Try, place: str, *, refused: bool) -> bool:
     wrong = fault(ended.returncode, ended.stderr, refusal)
     wanted = "refused" if refused else "works"
     print(f"| {place} | `mdgan {case.command}` | {wrong or wanted} |", flush=True)
+    if wrong:
+        print(ended.stderr, file=sys.stderr, flush=True)
     return not wrong
 
 
