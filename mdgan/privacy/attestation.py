@@ -113,7 +113,8 @@ def attest(
             sign a statement without a generator.
     """
     if refusal := _why_not(text, known, may_be_blank=leaves_early):
-        return Attestation(workers=workers, statement=text[:_MOST_TEXT], refusal=printable(refusal, 500))
+        refusal, text = printable(refusal, 500), text[:_MOST_TEXT]
+        return Attestation(workers=workers, statement=text, refusal=refusal)
     spent = {
         name: {int(worker): rounded_up(epsilon) for worker, epsilon in account[name].items()}
         for name in ("epsilon", "replaced")
