@@ -111,7 +111,7 @@ def test_what_no_reader_could_check_is_not_kept(
     lie = {**msgspec.to_builtins(answer, str_keys=True), **changes}
     if "signature" not in changes:
         lie = msgspec.to_builtins(signed(answer, **changes), str_keys=True)
-    with pytest.raises(ValueError, match="sign|certificate|written|workers of others|refusal"):
+    with pytest.raises(ValueError, match=r"sign|certificate|written|workers of others|refusal"):
         hears(peers, lie)
     assert not notes.events("attested")
 
