@@ -1,5 +1,6 @@
 """The card of a bundle for its readers: its purpose, its evidence and its limits."""
 
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,6 +43,11 @@ _SHOWN_TERMS = {
     "dp_disclose": "told without noise",
     "version": "mdgan",
 }
+
+
+def plain(text: str) -> str:
+    """Text of others for Markdown, in which it makes no HTML, link, picture, code or cell."""
+    return re.sub(r"[\\`\[\]|]", r"\\\g<0>", text).replace("<", "&lt;")
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,7 @@ class Card:
                 undefined=StrictUndefined,
                 trim_blocks=True,
             )
+            environment.filters["plain"] = plain
             return (environment.get_template(name).render(about, form=form) + "\n").encode()
 
         return (
