@@ -225,11 +225,12 @@ class Host:
                     transport.send(answer)
 
     def _leave(self, transport: HostTransport) -> None:
-        """Leaves after all answers; sends its workers' states before if the server wants them."""
+        """Leaves after all answers; tells before what was spent, and wanted states of workers."""
         iteration = self._tracer.iteration
         if transport.welcome.get("wants_states") and self.checkpoints.to_server:
             states = {rank: worker.state() for rank, worker in self._learners.items()}
             transport.send(messages.state(iteration, states, "leave"))
+        self._tell_spans(transport, at_end=True)
         transport.send(messages.leave(iteration))
         raise Interrupted
 
