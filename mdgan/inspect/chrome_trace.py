@@ -39,7 +39,7 @@ _Event = dict[str, Any]
 
 def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
     """Writes the timeline of a run; returns the number of spans, and a line for each damage."""
-    run = RecordedRun.read(path)
+    run = RecordedRun.read_for_others(path)
     trace = chrome_trace(run)
     data = json.dumps(trace, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
     write_output(output, data)
