@@ -112,9 +112,8 @@ def attest(
         leaves_early: whether the host leaves before the end by its own account. Only then does it
             sign a statement without a generator.
     """
-    if refusal := _why_not(text, known, may_be_blank=leaves_early):
-        refusal, text = printable(refusal, 500), text[:_MOST_TEXT]
-        return Attestation(workers=workers, statement=text, refusal=refusal)
+    if refusal := printable(_why_not(text, known, may_be_blank=leaves_early), 500):
+        return Attestation(workers=workers, statement=text[:_MOST_TEXT], refusal=refusal)
     spent = {
         name: {int(worker): rounded_up(epsilon) for worker, epsilon in account[name].items()}
         for name in ("epsilon", "replaced")

@@ -21,17 +21,7 @@ MOST_NAMES = 32
 """The most names of spans that a role may have; no honest host reports more."""
 SpanName = Annotated[str, Meta(min_length=1, max_length=40, pattern=r"\A[ -~]*\Z")]
 _LONGEST_NUMBER = 19
-_SHOWN = (
-    "*.json",
-    "*.jsonl",
-    "*.png",
-    "audit",
-    "audit/*",
-    "samples",
-    "samples/*",
-    "trace",
-    "trace/*",
-)
+_SHOWN = ("*.json*", "*.png", "audit", "audit/*", "samples", "samples/*", "trace", "trace/*")
 _After = Annotated[float, Meta(gt=-1e16, lt=1e16)]
 """Below 0 for a span around others: a span is recorded when it ends."""
 _Micros = Annotated[float, Meta(ge=0, lt=1e16)]
@@ -133,13 +123,12 @@ class RecordedRun:
     def read_for_others(cls, path: Path) -> "RecordedRun":
         """Reads a run, perhaps a stranger's, for a page that others see; BadInput as `read`.
 
-        A link that leads out of the folder is refused, since it would show a file of this user.
+        A link out of the folder would show a file of this user; git-annex keeps files behind links.
         """
-        here = path.resolve()
         for link in (link for name in _SHOWN for link in path.glob(name)):
             target = link.resolve()
-            is_inside = target.is_relative_to(here) or "annex" in target.parts  # of git-annex
-            if not is_inside and (target.is_file() or target.is_dir()):
+            is_within = target.is_relative_to(path.resolve()) or "annex" in target.parts
+            if not is_within and (target.is_file() or target.is_dir()):
                 way_out = "if that is to be seen, put it in the place of the link"
                 raise BadInput(link, f"leads out of the run's folder, to {target}", way_out)
         return cls.read(path)

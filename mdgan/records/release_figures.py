@@ -18,6 +18,7 @@ from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_policy import RuleVerdict, decide, default_text, rules_in
 from mdgan.records.rows import ScoresRow, typed
 from mdgan.records.score_names import SCORE_NAMES
+from mdgan.records.values import number_in
 
 _DIGITS = 2
 NO_WORDS: dict[str, Any] = {
@@ -54,7 +55,7 @@ def spent(recorded: RecordedRun, answers: Iterable[Attestation]) -> dict[int, fl
 
     A worker that did not end in order may have spent all of its budget since its last report.
     """
-    budget = recorded.config.get("dp_epsilon") or inf
+    budget = number_in(recorded.config, "dp_epsilon") or inf
     gone = {n for n, one in recorded.state.workers.items() if one.gone in (LOST, SHUT_OUT)}
     told = {n: budget if n in gone else e for n, e in recorded.state.epsilon.items()}
     signed = {n: e for answer in answers if answer.signature for n, e in answer.epsilon.items()}

@@ -67,13 +67,8 @@ class Status(TypedDict, total=False):
 class RunDirectory:
     """The folder of one run, which this class writes and reads.
 
-    It holds `config.json` (settings, which `--config` takes back), `run.json` (machine, state and
-    progress), `metrics.jsonl`, `trace/<role>.jsonl`, `samples/<iteration>.png`,
-    `generator.safetensors`, with `--ema` `generator-average.safetensors`,
-    `checkpoints/<iteration>/`, `generation-<number>.json` for every server of the run,
-    `audit-log.jsonl` (see `audit_log.py`), `dataset/<name>.py` if a Python program made the data
-    set, and if the run is scored, `extractor.safetensors`, `real.safetensors` and, with held-out
-    samples, `neighbours.png`.
+    Beside the files below it holds `trace/<role>.jsonl`, `checkpoints/<iteration>/`,
+    `generation-<number>.json` of each server, `audit-log.jsonl`, and perhaps `dataset/<name>.py`.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,6 +1,5 @@
 """The card of a bundle for its readers: its purpose, its evidence and its limits."""
 
-import re
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from mdgan.release.evidence import RunEvidence
 from mdgan.release.source import Source
 from mdgan.samples.contract import SampleKind
 
+_PLAIN = str.maketrans({**{c: f"\\{c}" for c in "\\`[]|"}, "<": "&lt;"})
+"""Markdown that shows characters of others, instead of HTML, links, pictures, code or cells."""
 LIMITS = (
     "Samples follow what workers held together. What is rare there may be rarer here or missing, "
     "and what is wrong or unfair there is so here.",
@@ -43,11 +44,6 @@ _SHOWN_TERMS = {
     "dp_disclose": "told without noise",
     "version": "mdgan",
 }
-
-
-def plain(text: str) -> str:
-    """Text of others for Markdown, in which it makes no HTML, link, picture, code or cell."""
-    return re.sub(r"[\\`\[\]|]", r"\\\g<0>", text).replace("<", "&lt;")
 
 
 @dataclass(frozen=True)
@@ -112,7 +108,7 @@ class Card:
                 undefined=StrictUndefined,
                 trim_blocks=True,
             )
-            environment.filters["plain"] = plain
+            environment.filters["plain"] = lambda text: text.translate(_PLAIN)
             return (environment.get_template(name).render(about, form=form) + "\n").encode()
 
         return (

@@ -74,6 +74,7 @@ SECRET = {"auths": {"registry": {"auth": "c2VjcmV0"}}}
         "trace/host-1.jsonl",
     ],
 )
+@claim("foreign-folder", "report and trace follow no link out of it but git-annex's.")
 def test_a_page_shows_no_file_to_which_a_link_of_a_stranger_leads(
     tmp_path: Path, name: str
 ) -> None:

@@ -72,7 +72,7 @@ class Host:
         rules = {**usual, **protocol.ENGINE, **self._path.rules, **self.part.rules}
         self._protocol = protocol.Protocol(rules, self.part.begins, self.iterations)
         self._handlers: dict[str, HostHandler] = {
-            Kind.ASKCOUNTS: self._tell_counts,
+            Kind.ASKCOUNTS: lambda message, to: to.send(self.encoding.answer(message, self._path)),
             Kind.LEARNT: lambda message, _: self.encoding.learn(message),
             Kind.EXTRACTOR: lambda message, _: self.describer.begin(message),
             Kind.CHECKPOINT: self._save,
@@ -182,9 +182,6 @@ class Host:
             self._handlers[kind](message, transport)
         if is_of_algorithm and self._tracer.due():
             self._tell_spans(transport)
-
-    def _tell_counts(self, question: Message, transport: HostTransport) -> None:
-        transport.send(self.encoding.answer(question, self._path))
 
     def _save(self, order: Message, transport: HostTransport) -> None:
         with self._tracer.span("checkpoint"):

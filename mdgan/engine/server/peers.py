@@ -58,8 +58,7 @@ class Peers:
             counts_answers=not (privacy.hides_clients and privacy.keeps_ledger),
         )
         self._members: dict[int, Member] = {}
-        # What hosts that have ended were asked to sign; their answers may still come.
-        self.signing: dict[int, str] = {}
+        self.signing: dict[int, str] = {}  # what hosts that end were asked to sign, and may yet
         self._any_lost = False
 
     @property

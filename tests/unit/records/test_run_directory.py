@@ -3,7 +3,9 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -200,12 +202,12 @@ def test_what_a_killed_writer_left_is_swept_up_and_nothing_else(run: RunDirector
 def test_a_line_that_does_not_fit_on_the_disk_spoils_no_other_line(run: RunDirectory) -> None:
     """A limit on the sizes of files cuts a write in two, as a disk does that becomes full."""
     paths = run.path / "metrics.jsonl", run.path / "trace" / "server.jsonl"
+    appends: list[Callable[[dict[str, Any]], object]] = [
+        run.append_metrics,
+        lambda row: run.append_trace("server", [row]),
+    ]
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for path, append in zip(
-        paths,
-        (run.append_metrics, lambda row: run.append_trace("server", [row])),
-        strict=True,
-    ):
+    for path, append in zip(paths, appends, strict=True):
         append({"iteration": 1})
         whole = path.read_bytes()
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 5, hard))
