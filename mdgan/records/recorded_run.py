@@ -129,7 +129,7 @@ class RecordedRun:
             target = link.resolve()
             is_within = target.is_relative_to(path.resolve()) or "annex" in target.parts
             if not is_within and (target.is_file() or target.is_dir()):
-                way_out = "if that is to be seen, put it in the place of the link"
+                way_out = "if that is to be seen, replace the link by it"
                 raise BadInput(link, f"leads out of the run's folder, to {target}", way_out)
         return cls.read(path)
 
