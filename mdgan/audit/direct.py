@@ -41,14 +41,11 @@ def flaws_of(seen: Mapping[str, Sequence[Seen]]) -> list[str]:
         failed = [test for test in failed if test.about not in FOLLOW]
     failed.sort(key=lambda test: -test.p_value)
     worst = {test.about: test for test in failed}
-    lines = [f"{test.says} ({_said(test.p_value)})" for test in reversed(worst.values())]
+    said = {n: "p < 1e-9" if t.p_value < _FEW else f"p = {t.p_value:.1g}" for n, t in worst.items()}
+    lines = [f"{test.says} ({said[name]})" for name, test in reversed(worst.items())]
     if lost:
         lines.insert(0, f"{lost:,} steps released what is not finite, and so no noise")
     return lines + _of_lengths(of_all)
-
-
-def _said(p_value: float) -> str:
-    return "p < 1e-9" if p_value < _FEW else f"p = {p_value:.1g}"
 
 
 def _of_noise(seen: Seen) -> Iterator[Test]:

@@ -111,13 +111,9 @@ def _deviations_at_end(run: RecordedRun) -> tuple[float | None, float | None]:
     rows = run.state.losses
     begin = rows[-1][0] * (1 - _LAST) if rows else 0.0
     late = [losses for i, *losses in rows if i > begin]
-    generator, discriminator = (_deviation([both[k] for both in late]) for k in (0, 1))
-    return generator, discriminator
-
-
-def _deviation(losses: list[float | None]) -> float | None:
-    finite = [loss for loss in losses if loss is not None]
-    return stdev(finite) if _LEAST_LOGGED <= len(finite) == len(losses) else None
+    finite = [[x for both in late if (x := both[k]) is not None] for k in (0, 1)]
+    first, second = (stdev(x) if _LEAST_LOGGED <= len(x) == len(late) else None for x in finite)
+    return first, second
 
 
 def as_table(entries: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from mdgan.transport.host_end import HostTransport
 ServerHandler = Callable[[Engine, int, Message], None]
 """Takes in a message that the host with this number has sent without being asked."""
 
-HostHandler = Callable[[Message, HostTransport], None]  # does what a message of the server asks
+HostHandler = Callable[[Message, HostTransport], object]  # does what a message of the server asks
 
 
 class Advance(NamedTuple):

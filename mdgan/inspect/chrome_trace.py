@@ -39,7 +39,7 @@ _Event = dict[str, Any]
 
 def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
     """Writes the timeline of a run; returns the number of spans, and a line for each damage."""
-    run = RecordedRun.read(path)
+    run = RecordedRun.read_for_others(path)
     trace = chrome_trace(run)
     data = json.dumps(trace, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
     write_output(output, data)
@@ -55,7 +55,10 @@ def chrome_trace(run: RecordedRun) -> dict[str, Any]:
     Raises:
         BadInput: no process of the run has recorded a span.
     """
-    traces = sorted((trace for trace in run.traces.values() if trace.spans), key=_sort_key)
+    # The owner of the generator first, then hosts by their first worker, then the scorer.
+    named = [(first_worker(role), role) for role, trace in run.traces.items() if trace.spans]
+    named.sort(key=lambda one: (1 if one[0] else 2 * (one[1] == SCORER), *one))
+    traces = [run.traces[role] for _, role in named]
     if not traces:
         raise BadInput(run.path, "has no recorded spans", "wait for its first iterations")
     numbers = count(1)
@@ -74,12 +77,6 @@ def chrome_trace(run: RecordedRun) -> dict[str, Any]:
         "displayTimeUnit": "ms",
         "otherData": {"run": str(run.path), "version": str(run.status.get("version", ""))},
     }
-
-
-def _sort_key(trace: Trace) -> tuple[int, int, str]:
-    """Puts the owner of the generator first, then hosts by their first worker, then the scorer."""
-    first = first_worker(trace.role)
-    return 1 if first else 2 * (trace.role == SCORER), first, trace.role
 
 
 def _names(kind: str, name: str, process: int, thread: int, place: int) -> Iterator[_Event]:

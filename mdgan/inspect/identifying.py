@@ -83,10 +83,6 @@ def _luhn(text: str, check: str = "0") -> bool:
     return sum(n - 9 * (n > 9) for n in doubled) % 10 == int(check)
 
 
-def _iban(text: str) -> bool:
-    return int("".join(str(int(c, 36)) for c in text[4:] + text[:4])) % 97 == 1
-
-
 def _steuer_id(text: str) -> bool:
     rest = 10
     for c in text[:-1]:
@@ -95,7 +91,11 @@ def _steuer_id(text: str) -> bool:
 
 
 _CHECKS: tuple[tuple[str, str, Callable[[str], bool]], ...] = (
-    ("numbers of bank accounts (IBAN)", r"[A-Z]{2}\d\d[A-Z0-9]{11,30}", _iban),
+    (
+        "numbers of bank accounts (IBAN)",
+        r"[A-Z]{2}\d\d[A-Z0-9]{11,30}",
+        lambda t: int("".join(str(int(c, 36)) for c in t[4:] + t[:4])) % 97 == 1,
+    ),
     ("numbers of the insured (AHV)", r"756\d{10}", lambda t: _sums(t, (1, 3) * 6 + (1,), 10)),
     ("numbers of cards", r"\d{15,16}", _luhn),
     ("NHS numbers", r"\d{10}", lambda t: _sums(t, range(10, 0, -1), 11)),

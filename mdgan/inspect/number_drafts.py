@@ -62,7 +62,8 @@ def draft_numbers(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
     remarks += codes
     has_few = len(values) <= _FEW_VALUES
     is_plain = not any(map(str, facts.writings.values()))  # as categories have no units and signs
-    if is_whole and has_few and is_plain and not ends and _has_gaps(values, counts):
+    has_gaps = high - low >= len(values) and (len(values) == 2 or counts.min() >= FEW)
+    if is_whole and has_few and is_plain and not ends and has_gaps:
         remarks.append(
             "few whole numbers with others between that never occur, so they are taken as ordered "
             "categories; write the kind whole if the others may occur"
@@ -126,12 +127,6 @@ def _scale_ends(
             )
         keys[key], bounds[sign[0]] = end, bound
     return keys, bounds
-
-
-def _has_gaps(values: Floats, counts: Counts) -> bool:
-    """Whether whole numbers are absent between others, each of which many rows have."""
-    is_sure = len(values) == 2 or counts.min() >= FEW
-    return bool(is_sure and values[-1] - values[0] >= len(values))
 
 
 def _ask_about_codes(values: Floats, counts: Counts) -> list[str]:

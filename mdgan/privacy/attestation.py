@@ -10,13 +10,16 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from math import ceil, floor, log10
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from mdgan.credentials.identity import Identity, check_signed, sign
+from mdgan.credentials.pem import certificates_in, pem_of
 from mdgan.credentials.permit import Permit
+from mdgan.errors import printable
 
 _MOST_TEXT = 1 << 15
 _Text = Annotated[str, Meta(max_length=_MOST_TEXT)]
@@ -56,7 +59,7 @@ class Attestation(msgspec.Struct, frozen=True, kw_only=True):
     replaced: dict[_Worker, _Epsilon] = {}
     chain: _Text = ""  # PEM of the host's certificate and those up to the authority's
     signature: _Hex = ""  # in hexadecimal; empty if the host refused, and `refusal` says why
-    refusal: Annotated[str, Meta(max_length=500)] = ""
+    refusal: Annotated[str, Meta(max_length=500, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")] = ""
 
     def __post_init__(self) -> None:
         """Raises ValueError if it tells what other hosts' workers have spent."""
@@ -85,6 +88,8 @@ class Attestation(msgspec.Struct, frozen=True, kw_only=True):
         """
         chain, signature = self.chain.encode(), bytes.fromhex(self.signature)
         permit = check_signed(authorities, self.signed_bytes(), chain, signature, clock)
+        if self.refusal or pem_of(*certificates_in(Path(), chain)) != chain:
+            raise ValueError("it is not written as mdgan writes it")
         if (refusal := permit.refusal("worker", self.workers)) is not None:
             raise ValueError(refusal)
         return permit
@@ -107,8 +112,8 @@ def attest(
         leaves_early: whether the host leaves before the end by its own account. Only then does it
             sign a statement without a generator.
     """
-    if refusal := _why_not(text, known, may_be_blank=leaves_early):
-        return Attestation(workers=workers, statement=text[:_MOST_TEXT], refusal=refusal[:500])
+    if refusal := printable(_why_not(text, known, may_be_blank=leaves_early), 500):
+        return Attestation(workers=workers, statement=text[:_MOST_TEXT], refusal=refusal)
     spent = {
         name: {int(worker): rounded_up(epsilon) for worker, epsilon in account[name].items()}
         for name in ("epsilon", "replaced")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta, Struct, field
 
+from mdgan.errors import BadInput
 from mdgan.records.audit import Audit, read_audit
 from mdgan.records.diagnosis import Finding, diagnose
 from mdgan.records.roles import first_worker
@@ -20,6 +21,7 @@ MOST_NAMES = 32
 """The most names of spans that a role may have; no honest host reports more."""
 SpanName = Annotated[str, Meta(min_length=1, max_length=40, pattern=r"\A[ -~]*\Z")]
 _LONGEST_NUMBER = 19
+_SHOWN = ("*.json*", "*.png", "audit", "audit/*", "samples", "samples/*", "trace", "trace/*")
 _After = Annotated[float, Meta(gt=-1e16, lt=1e16)]
 """Below 0 for a span around others: a span is recorded when it ends."""
 _Micros = Annotated[float, Meta(ge=0, lt=1e16)]
@@ -116,6 +118,20 @@ class RecordedRun:
     traces: Mapping[str, Trace]
     samples: Mapping[int, Path]
     damage: tuple[str, ...]
+
+    @classmethod
+    def read_for_others(cls, path: Path) -> "RecordedRun":
+        """Reads a run, perhaps a stranger's, for a page that others see; BadInput as `read`.
+
+        A link out of the folder would show a file of this user; git-annex keeps files behind links.
+        """
+        for link in (link for name in _SHOWN for link in path.glob(name)):
+            target = link.resolve()
+            is_within = target.is_relative_to(path.resolve()) or "annex" in target.parts
+            if not is_within and (target.is_file() or target.is_dir()):
+                way_out = "if that is to be seen, replace the link by it"
+                raise BadInput(link, f"leads out of the run's folder, to {target}", way_out)
+        return cls.read(path)
 
     @classmethod
     def read(cls, path: Path) -> "RecordedRun":

@@ -4,7 +4,7 @@ Figures that depend on training data are rounded: to two digits, or by the size 
 """
 
 from collections.abc import Iterable, Sequence
-from math import floor, log10
+from math import floor, inf, log10
 from typing import Any
 
 import msgspec
@@ -13,10 +13,12 @@ from msgspec.structs import replace
 from mdgan.credentials.permit import permit_of
 from mdgan.privacy.attestation import Attestation
 from mdgan.records.audit import Audit, Copying, Separation
+from mdgan.records.happenings import LOST, SHUT_OUT
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_policy import RuleVerdict, decide, default_text, rules_in
 from mdgan.records.rows import ScoresRow, typed
 from mdgan.records.score_names import SCORE_NAMES
+from mdgan.records.values import number_in
 
 _DIGITS = 2
 NO_WORDS: dict[str, Any] = {
@@ -49,9 +51,15 @@ def attestations(recorded: RecordedRun) -> list[Attestation]:
 
 
 def spent(recorded: RecordedRun, answers: Iterable[Attestation]) -> dict[int, float]:
-    """Worker → ε that its machine has signed, or else reported; worker 0 is each client."""
+    """Worker → ε that its machine has signed, or else reported; worker 0 is each client.
+
+    A worker that did not end in order may have spent all of its budget since its last report.
+    """
+    budget = number_in(recorded.config, "dp_epsilon") or inf
+    gone = {n for n, one in recorded.state.workers.items() if one.gone in (LOST, SHUT_OUT)}
+    told = {n: budget if n in gone else e for n, e in recorded.state.epsilon.items()}
     signed = {n: e for answer in answers if answer.signature for n, e in answer.epsilon.items()}
-    return {**recorded.state.epsilon, **signed}
+    return {**{n: e for n, e in told.items() if e < inf}, **signed}
 
 
 def last_scores(recorded: RecordedRun) -> ScoresRow | None:

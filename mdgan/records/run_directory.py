@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from errno import ENOSPC
 from math import inf
+from os import SEEK_END, strerror
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -65,13 +67,8 @@ class Status(TypedDict, total=False):
 class RunDirectory:
     """The folder of one run, which this class writes and reads.
 
-    It holds `config.json` (settings, which `--config` takes back), `run.json` (machine, state and
-    progress), `metrics.jsonl`, `trace/<role>.jsonl`, `samples/<iteration>.png`,
-    `generator.safetensors`, with `--ema` `generator-average.safetensors`,
-    `checkpoints/<iteration>/`, `generation-<number>.json` for every server of the run,
-    `audit-log.jsonl` (see `audit_log.py`), `dataset/<name>.py` if a Python program made the data
-    set, and if the run is scored, `extractor.safetensors`, `real.safetensors` and, with held-out
-    samples, `neighbours.png`.
+    Beside the files below it holds `trace/<role>.jsonl`, `checkpoints/<iteration>/`,
+    `generation-<number>.json` of each server, `audit-log.jsonl`, and perhaps `dataset/<name>.py`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -164,14 +161,12 @@ class RunDirectory:
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Appends one line to `metrics.jsonl`, in one write."""
-        with (self.path / "metrics.jsonl").open("ab", buffering=0) as file:
-            file.write(json.dumps(record).encode() + b"\n")
+        _append(self.path / "metrics.jsonl", json.dumps(record).encode() + b"\n")
 
     def append_trace(self, role: str, rows: Iterable[Mapping[str, Any]]) -> int:
         """Appends lines to `trace/<role>.jsonl`, in one write; returns their bytes."""
         data = b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
-        with (self.path / "trace" / f"{role}.jsonl").open("ab", buffering=0) as file:
-            file.write(data)
+        _append(self.path / "trace" / f"{role}.jsonl", data)
         return len(data)
 
     def write_samples(self, iteration: int, png: bytes) -> Path:
@@ -269,6 +264,15 @@ def runs_in(path: Path) -> list[Path]:
     if (path / "run.json").is_file() or not path.is_dir():
         return [path]
     return sorted(status.parent for status in path.glob("*/run.json") if status.is_file()) or [path]
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Appends all of some lines or nothing; a half line would spoil the next one, too."""
+    with path.open("ab", buffering=0) as file:
+        end = file.seek(0, SEEK_END)
+        if file.write(data) < len(data):  # the disk has become full
+            file.truncate(end)
+            raise OSError(ENOSPC, strerror(ENOSPC), str(path))
 
 
 def _iteration_of(line: bytes) -> float:

@@ -15,6 +15,8 @@ from mdgan.release.evidence import RunEvidence
 from mdgan.release.source import Source
 from mdgan.samples.contract import SampleKind
 
+_PLAIN = str.maketrans({**{c: f"\\{c}" for c in "\\`[]|"}, "<": "&lt;"})
+"""Markdown that shows characters of others, instead of HTML, links, pictures, code or cells."""
 LIMITS = (
     "Samples follow what workers held together. What is rare there may be rarer here or missing, "
     "and what is wrong or unfair there is so here.",
@@ -106,6 +108,7 @@ class Card:
                 undefined=StrictUndefined,
                 trim_blocks=True,
             )
+            environment.filters["plain"] = lambda text: text.translate(_PLAIN)
             return (environment.get_template(name).render(about, form=form) + "\n").encode()
 
         return (

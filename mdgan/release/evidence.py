@@ -158,6 +158,8 @@ def evidence_of(
     if has_dp and discloses and not trained.dataset.kind.judges:
         scores = None  # they are from sums over all samples, without noise
     audit = recorded.audit
+    held = {n: shard for row in recorded.of(Happening) for n, shard in row.holdings.items()}
+    num_held = sum(shard.samples or sum(shard.classes) for shard in held.values())
     return RunEvidence(
         form=FORM,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -168,7 +170,7 @@ def evidence_of(
         terms=terms,
         generator=digest,
         learnt=learnt,
-        samples=None if has_dp else release_figures.rounded(_held(recorded)),
+        samples=None if has_dp else release_figures.rounded(num_held),
         label_shares=_label_shares(trained),
         epsilon={n: rounded_up(e) for n, e in release_figures.spent(recorded, answers).items()},
         scores=None if scores is None else release_figures.rounded_scores(scores),
@@ -231,11 +233,6 @@ def _signed(
         if stated.terms == terms or answer.refusal:
             kept.insert(0, answer)
     return terms, kept
-
-
-def _held(recorded: RecordedRun) -> int:
-    held = {n: shard for row in recorded.of(Happening) for n, shard in row.holdings.items()}
-    return sum(shard.samples or sum(shard.classes) for shard in held.values())
 
 
 def _label_shares(trained: TrainedRun) -> list[int]:

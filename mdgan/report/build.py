@@ -81,7 +81,7 @@ def _read(paths: Sequence[Path]) -> tuple[list[RecordedRun], list[str]]:
             if folder.resolve() in runs:
                 raise BadInput(folder, "given twice", "name every run once")
             try:
-                runs[folder.resolve()] = RecordedRun.read(folder)
+                runs[folder.resolve()] = RecordedRun.read_for_others(folder)
             except BadInput as error:
                 if folder == path:
                     raise

@@ -42,9 +42,11 @@ def check_temporary(*, for_sockets: bool = False) -> Path:
 
 def check_above(path: Path) -> None:
     """Raises `NotPrivate` if another user, except root, can replace a path by something else."""
+    # In a container root may have the number of unknown users.
+    trusted = {_ROOT, os.geteuid(), unknown_user() or _ROOT}
     for folder in path.absolute().parent.resolve().joinpath("here").parents:
         status = folder.stat()
-        if status.st_uid not in _trusted_users():
+        if status.st_uid not in trusted:
             raise NotPrivate(f"{folder} is of another user, who may rename what is in it")
         by_group = status.st_mode & stat.S_IWGRP and not _is_of_one_user(status.st_gid)
         if not status.st_mode & stat.S_ISVTX and (status.st_mode & stat.S_IWOTH or by_group):
@@ -96,9 +98,3 @@ def _is_of_one_user(gid: int) -> bool:
         return False
     members = {*group.gr_mem, *(other.pw_name for other in pwd.getpwall() if other.pw_gid == gid)}
     return gid != _ROOT and members == {user.pw_name}
-
-
-def _trusted_users() -> set[int]:
-    """User IDs of this user and root; in a container root may have the number of unknown users."""
-    unknown = unknown_user()
-    return {_ROOT, os.geteuid(), *(() if unknown is None else (unknown,))}

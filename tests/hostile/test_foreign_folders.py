@@ -63,6 +63,47 @@ def test_what_is_needed_and_no_file_is_refused(tmp_path: Path, name: str, kind: 
         assert ended.errors.count("mdgan: ") == 1, ended
 
 
+SECRET = {"auths": {"registry": {"auth": "c2VjcmV0"}}}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("config.json", "run.json", "metrics.jsonl", "audit.json", "figures.json"),
+        *("neighbours.png", "samples/0000060.png", "samples", "audit", "trace"),
+        "trace/host-1.jsonl",
+    ],
+)
+@claim("foreign-folder", "report and trace follow no link out of it but git-annex's.")
+def test_a_page_shows_no_file_to_which_a_link_of_a_stranger_leads(
+    tmp_path: Path, name: str
+) -> None:
+    folder, mine = FakeRun(workers=2).write(tmp_path / "run"), tmp_path / "mine"
+    (folder / "audit").mkdir(exist_ok=True)
+    if (folder / name).exists():
+        (folder / name).rename(mine)
+    else:
+        mine.write_text(json.dumps(SECRET))
+    (folder / name).symlink_to(mine)
+    for command in (["report"], ["trace"]):
+        ended = run_here(*command, "run", cwd=tmp_path)
+        assert ended.status == 2, ended
+        assert f"mdgan: run/{name}: leads out of the run's folder, to {mine}; if" in ended.errors
+    assert not list(tmp_path.rglob("*.html"))
+
+
+def test_links_within_a_folder_and_into_an_annex_are_followed(tmp_path: Path) -> None:
+    folder = FakeRun(workers=2).write(tmp_path / "run")
+    (annex := tmp_path / ".git" / "annex" / "objects").mkdir(parents=True)
+    (folder / "config.json").rename(annex / "SHA256E-s9--ab.json")
+    (folder / "config.json").symlink_to("../.git/annex/objects/SHA256E-s9--ab.json")
+    (folder / "metrics.jsonl").rename(folder / "rows.jsonl")
+    (folder / "metrics.jsonl").symlink_to("rows.jsonl")
+    (tmp_path / "linked").symlink_to("run")
+    for place in ("run", "linked"):
+        assert run_here("report", place, cwd=tmp_path).status == 0
+
+
 @claim("foreign-folder", "report, watch and trace run nothing of a folder")
 def test_a_file_without_end_is_left_out(tmp_path: Path) -> None:
     """It takes no room on the disk, and would fill the reader's memory."""

@@ -185,7 +185,7 @@ def test_a_stranger_with_torch_alone_samples_the_same_bits(place: Path, tmp_path
 @claim(
     "nothing-real",
     "mdgan puts no sample of a worker into it, no classifier that was trained on samples, and "
-    "no names of files or machines.",
+    "no names of files, nor of machines but in certificates.",
 )
 def test_nothing_in_the_bundle_was_real_or_names_a_machine(place: Path) -> None:
     contents = [path.read_bytes() for path in (place / "bundle").iterdir()]

@@ -72,7 +72,7 @@ class Host:
         rules = {**usual, **protocol.ENGINE, **self._path.rules, **self.part.rules}
         self._protocol = protocol.Protocol(rules, self.part.begins, self.iterations)
         self._handlers: dict[str, HostHandler] = {
-            Kind.ASKCOUNTS: self._tell_counts,
+            Kind.ASKCOUNTS: lambda message, to: to.send(self.encoding.answer(message, self._path)),
             Kind.LEARNT: lambda message, _: self.encoding.learn(message),
             Kind.EXTRACTOR: lambda message, _: self.describer.begin(message),
             Kind.CHECKPOINT: self._save,
@@ -183,9 +183,6 @@ class Host:
         if is_of_algorithm and self._tracer.due():
             self._tell_spans(transport)
 
-    def _tell_counts(self, question: Message, transport: HostTransport) -> None:
-        transport.send(self.encoding.answer(question, self._path))
-
     def _save(self, order: Message, transport: HostTransport) -> None:
         with self._tracer.span("checkpoint"):
             self.checkpoints.save(order, self._learners, transport.send)
@@ -225,11 +222,12 @@ class Host:
                     transport.send(answer)
 
     def _leave(self, transport: HostTransport) -> None:
-        """Leaves after all answers; sends its workers' states before if the server wants them."""
+        """Leaves after all answers; tells before what was spent, and wanted states of workers."""
         iteration = self._tracer.iteration
         if transport.welcome.get("wants_states") and self.checkpoints.to_server:
             states = {rank: worker.state() for rank, worker in self._learners.items()}
             transport.send(messages.state(iteration, states, "leave"))
+        self._tell_spans(transport, at_end=True)
         transport.send(messages.leave(iteration))
         raise Interrupted
 

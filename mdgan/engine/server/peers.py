@@ -12,6 +12,7 @@ import msgspec
 from torch import nn
 
 from mdgan import messages
+from mdgan.credentials.pem import now
 from mdgan.engine.host_keys import SignedKey, check_key, num_sharers
 from mdgan.engine.server.admission import Admission
 from mdgan.engine.server.hosts import Hosts, Member, Strikes, workers_of
@@ -57,7 +58,7 @@ class Peers:
             counts_answers=not (privacy.hides_clients and privacy.keeps_ledger),
         )
         self._members: dict[int, Member] = {}
-        self.signing: set[int] = set()  # hosts that have ended, but whose signature may still come
+        self.signing: dict[int, str] = {}  # what hosts that end were asked to sign, and may yet
         self._any_lost = False
 
     @property
@@ -178,13 +179,17 @@ class Peers:
         """Records the answer of a host that leaves: its signature, or why it does not sign.
 
         Raises:
-            ValueError: the message names workers of other hosts, or is malformed.
+            ValueError: the host was not asked, signs something else, or not with its certificate.
         """
         answer = msgspec.convert(dict(message.fields), Attestation, str_keys=True)
-        self.signing.discard(host)
+        trusts, asked = self.admission.trusts, self.signing.pop(host, None)
+        if trusts is None or answer.statement != asked:
+            raise ValueError("it is not about what the server has stated")
         if not set(answer.workers) <= set(self.admission.carried(host)):
             raise ValueError("it speaks of workers of others")
-        if answer.refusal:
+        if answer.signature or not answer.refusal:
+            answer.check(trusts.authorities, now())
+        else:
             about = f"have not signed what is said of the run: {answer.refusal}"
             self.observer.note(f"rank(s) {in_words(answer.workers)} {about}")
         self.observer.event("attested", self.iteration, **msgspec.to_builtins(answer))
@@ -279,7 +284,7 @@ class Peers:
 
     def cut_off(self, host: int, reason: str) -> None:
         """Removes a host whose link broke; if it owes an answer, that may delay its return."""
-        self.signing.discard(host)
+        self.signing.pop(host, None)
         member = self._members.get(host)
         if member is not None and member.owes:
             since = member.awaited_since
@@ -324,13 +329,19 @@ class Peers:
         self.observer.note(f"rank {worker} {reason}; {len(self.workers())} left")
         self.observer.event("left", self.iteration, workers=[worker], reason=reason)
 
+    def stop(self, host: int, stop: Message) -> None:
+        """Tells a host to stop, and perhaps asks for its signature."""
+        if said := stop.fields["said"]:
+            self.signing[host] = said
+        self.transport.send(host, stop)
+
     def dismiss_all(self, stop: Message) -> set[int]:
-        """Tells every host to stop, now that training ends; returns the hosts."""
+        """Tells every host to stop, now that training ends; returns those that may still speak."""
         hosts = set(self._members)
         for host in hosts:
-            self.transport.send(host, stop)
+            self.stop(host, stop)
             self._remove(host)
-        return hosts
+        return hosts | self.signing.keys()
 
     def blame(self, host: int, reason: str) -> None:
         """Gives a host that sent what no honest host sends a strike, and ends its link."""
@@ -369,10 +380,8 @@ class Peers:
         if not self._members[host].workers:
             statement = "" if why else self.statement(self.iteration)
             stop = messages.stop(self.iteration, why, shut_out=bool(why), said=statement)
-            self.transport.send(host, stop)
+            self.stop(host, stop)
             self._remove(host)
-            if statement:
-                self.signing.add(host)
 
     def _remove(self, host: int) -> list[int]:
         member = self._members.pop(host, None)

@@ -277,7 +277,7 @@ class RunningEngine(Engine):
         """Tells every host to stop, handles its last messages, and closes the transport."""
         statement = self.peers.statement(self.done, self.trainer.shown)
         stop = messages.stop(self.done, reason, said=statement)
-        hosts = self.peers.dismiss_all(stop) | self.peers.signing
+        hosts = self.peers.dismiss_all(stop)
         farewell = self.timeouts.farewell
         deadline = time.monotonic() + (min(farewell, _HURRY_SECONDS) if self._hurries else farewell)
         while hosts and (left := deadline - time.monotonic()) > 0:
@@ -287,7 +287,7 @@ class RunningEngine(Engine):
                         hosts.discard(sender)
                 case Joined(host):
                     hosts.add(host)
-                    self.transport.send(host, stop)
+                    self.peers.stop(host, stop)
                 case Lost(peer):
                     hosts.discard(peer)
         self.transport.close()

@@ -71,7 +71,7 @@ class HostPath:
         """The host calls it as it joins a server; returns what it must tell other hosts."""
         return None
 
-    def handlers(self, _tracer: Tracer) -> Mapping[str, Callable[[Message, HostTransport], None]]:
+    def handlers(self, _tracer: Tracer) -> Mapping[str, Callable[[Message, HostTransport], object]]:
         """By kind of message, its handler, beside those of the algorithm."""
         return {}
 

@@ -142,15 +142,11 @@ def _rewritten(attributes: dict[str, str], name: str) -> dict[str, str]:
         elif key == "id":
             kept[key] = f"{name}-{value}"
         elif key != "style":
-            kept[key] = _shortened(value)
+            # The same drawing to a hundredth of a point, in fewer bytes.
+            short = _LONG_NUMBER.sub(lambda n: f"{float(n[0]):.2f}".rstrip("0").rstrip("."), value)
+            kept[key] = " ".join(short.split())
     if style:
         kept["style"] = _COLOUR.sub(
             lambda match: VARIABLE_OF.get(match[0].lower(), match[0]), style.strip("; ")
         )
     return {key: _REFERENCE.sub(rf"{name}-\g<0>", value) for key, value in kept.items()}
-
-
-def _shortened(text: str) -> str:
-    """The same drawing to a hundredth of a point, in fewer bytes."""
-    text = _LONG_NUMBER.sub(lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), text)
-    return " ".join(text.split())

@@ -124,11 +124,13 @@ def moment_of(text: str, form: str = ISO) -> datetime:
             readings = {each: m for each, m in readings.items() if each[:2] == form[:2]}
             if not readings:
                 raise ValueError(f"; in this column {_ORDERS[form[:2]]}")
-        # Programs that know only days write a month as its first day.
+        # Programs that know only days write a month, or a week, as its first day.
         of_unit = [
             moment
             for each, moment in readings.items()
-            if UNITS[each] == unit or (UNITS[each] == "day" and _begins(moment, unit))
+            if UNITS[each] == unit
+            or (UNITS[each], unit, moment.day) == ("day", "month", 1)
+            or (UNITS[each], unit, moment.weekday()) == ("day", "week", 0)
         ]
         if len(of_unit) > 1:
             raise ValueError(
@@ -141,11 +143,6 @@ def moment_of(text: str, form: str = ISO) -> datetime:
     if moment.tzinfo is not None:
         raise ValueError("; it has a time zone")
     return moment
-
-
-def _begins(moment: datetime, unit: str) -> bool:
-    """Whether a day is the first of a month or of a week."""
-    return (moment.day == 1) if unit == "month" else (unit == "week" and moment.weekday() == 0)
 
 
 class FormSurvey:

@@ -1,6 +1,9 @@
 """A real host, whose server is played by the test."""
 
 import threading
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -9,10 +12,12 @@ from torch import Tensor
 from mdgan import messages
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.errors import BadInput, Interrupted
-from mdgan.messages import Kind
+from mdgan.messages import Kind, Message
+from mdgan.privacy.budget import Spent
+from mdgan.privacy.spending import Spending
 from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.state_file import write_state
-from mdgan.transport.base import Joined, Lost
+from mdgan.transport.base import Joined, Lost, Received
 from tests.toy_family import ANSWER
 from tests.unit.engine.learners import Learner, make_worker, same_state
 from tests.unit.engine.played import COPIED, LONG, copied
@@ -133,6 +138,22 @@ def test_asked_to_stop_it_answers_and_leaves(server: PlayedServer, wants_states:
         assert all(same_state(states[rank], workers[rank].state()) for rank in workers)
     assert server.take(Kind.LEAVE).iteration == 3
     assert isinstance(server.actor.over(), Interrupted)
+
+
+def test_asked_to_stop_it_says_exactly_what_was_spent(server: PlayedServer) -> None:
+    budget = SimpleNamespace(
+        canaries=None, close=lambda: None, spent=lambda *, exactly: Spent(7.0 if exactly else 1, 9)
+    )
+    server.arrives({1: make_worker(1)})
+    reports = server.host.reports
+    server.host.reports = replace(reports, spending=Spending({1: cast(Any, budget)}))
+    server.host.interrupt()
+    heard: list[Message] = []
+    while not heard or heard[-1].kind != Kind.LEAVE:
+        event = server.network.server.receive(LONG)
+        assert isinstance(event, Received)
+        heard.append(event.message)
+    assert heard[-2].fields["epsilon"] == {"1": 7.0}
 
 
 def test_asked_to_stop_without_a_server_it_leaves_the_next(server: PlayedServer) -> None:

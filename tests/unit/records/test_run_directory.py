@@ -1,8 +1,11 @@
 import json
+import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -194,3 +197,26 @@ def test_what_a_killed_writer_left_is_swept_up_and_nothing_else(run: RunDirector
     assert len([path for path in run.path.rglob("*") if path.is_file()]) == len(before) + 3
     run.sweep()
     assert {path for path in run.path.rglob("*") if path.is_file()} == before | {claiming}
+
+
+def test_a_line_that_does_not_fit_on_the_disk_spoils_no_other_line(run: RunDirectory) -> None:
+    """A limit on the sizes of files cuts a write in two, as a disk does that becomes full."""
+    paths = run.path / "metrics.jsonl", run.path / "trace" / "server.jsonl"
+    appends: list[Callable[[dict[str, Any]], object]] = [
+        run.append_metrics,
+        lambda row: run.append_trace("server", [row]),
+    ]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for path, append in zip(paths, appends, strict=True):
+        append({"iteration": 1})
+        whole = path.read_bytes()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 5, hard))
+        try:
+            with pytest.raises(OSError, match="No space left") as caught:
+                append({"iteration": 2})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert caught.value.filename == str(path)
+        assert path.read_bytes() == whole
+        append({"iteration": 3})
+        assert [json.loads(line)["iteration"] for line in path.read_bytes().splitlines()] == [1, 3]
