@@ -139,21 +139,22 @@ def _heat_map(
         what = "pictures of partitions need matplotlib"
         raise BadInput(what, "pip install 'mdgan[plots]'") from error
     num_workers, num_classes = counts.shape
-    width, heights = 2.5 + 0.55 * min(num_classes, 40), [1.6 + 0.32 * min(num_workers, 60)]
+    width = max(2.5 + 0.55 * min(num_classes, 40), 0.1 * len(title))
+    heights = [1.6 + 0.32 * min(num_workers, 60)]
     if sample_rows is not None:
         width, heights = max(width, 6), [*heights, 0.6 + 0.4 * len(sample_rows[1])]
     figure = Figure(figsize=(width, sum(heights)), layout="constrained")
     axes, *below = figure.subplots(len(heights), squeeze=False, height_ratios=heights).flat
     if sample_rows is not None:
         _draw_sample_rows(below[0], sample_rows)
-    image = axes.imshow(counts.numpy(), cmap="cividis", aspect="auto", vmin=0)
-    axes.set(xlabel="class", ylabel="worker", title=title)
+    axes.set(xlabel="class", ylabel="worker")
+    figure.suptitle(title, fontsize="large")
     axes.set_xticks(range(num_classes), class_names)
-    if any(not name.isdecimal() for name in class_names):
-        axes.tick_params(axis="x", rotation=45)
+    axes.tick_params(axis="x", rotation=0 if all(map(str.isdecimal, class_names)) else 45)
     step = max(1, num_workers // 40)
     axes.set_yticks(range(0, num_workers, step), [str(n + 1) for n in range(0, num_workers, step)])
-    figure.colorbar(image, ax=axes, label="samples")
+    cells = axes.imshow(counts.numpy(), cmap="cividis", aspect="auto", vmin=0)
+    figure.colorbar(cells, ax=axes, label="samples")
     if counts.numel() <= _MOST_NUMBERED_CELLS:
         middle = counts.max().item() / 2
         for n, row in enumerate(counts.tolist()):

@@ -67,7 +67,7 @@ RUNS = {
 }
 """An algorithm has the same hue on every page; its further runs have two other shades."""
 
-HEAT = Colour("#0b76b5", "#4aa8e0")
+HEAT = Colour("#0b76b5", "#3789be")
 OTHER = Colour("#6f7a84", "#8c98a3")
 
 PALETTE: dict[str, Colour] = {

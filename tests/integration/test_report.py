@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +9,15 @@ import pytest
 from PIL import Image
 
 from mdgan.cli import main
+from tests.browser import FAINT, browse, needs_browser
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.observe.federated import federated_run
-
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
-    None,
-)
-needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome is installed")
 
 PROBE = """<!DOCTYPE html><body>
 <iframe id="wide" src="report.html" width="1400" height="900"></iframe>
 <iframe id="narrow" src="report.html" width="390" height="800"></iframe>
 <pre id="seen"></pre>
-<script>
+<script>FAINT
 const look = (id) => {
   const page = document.getElementById(id).contentDocument;
   const root = page.documentElement;
@@ -45,7 +38,9 @@ const look = (id) => {
   const smallest_text = Math.min(...texts.map(height));
   const button = page.getElementById("theme");
   const before = getComputedStyle(page.body).backgroundColor;
+  const faint_texts = faint(page);
   button.click();
+  faint_texts.push(...faint(page));
   const after = getComputedStyle(page.body).backgroundColor;
   const switched = [...page.querySelectorAll("#fig-scores .switch button")];
   switched[1].click();
@@ -57,7 +52,9 @@ const look = (id) => {
   return {
     overflow: root.scrollWidth - root.clientWidth,
     sizes, before, after, opened, views,
-    smallest_text,
+    smallest_text, faint_texts,
+    out_of_reach: [...page.querySelectorAll(".plot.broad")].some((plot) => plot.tabIndex < 0),
+    titles: [...page.querySelectorAll("figure h3")].map((title) => title.textContent),
     pictures: [...page.images].every((image) => image.complete && image.naturalWidth > 0),
   };
 };
@@ -65,7 +62,7 @@ addEventListener("load", () => {
   document.getElementById("seen").textContent =
     JSON.stringify({wide: look("wide"), narrow: look("narrow")});
 });
-</script></body>"""
+</script></body>""".replace("FAINT", FAINT)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     runs = [
         FakeRun(workers=4, iterations=40, slow=frozenset({31}), lost={3: 30}, swap_interval=5),
-        FakeRun(workers=0, iterations=40),
+        FakeRun(workers=0, iterations=40, state="failed"),
     ]
     paths = [str(fake.write(folder / f"run{n}")) for n, fake in enumerate(runs)]
     paths.append(str(federated_run(folder / "federated")))
@@ -83,15 +80,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert ended.value.code == 0
     (folder / "probe.html").write_text(PROBE)
     return folder
-
-
-def browse(folder: Path, page: str, *flags: str) -> "subprocess.CompletedProcess[str]":
-    assert BROWSER is not None
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    command += ["--disable-background-networking", "--allow-file-access-from-files"]
-    command += ["--enable-logging=stderr", "--virtual-time-budget=3000"]
-    command += [f"--user-data-dir={folder / 'profile'}", *flags, (folder / page).as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
 
 
 def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str, str]:
@@ -140,6 +128,9 @@ def test_a_browser_shows_every_figure_at_every_width(folder: Path) -> None:
             assert across > 100, (width, name)
             assert down > 40, (width, name)
         assert record["smallest_text"] >= 10, width
+        assert record["faint_texts"] == [], width
+        assert not record["out_of_reach"], width
+        assert "Samples: over time" in record["titles"]
         assert record["before"] != record["after"]
         assert record["opened"]
         assert record["views"][:3] == [True, False, True]

@@ -54,7 +54,7 @@ SUSPICIONS = (
     WorkerNumbers(
         key="opposing",
         title="Feedback against that of the others",
-        label="score",
+        label="standard deviations",
         caption="How sure it is of each worker that its feedback opposes that of the others, in "
         "standard deviations; dashed: from here on it does not count.",
         alarm=GUILTY,
@@ -63,7 +63,7 @@ SUSPICIONS = (
     WorkerNumbers(
         key="riding",
         title="Free riders",
-        label="score",
+        label="standard deviations",
         caption="How sure it is of each worker that it answers without training, in standard "
         "deviations; dashed: from here on it counts as a free rider.",
         column="free rider",

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from mdgan.records.audit import FOUND_AT, NEIGHBOURS, PICTURES, Inversion, Separation
 from mdgan.records.values import said
-from mdgan.report.figures.charts import COLOURS, DASHED, SOFT, legend, new_axes
+from mdgan.report.figures.charts import DASHED, SOFT, legend, new_axes, style_of_one
 from mdgan.report.figures.picture import OfRun, PictureFile, Row
 from mdgan.report.figures.samples import read_picture
 from mdgan.report.numbers.subject import Subject
@@ -68,12 +68,9 @@ def _roc(subject: Subject, attacks: Sequence[Attack]) -> OfRun | None:
         spent = said(max(audit.epsilon.values()))
         summary += f"; of differential privacy at most ε = {spent} is spent"
     figure, axes = new_axes(_INCHES)
-    few = len(drawn) <= len(COLOURS)
     for place, attack in enumerate(drawn):
-        label, alpha = (attack.name, 1.0) if few else (None, 0.5)
-        colour = COLOURS[place % len(COLOURS)]
         x, y = zip(*attack.found.curve, strict=True)
-        axes.plot(x, y, color=colour, label=label, alpha=alpha, linewidth=1)
+        axes.plot(x, y, **style_of_one(attack.name, place, len(drawn)))
     axes.plot((0, 1), (0, 1), color=SOFT, linestyle=DASHED, linewidth=0.8)
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.set(xlabel="held-out samples taken for members", ylabel="members found")

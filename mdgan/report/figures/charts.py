@@ -193,13 +193,17 @@ def draw_line(
 
 def draw_each(axes: Axes, series: Mapping[str, Mapping[int, float]]) -> None:
     """A line for each of several things that are not runs, such as workers; few are named."""
-    few = len(series) <= len(COLOURS)
     for place, (name, values) in enumerate(series.items()):
         thin = envelope(values, MOST_STRETCHES)
-        label, alpha = (name, 1.0) if few else (f"_{name}", 0.5)  # without a place in the legend
-        colour = COLOURS[place % len(COLOURS)]
-        axes.plot(thin.x, thin.middle, color=colour, label=label, alpha=alpha, linewidth=1)
+        axes.plot(thin.x, thin.middle, **style_of_one(name, place, len(series)))
     axes.margins(x=0.02)
+
+
+def style_of_one(name: str, place: int, many: int) -> dict[str, Any]:
+    """The look of one line of many that are not runs; few have dashes and names, too."""
+    few = many <= len(COLOURS)
+    look = {"linestyle": _DASHES[place % len(_DASHES)], "label": name} if few else {"alpha": 0.5}
+    return {"color": COLOURS[place % len(COLOURS)], "linewidth": 1, "label": f"_{name}", **look}
 
 
 def name_bars(boxes: BarContainer, names: Sequence[str]) -> None:

@@ -116,7 +116,7 @@ def numbers_of(numbers: WorkerNumbers) -> Callable[[Subject], OfRun | None]:
         charts.draw_each(axes, first)
         if has_alarm:
             axes.axhline(numbers.alarm, color=charts.INK, linestyle="dashed", linewidth=1)
-        axes.set(ylabel=numbers.label, ylim=(0, None))
+        axes.set(ylabel=numbers.label, ylim=(-0.03 * axes.get_ylim()[1], None))  # shows zeros
         charts.iteration_axis(axes)
         charts.legend(figure)
         rows, alarming = [], []

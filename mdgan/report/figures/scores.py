@@ -23,6 +23,7 @@ from mdgan.report.numbers.traffic import server_bytes, worker_bytes
 
 _HEADER = ("run", "score", "iteration", "time", "value")
 _MOST_ROWS = 40
+_ROOM_FOR_NAME = 0.15  # of the height of an axes
 
 _REAL = {
     "fid": ("fid", "real data"),
@@ -35,10 +36,7 @@ _REAL = {
 """Metric → the name of real data's score in records, and the label of its line."""
 
 Lines: TypeAlias = Mapping[str, BandedLine]  # metric → its values; only measured metrics
-
 Found: TypeAlias = Sequence[tuple[Group, Lines]]
-
-
 Cost: TypeAlias = Callable[[Subject, Score], float | None]
 """How many iterations, seconds or bytes a run took up to a score; None if unknown."""
 
@@ -153,8 +151,9 @@ def _draw(recorded: Found, against: Against, columns: int) -> Figure:
         lines = [(group, known[metric]) for group, known in recorded if metric in known]
         for group, line in lines:
             charts.draw_line(axes, group.first, group.label, line=line, factor=factor)
-        real = _draw_references(axes, recorded, metric)
+        real = _references(recorded, metric)
         _limit(axes, metric, [line for _, line in lines], real=real)
+        _mark_real(axes, metric, real, [y for _, line in lines for y in line.middle])
         axes.set_xlim(0, 1.03 * most / factor or 1)
         if len(metrics) == 1:
             axes.set_ylabel(SCORE_NAMES[metric])
@@ -181,8 +180,7 @@ def _limit(axes: Axes, metric: str, lines: Sequence[BandedLine], real: Sequence[
         lowest = min([*values, *(value for value in real if value > 0)])
         axes.set_ylim(0.8 * lowest, 1.2 * highest)
     elif min(values) >= 0:
-        room_for_name = [1.15 * value for value in real]
-        axes.set_ylim(0, 1.12 * max([highest, *room_for_name]) or 1)
+        axes.set_ylim(0, 1.12 * max([highest, *((1 + _ROOM_FOR_NAME) * y for y in real)]) or 1)
 
 
 def _references(recorded: Found, metric: str) -> list[float]:
@@ -195,23 +193,23 @@ def _references(recorded: Found, metric: str) -> list[float]:
     return sorted(known.values())  # values that print alike count as one
 
 
-def _draw_references(axes: Axes, recorded: Found, metric: str) -> list[float]:
-    """Draws dashed lines at the scores of real data."""
-    known = _references(recorded, metric)
+def _mark_real(axes: Axes, metric: str, known: Sequence[float], drawn: Sequence[float]) -> None:
+    """Draws dashed lines at the scores of real data, named on the side without `drawn` values."""
     for value in known:
         axes.axhline(value, color=SOFT, linestyle=DASHED, linewidth=1.1)
     if known:
-        name = _REAL[metric][1]
+        name, room = _REAL[metric][1], _ROOM_FOR_NAME * axes.get_ylim()[1]
+        crowded = any(known[-1] <= y < known[-1] + room for y in drawn)
+        below = crowded and axes.get_yscale() == "linear" and known[-1] > room
         axes.annotate(
             f"{name} {said(known[0])}" if len(known) == 1 else name,
             (0, known[-1]),
             xycoords=("axes fraction", "data"),
-            xytext=(4, 3),
+            xytext=(4, -3 if below else 3),
             textcoords="offset points",
-            va="bottom",
+            va="top" if below else "bottom",
             color=SOFT,
         )
-    return known
 
 
 def _said_references(recorded: Found) -> list[str]:
@@ -219,10 +217,10 @@ def _said_references(recorded: Found) -> list[str]:
     summary = []
     for metric in _metrics(recorded):
         if known := _references(recorded, metric):
-            name, low, high = _REAL[metric][1].capitalize(), said(known[0]), said(known[-1])
-            differ = ": it differs from run to run, and so does what a score is worth"
+            name, low, high = SCORE_NAMES[metric], said(known[0]), said(known[-1])
+            differ = f" to {high}: it differs from run to run, and so does what a score is worth"
             summary.append(
-                f"{name}: {low}." if low == high else f"{name}: {low} to {high}{differ}."
+                f"{_REAL[metric][1].capitalize()}, {name}: {low}{differ * (low != high)}."
             )
     return summary
 

@@ -34,3 +34,11 @@ def test_names_in_figures() -> None:
     shown: list[str] = []
     some_names(lambda places, names: shown.extend(names), list(map(os.fsdecode, NAMES)))
     assert shown == ["latin?", "??", "bell?", "ok"]
+
+
+def test_a_title_longer_than_the_heat_map_is_not_cut(tmp_path: Path) -> None:
+    output = tmp_path / "drawn.png"
+    draw_partition("breast-cancer", None, None, "iid", num_workers=2, seed=1, output=output)
+    with Image.open(output) as picture:
+        grey = np.asarray(picture.convert("L"))
+    assert grey[:, :3].min() == grey[:, -3:].min() == 255

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from mdgan.engine.stages.suspect_settings import SUSPICIONS
 from mdgan.records.recorded_run import RecordedRun, Trace
 from mdgan.report.figures.charts import run_style
-from mdgan.report.figures.scores import COSTS, EPSILON, curve
+from mdgan.report.figures.losses import numbers_of
+from mdgan.report.figures.scores import COSTS, EPSILON, ITERATIONS, curve, curves, scores
 from mdgan.report.numbers.durations import BandedLine
 from mdgan.report.numbers.subject import differing_settings, groups, labels, said_bands, subjects
 from tests.unit.observe.fake_run import FakeRun
@@ -209,3 +211,27 @@ def test_an_algorithm_has_one_hue_on_every_page() -> None:
     assert len(looks) == len({(one.colour, one.position % 4) for one in together}) == 8
     assert subjects([run("gone", algorithm="gone")])[0].colour == "c8"
     assert subjects([run("odd", algorithm=["odd"])])[0].colour == "c8"
+
+
+@pytest.mark.parametrize(("lr", "is_above"), [(0.98, False), (0.5, True), (0.97, True)])
+def test_the_name_of_a_reference_stands_where_no_curve_is(lr: float, is_above: bool) -> None:
+    about = {"event": "scores", "n": 10, "extractor": EXTRACTOR, "real": {"tstr_lr": 0.975}}
+    rows = [{**about, "iteration": i, "seconds": 1, "scores": {"tstr_lr": lr}} for i in (10, 20)]
+    group = groups(subjects([run("a", before=rows)]))[0]
+    picture = scores(ITERATIONS)([(group, curves("tstr_lr")(group))])
+    (axes,) = picture.panels[0].figure.axes
+    (name,) = axes.texts
+    assert name.get_text() == "real rows 0.975"
+    assert (name.get_va() == "bottom") == is_above
+    assert "Real rows, AUC of LR: 0.975." in picture.seen
+
+
+def test_scores_of_free_riding_that_are_zero_are_seen() -> None:
+    (numbers,) = (one for one in SUSPICIONS if one.key == "riding")
+    rows = [{"iteration": i, "riding": {"1": 0.0, "2": 0.0}, "generator_loss": 1.0} for i in (1, 2)]
+    found = numbers_of(numbers)(subjects([run("a", before=rows)])[0])
+    assert found is not None
+    assert found.figure is not None
+    (axes,) = found.figure.axes
+    assert axes.get_ylim()[0] < 0
+    assert axes.get_ylabel() == "standard deviations"

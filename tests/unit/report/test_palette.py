@@ -6,7 +6,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mdgan.report.figures.charts import legend, new_axes, operation_style, styled
+from mdgan.report.figures.charts import (
+    draw_each,
+    heat_map,
+    legend,
+    new_axes,
+    operation_style,
+    styled,
+)
 from mdgan.report.figures.export import inline_svg
 from mdgan.report.palette import (
     HEAT,
@@ -56,6 +63,26 @@ def test_waiting_is_paler_than_work_but_not_idle(name: str) -> None:
     for own, theirs, ground in zip(GRAPHICS[name], idle, card, strict=True):
         assert contrast(own, theirs) > 1.3
         assert contrast(theirs, ground) < contrast(own, ground) < 3
+
+
+def test_numbers_can_be_read_in_the_strongest_cell_of_a_heat_map() -> None:
+    _, axes = new_axes()
+    heat_map(axes, [[7.0]])
+    strongest = axes.patches[0].get_alpha() or 1
+    for heat, ink, card in zip(HEAT, INKS["ink"], SURFACES["card"], strict=True):
+        parts = [[int(colour[k : k + 2], 16) for k in (1, 3, 5)] for colour in (heat, card)]
+        mixed = [round(strongest * a + (1 - strongest) * b) for a, b in zip(*parts, strict=True)]
+        assert contrast("#" + "".join(f"{channel:02x}" for channel in mixed), ink) >= 4.5
+
+
+def test_lines_of_few_workers_differ_in_more_than_colour() -> None:
+    with styled():
+        figure, axes = new_axes()
+        draw_each(axes, {f"worker {n}": {0: 1.0, 1: 2.0 + n} for n in range(4)})
+        svg = inline_svg(figure, "each", "workers")
+    lines = re.findall(r'<path[^>]*style="([^"]*--c\d[^"]*)"', svg)
+    dashes = [re.findall("dasharray: ([^;]*)", line) for line in lines]
+    assert len(lines) == len({*map(str, dashes)}) == 4
 
 
 LIGHT_ON_LIGHT = {"generate", "send"}
