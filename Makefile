@@ -20,7 +20,7 @@ test test-all: export PYTHONDONTWRITEBYTECODE =
 .PHONY: help install install-dev lock wheel packages installs oldest pythons demo test test-all gpu-check check docs proto bench peers tables private-tables clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## create .venv and install mdgan for its users (TORCH=cpu: without CUDA)
 

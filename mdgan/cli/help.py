@@ -72,7 +72,7 @@ def _value(item: Setting, text: str) -> Any:
     try:
         return text if text == kind.word or kind.type is bool else kind.type(text)
     except ValueError as error:
-        raise BadInput(key(item.name, text), f"must be {kind.type.__name__}") from error
+        raise BadInput(key(item.name, text), f"must be {kind.type_in_words}") from error
 
 
 class Command(click.Command):

@@ -255,10 +255,8 @@ def load(name: str, datasets_dir: str | None) -> DatasetFile:
     """Finds a dataset file by its name, and loads it."""
     paths = find_all(datasets_dir)
     if name not in paths:
-        raise BadInput(
-            flag("dataset", name),
-            f"not found among {', '.join(sorted(paths))}{suggest(name, paths)}",
-        )
+        why = f"not found among {', '.join(sorted(paths))}{suggest(name, paths)}"
+        raise BadInput(flag("dataset", name), why)
     return load_path(paths[name])
 
 

@@ -42,7 +42,7 @@ def partition(
     divide = SCHEMES[scheme.name]
     if len(labels) < num_workers and not lets_workers_share(scheme):
         raise BadInput(
-            f"{num_workers} workers but only {len(labels)} samples",
+            f"{num_workers} workers but only {len(labels):,} samples",
             f"use fewer workers or more data, or {flag('partition', 'fegan:C,S')}, where several "
             "may hold the same sample",
         )
@@ -65,7 +65,7 @@ def _partition_groups(
     order = np.argsort(first)  # by their first samples, so that names do not matter
     of_groups = labels[torch.from_numpy(first[order])]
     if len(of_groups) < num_workers and not lets_workers_share(scheme):
-        few = f"{len(of_groups)} person(s), to whom all {len(labels)} samples belong"
+        few = f"{len(of_groups):,} person(s), to whom all {len(labels):,} samples belong"
         raise BadInput(f"{num_workers} workers but only {few}", "use fewer workers or more data")
     parts = partition(of_groups, scheme, num_workers, seed=seed)
     return [torch.from_numpy(np.flatnonzero(np.isin(groups, names[order][part]))) for part in parts]

@@ -61,7 +61,6 @@ class Algorithm(Generic[S]):
     host_phases: tuple[str, ...] = ("receive", "send")
     # The numbers that it records of workers beside losses, for the report and `mdgan watch`.
     shown: tuple[WorkerNumbers, ...] = ()
-    other_names: tuple[str, ...] = ()  # names that users may also write, as its paper does
 
     def build(self) -> "Builder[S]":
         """Imports the builder."""

@@ -67,8 +67,9 @@ def names() -> tuple[str, ...]:
 
 
 def own_name(name: str) -> str:
-    """The registered name for one of an algorithm's `other_names`; any other text unchanged."""
-    return next((real for real, entry in _all().items() if name in entry.other_names), name)
+    """The registered name for one as papers write it, such as `MD-GAN`; other texts unchanged."""
+    plain = name.lower().replace("-", "")
+    return next((real for real in _all() if real.replace("-", "") == plain), name)
 
 
 def command(name: str) -> str:

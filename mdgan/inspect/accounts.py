@@ -26,7 +26,8 @@ _CHAIN = """
 def account_in_words(folder: Path) -> str:
     """A table of samples by the runs that they took part in."""
     if not begun(folder, only_looks=True):
-        raise BadInput(folder, "holds no account", f"name its folder by {flag('dp_ledger', 'DIR')}")
+        why = "no run with differential privacy has spent here yet"
+        raise BadInput(folder, why, f"another folder is named by {flag('dp_ledger', 'DIR')}")
     rows = []
     with opened(folder) as db:
         take_in(db, Contents(()))

@@ -23,6 +23,7 @@ from mdgan.samples.table.schema import (
 )
 from mdgan.samples.table.site_map import SiteMap, read_map
 from mdgan.samples.table.texts import Problem, files_of, texts_of_file
+from mdgan.spelling import count
 
 _MOST_LISTED = 5  # problems of a column that the check lists one by one
 _MOST_CHOICES = 8
@@ -101,10 +102,10 @@ def misfits_in_words(path: Path, misfits: Misfits) -> str:
         return "\n".join([f"{path}: {fit}", *mapped])
     count_in_words = f"{misfits.num_misfits:,} of {misfits.num_rows:,} rows do not fit"
     lines = [f"{path}: {count_in_words if misfits.num_misfits else 'does not fit'}", *mapped]
-    for name, count in misfits.by_column.most_common():
+    for name, num_rows in misfits.by_column.most_common():
         lines += [f"  {problem}" for problem in misfits.first[name]]
-        if count > _MOST_LISTED:
-            lines.append(f"  … and {count - _MOST_LISTED:,} more in column {name}")
+        if num_rows > _MOST_LISTED:
+            lines.append(f"  … and {num_rows - _MOST_LISTED:,} more in column {name}")
     return "\n".join(lines)
 
 
@@ -161,7 +162,7 @@ def _values_in_words(column: AnyColumn) -> str:
         return f"{shown} and {more:,} more" if more > 0 else shown
     facts = [f"{column.low} to {column.high}"]
     if isinstance(column, NumberColumn):
-        facts = [f"{column.low:.12g} to {column.high:.12g}; {column.decimals} decimals"]
+        facts = [f"{column.low:.12g} to {column.high:.12g}; {count(column.decimals, 'decimal')}"]
     if isinstance(column, MomentColumn) and column.form:
         facts.append(f"written as {column.form}")
     if column.common:

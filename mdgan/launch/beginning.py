@@ -74,7 +74,7 @@ def continuation(
     iterations = int(settings["iterations"])
     if manifest.iteration >= iterations:
         more = flag("iterations", 2 * manifest.iteration)
-        why = f"all {manifest.iteration} iterations are done"
+        why = f"all {manifest.iteration:,} iterations are done"
         raise BadInput(resume, why, f"to go on, give more, such as {more}")
     before = _settings_before(manifest, run)
     changed = [

@@ -113,6 +113,7 @@ def _open(
     source = dataset.open(folder, strict=settings.data.strict_data)
     may_be_small = is_own or settings.tells_once  # such a worker draws no batches
     if not may_be_small and settings.training.batch_size > len(source):
-        whole = f"the whole data set of {len(source)} samples ({dataset.name} in {folder})"
-        raise BadInput(flag("batch_size", settings.training.batch_size), f"larger than {whole}")
+        why = f"larger than the whole data set ({dataset.name} in {folder})"
+        way_out = f"take at most its {len(source):,} samples"
+        raise BadInput(flag("batch_size", settings.training.batch_size), why, way_out)
     return source

@@ -139,8 +139,8 @@ def _settings_from_folders(
     if ranks.complete and has_own and len(folders) > len(set(folders)):
         settings["partition"] = "iid"
         notes.append(
-            f"{folder}: one folder, so its samples are divided among the workers (iid); "
-            f"{flag('partition', 'none')} gives each of them all"
+            f"{folder}: one {'file' if folders[0].is_file() else 'folder'}, so its samples are "
+            f"divided among the workers (iid); {flag('partition', 'none')} gives each of them all"
         )
     if dataset.usual_size is not None and data.image_size is None and ranks.workers():
         side = dataset.usual_size(folders[0])

@@ -245,7 +245,7 @@ class RunObserver:
         rate = (iteration - self._first) / seconds if seconds > 0 else 0.0
         how = {"finished": "done", "stopped": "stopped when asked to", "failed": "failed"}[state]
         lines = [
-            f"{how}: {iteration} of {count(self._rhythm.iterations, 'iteration')} in "
+            f"{how}: {iteration:,} of {count(self._rhythm.iterations, 'iteration')} in "
             f"{duration(seconds)} ({rate:.1f} it/s), "
             f"{duration(time.monotonic() - self._launched.at)} with start-up"
         ]

@@ -92,7 +92,10 @@ class RunDirectory:
     def open(cls, path: Path) -> "RunDirectory":
         """Opens a run's folder; BadInput if it holds no run, or one of a newer mdgan."""
         if not (path / "run.json").is_file():
-            raise BadInput(path, "not a run", f"give the {flag('out')} folder of `mdgan train`")
+            inner = min(path.glob("*/run.json"), default=None)
+            one = f"the {flag('out')} folder of `mdgan train`"
+            one = f"one of its runs, such as {inner.parent}" if inner else one
+            raise BadInput(path, "not a run", f"give {one}")
         run = cls(path)
         version = str(run.read_status().get("version", ""))
         if _numbers(version) > _numbers(__version__):

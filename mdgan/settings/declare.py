@@ -37,7 +37,8 @@ def suggest(name: str, known: Collection[str]) -> str:
     """`; did you mean 'x'?` with the settings of another program's name, or a similar name."""
     items = known.items() if isinstance(known, Mapping) else ()
     renamed = [key for key, item in items if flag(name) in getattr(item, "other_names", ())]
-    near = renamed or get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    small = {text.lower(): text for text in sorted(known)}
+    near = renamed or [small[n] for n in get_close_matches(name.lower(), small, n=1, cutoff=0.5)]
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
@@ -66,6 +67,12 @@ class ValueKind:
     # From a name to the keys that the name does not use.
     unused: Callable[[str], Container[str]] = lambda _name: ()
 
+    @property
+    def type_in_words(self) -> str:
+        """What a value must be, for refusals: `a whole number or auto`."""
+        words = {bool: "true or false", int: "a whole number", float: "a number"}
+        return words.get(self.type, "text") + (f" or {self.word}" if self.word else "")
+
     def read(self, value: object, default: object) -> Any:
         """Checks a value from a flag, a JSON file or other `Settings`, and converts it.
 
@@ -86,7 +93,7 @@ class ValueKind:
         if self.type is str and not isinstance(value, _OF_JSON):
             value = str(value)  # an already converted value
         if type(value) is not self.type:
-            raise ValueError(f"must be {self.type.__name__}")
+            raise ValueError(f"must be {self.type_in_words}")
         if isinstance(value, str) and _CONTROL.search(value):
             raise ValueError("has control characters in it")
         return self.convert(value)

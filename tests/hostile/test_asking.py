@@ -101,7 +101,9 @@ def test_others_still_come_in(tmp_path: Path) -> None:
     wait_until(lambda: bool(read_events(run, "joined")), "a newcomer takes part")
     assert read_events(run, "joined")[0]["workers"] == [8]
     server.send_signal(signal.SIGINT)
-    assert finish(server).status == 130
+    ended = finish(server)
+    assert ended.status == 130
+    assert "answered" not in ended.output + ended.errors, "what goes well is for the audit log"
     assert "Traceback" not in finish(joins).errors
     check_audit_log(run, {name: name_of(tmp_path / f"authority/{name}.cred") for name in NAMES})
 

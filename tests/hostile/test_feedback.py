@@ -103,7 +103,7 @@ def test_who_knows_what_another_one_answers_has_nobody_named_in_its_place(
     )  # without swaps the server names no worker in so few iterations
     flags = ("--world-size", str(workers + 1), "--swap-interval", interval, "--partition", "sorted")
     ran = run_with("opposite", tmp_path, *flags, "--iterations", "120", liar=2)
-    message = "attackers are not looked for: fewer than 5 workers answer"
+    message = "fewer than 5 workers answer: too few for the server to find attackers"
     assert ran.errors.count(message) == (workers < 5)
     named = re.findall(r"rank (\d+) looks like an attacker", ran.errors)
     assert named == ["2"] * (workers > 4)

@@ -40,6 +40,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ("flags", "says"),
     [
         (["--dataset", "digit"], ["digit", "cifar10", "mnist", "did you mean 'digits'?"]),
+        (["--dataset", "MNIST"], ["did you mean 'mnist'?"]),
         (["--datasets-dir", "nowhere"], ["--datasets-dir nowhere"]),
         (["--dataset", "mnist"], ["data/mnist", "download=True"]),
         (["--dataset", "folder"], ["data/folder"]),
@@ -78,7 +79,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--strict-data"], ["write --set strict_data=true"]),
         (["--set", "batch_size=3"], ["--set batch_size=3: write --batch-size 3"]),
         (["--set", "quorun=0.3"], ["unknown key 'quorun'; did you mean 'quorum'?"]),
-        (["--set", "quorum=half"], ["--set quorum=half: must be float"]),
+        (["--set", "quorum=half"], ["--set quorum=half: must be a number"]),
         (["--set", "quorum=1.5"], ["--set quorum=1.5: must be", "at most 1"]),
         (
             ["--algorithm", "fegan", "--world-size", "4", "--partition", "classes:1"],

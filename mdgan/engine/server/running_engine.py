@@ -136,7 +136,7 @@ class RunningEngine(Engine):
                     self.note(f"refused a host: {event.told}")
                 elif event.visitor.purpose == SLOWED:
                     self.note(f"slowed down a host: {event.told}")
-                elif event.told != "answered":  # why a host cannot join
+                elif not event.told.startswith("answered"):  # why a host cannot join
                     self.note(event.told)
                 outcome = f"refused: {event.told}" if event.is_refused else event.told
                 self.observer.visited(outcome, self.peers.iteration, event.visitor)

@@ -313,9 +313,7 @@ def _others(workers: Iterable[int], groups: Iterable[Iterable[int]]) -> list[int
 
 
 def _ranks(value: object) -> list[int]:
-    if isinstance(value, list) and all(type(worker) is int for worker in value):
-        return value
-    return []
+    return value if isinstance(value, list) and all(type(worker) is int for worker in value) else []
 
 
 def _decoded(

@@ -55,8 +55,8 @@ SUSPICIONS = (
         key="opposing",
         title="Feedback against that of the others",
         label="standard deviations",
-        caption="How sure it is of each worker that its feedback opposes that of the others, in "
-        "standard deviations; dashed: from here on it does not count.",
+        caption="How sure the server is that a worker's feedback opposes that of the others, in "
+        "standard deviations; beyond the dashed line it does not count.",
         alarm=GUILTY,
         alarming="opposing",
     ),
@@ -64,8 +64,8 @@ SUSPICIONS = (
         key="riding",
         title="Free riders",
         label="standard deviations",
-        caption="How sure it is of each worker that it answers without training, in standard "
-        "deviations; dashed: from here on it counts as a free rider.",
+        caption="How sure the server is that a worker answers without training, in standard "
+        "deviations; beyond the dashed line the worker counts as a free rider.",
         column="free rider",
         alarm=GUILTY,
         alarming="free rider",

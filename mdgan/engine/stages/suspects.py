@@ -114,7 +114,7 @@ class Suspects:
             if 1 < num < least and not self._noted_too_few:
                 self._noted_too_few = True
                 what = "sums of answers" if self._of_sums else "workers answer"
-                engine.note(f"attackers are not looked for: fewer than {least} {what}")
+                engine.note(f"fewer than {least} {what}: too few for the server to find attackers")
             self.opposition.look(feedbacks, sums, engine.peers.host_of())
             reason = "its feedback opposes that of the others, and does not count"
             for n in sorted(self.opposition.guilty):

@@ -57,9 +57,7 @@ def cut(changed: Tensor, clip: float) -> Tensor:
     norm = sqrt(fsum(changed.double().square().sum(1).tolist()))
     if not isfinite(norm):
         return torch.zeros_like(changed)
-    if norm <= clip:
-        return changed
-    return changed.double().mul_(clip / norm * (1 - _A_HAIR)).float()
+    return changed if norm <= clip else changed.double().mul_(clip / norm * (1 - _A_HAIR)).float()
 
 
 class PoissonRounds(Averaging):

@@ -127,10 +127,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         return [
             ("trains", in_words(settings, rhythm, kappa)),
             ("κ", str(kappa)),
-            (
-                "swap",
-                f"every {every} iterations: {settings.swaps.swap}" if every else "never",
-            ),
+            ("swap", f"every {every} iterations: {settings.swaps.swap}" if every else "never"),
             ("a step", f"on {settings.num_reals} real and {num_fakes} generated samples"),
         ]
 

@@ -193,7 +193,6 @@ MDGAN = _MDGAN(
     "one generator at the server, a discriminator at every worker",
     MDGANSettings,
     "mdgan.families.mdgan.build:BUILDER",
-    other_names=("md-gan",),
     of_models=frozenset(("swap", "swap_interval", "swap_epochs")),
     server_phases=("generate", "send", "wait", "aggregate", "step"),
     host_phases=("receive", "real-half", "fake-half", "local-step", "feedback", "send"),

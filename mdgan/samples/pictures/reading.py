@@ -105,7 +105,7 @@ def look_at(path: Path, shape: PictureShape, bits: int = 16) -> Seen:
         if in_colour or image.mode.startswith("I"):
             values = np.asarray(image.convert("RGB") if in_colour else image)
             most = float(values.max()) * (256 if in_colour else 1)
-        thin = f"at least {_THIN} times as long as wide, so only the middle square is seen"
+        thin = f"long and thin ({_THIN} to 1 or more), of which only the middle square is seen"
         several = "of several pages or frames, of which the first is read"
         floats = np.asarray(image) if image.mode == "F" else np.zeros(1)
         least, largest = float(floats.min()), float(floats.max())

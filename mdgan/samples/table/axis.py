@@ -71,9 +71,7 @@ class Axis:
 
     def _steps(self, positions: Floats) -> Floats:
         """Positions in steps from one value of the column to the next; `_at` is the inverse."""
-        if self.is_moment:
-            return self.values(positions)
-        return positions * 10.0**self.decimals
+        return self.values(positions) if self.is_moment else positions * 10.0**self.decimals
 
     def _at(self, steps: Floats) -> Floats:
         if self.is_moment:

@@ -55,7 +55,8 @@ OnProblem = Callable[[Problem], None]
 
 def refuse(problem: Problem) -> None:
     """Raises BadInput, which ends reading at the first problem."""
-    raise BadInput(str(problem))
+    more = "; mdgan schema check names all such rows" if problem.row and problem.column else ""
+    raise BadInput(f"{problem}{more}")
 
 
 def files_of(path: Path) -> list[Path]:
@@ -340,6 +341,4 @@ def _text_of(value: Any) -> str:
         return ""
     if isinstance(value, date | datetime):
         return value.isoformat()
-    if isinstance(value, bytes):
-        return value.decode()
-    return str(value)
+    return value.decode() if isinstance(value, bytes) else str(value)

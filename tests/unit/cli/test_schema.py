@@ -104,7 +104,7 @@ def test_show(tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text(schema_text(STUDY), encoding="utf-8")
     lines = answer(tmp_path, "show", "study.json").splitlines()
     assert lines[0].split() == ["column", "kind", "values"]
-    assert "0 to 300; 1 decimals" in lines[1]
+    assert "0 to 300; 1 decimal" in lines[1]
     assert lines[1].endswith("may be missing")
     assert "I, II, III" in lines[5]
     assert lines[-1] == f"sha256 {STUDY.sha256}"

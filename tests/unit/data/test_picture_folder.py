@@ -251,8 +251,8 @@ def test_odd_pictures_are_counted_with_an_example(
     assert msgspec.json.decode(msgspec.json.encode(seen), type=type(seen)) == seen  # so it is kept
     text = messages_of(caplog)
     for told in (
-        "2 at least 3 times as long as wide, so only the middle square is seen, such as thin.png "
-        "(3 × 900)",
+        "2 long and thin (3 to 1 or more), of which only the middle square is seen, such as "
+        "thin.png (3 × 900)",
         "2 of several pages or frames, of which the first is read, such as film.gif (3 pages)",
         "1 transparent, on white, such as clear.png",
         "1 of floating point, taken as from 0 to 255, such as float.tif (1.5 to 1.5)",

@@ -43,7 +43,7 @@ def test_what_runs_reserve_counts_and_an_account_may_have_no_bound(tmp_path: Pat
     assert line.endswith("1 (20 steps, σ 1.5)")
 
 
-@pytest.mark.parametrize(("begins", "says"), [(False, "holds no account; name"), (True, "damaged")])
+@pytest.mark.parametrize(("begins", "says"), [(False, "has spent here yet;"), (True, "damaged")])
 def test_what_is_no_account_is_refused_in_a_line(begins: bool, says: str, tmp_path: Path) -> None:
     if begins:
         spend(tmp_path, range(5), 7, OTHER)  # its plan does not say what was asked

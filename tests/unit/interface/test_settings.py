@@ -80,9 +80,9 @@ SEEDED: dict[str, Any] = {"seeds": (np.int64(0),)}
         ({"a\x1b": {}}, SEEDED, r"'a\\x1b': a configuration's name becomes that of a folder"),
         ({"a" * 300: {}}, SEEDED, "'aaa.*: a configuration's name becomes that of a folder"),
         ({"a": {}}, {"seeds": ()}, "seeds: has none"),
-        ({"a": {}}, {"seeds": (0.5,)}, "seed=0.5: must be int"),
+        ({"a": {}}, {"seeds": (0.5,)}, "seed=0.5: must be a whole number"),
         ({"a": {}}, {"jobs": "two"}, "jobs='two': must be a whole number"),
-        ({"a": {}}, {"out": 3}, "out=3: must be str"),
+        ({"a": {}}, {"out": 3}, "out=3: must be text"),
     ],
 )
 def test_a_comparison_that_cannot_work_starts_nothing(

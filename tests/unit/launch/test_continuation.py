@@ -183,6 +183,7 @@ def test_a_run_that_is_done_needs_more_iterations(tmp_path: Path) -> None:
         continuation(run, {**SETTINGS, "iterations": 60})
     beginning = continuation(run, {**SETTINGS, "iterations": 150})
     assert beginning.notes == ("iterations was 100, is 150",)
+    assert "all 1,000 iterations are done" in refusal(make_run(tmp_path / "long", 1000))
 
 
 def test_changed_settings_are_told_if_they_matter(tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ def test_a_run_that_goes_on_says_so_and_its_time_goes_on(
     assert "done: 20 of 20 iterations in 4 s (2.5 it/s), 11 s with start-up" in output
     status = processes.read_status(tmp_path / "run")
     assert (status["state"], status["iteration"], status["seconds"]) == ("finished", 20, 54.0)
+    observer.end("stopped", 1234, 1234)
+    assert "stopped when asked to: 1,234 of 20 iterations" in capsys.readouterr().out
 
 
 def test_the_losses_are_means_over_who_answered(tmp_path: Path, clock: Clock) -> None:

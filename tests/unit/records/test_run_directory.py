@@ -66,6 +66,8 @@ def test_a_run_is_opened_again_with_its_status(run: RunDirectory, tmp_path: Path
         with pytest.raises(BadInput) as caught:
             RunDirectory.open(path)
         assert refusal(caught).startswith(f"{path}: not a run")
+    with pytest.raises(BadInput, match=f"such as {run.path}$"):
+        RunDirectory.open(run.path.parent)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]", b"null", b'"running"'])

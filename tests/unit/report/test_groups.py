@@ -222,7 +222,7 @@ def test_the_name_of_a_reference_stands_where_no_curve_is(lr: float, is_above: b
     (axes,) = picture.panels[0].figure.axes
     (name,) = axes.texts
     assert name.get_text() == "real rows 0.975"
-    assert (name.get_va() == "bottom") == is_above
+    assert (name.get_verticalalignment() == "bottom") == is_above
     assert "Real rows, AUC of LR: 0.975." in picture.seen
 
 

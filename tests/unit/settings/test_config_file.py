@@ -57,7 +57,7 @@ def test_the_scale_of_a_paper_replaces_settings_and_faults(tmp_path: Path) -> No
         (3, "paper_scale must be a JSON object of settings"),
         ({"iteration": 3}, "paper_scale: unknown key 'iteration'; did you mean 'iterations'?"),
         ({"iterations": 0}, "paper_scale: --iterations 0: must be at least 1"),
-        ({"partition": 5}, "paper_scale: --partition 5: must be str"),
+        ({"partition": 5}, "paper_scale: --partition 5: must be text"),
         *(
             ({"faults": faults}, 'paper_scale: "faults" must be text as MDGAN_FAULTS has it')
             for faults in (1, "\0", "\ud800", "\n", "²")

@@ -80,27 +80,27 @@ def test_values_are_read_into_the_types_that_are_used() -> None:
     [
         ("speed", 24, "--speed 24: must be at least 25"),
         ("speed", 3201, "--speed 3201: at most 3,200"),
-        ("speed", "100", '--speed "100": must be int'),
-        ("speed", 100.0, "--speed 100.0: must be int"),
-        ("speed", True, "--speed true: must be int"),
-        ("speed", [], "--speed []: must be int"),
-        ("speed", None, "--speed null: must be int"),
+        ("speed", "100", '--speed "100": must be a whole number'),
+        ("speed", 100.0, "--speed 100.0: must be a whole number"),
+        ("speed", True, "--speed true: must be a whole number"),
+        ("speed", [], "--speed []: must be a whole number"),
+        ("speed", None, "--speed null: must be a whole number"),
         ("frames", 0, "--frames 0: must be at least 1, or all"),
-        ("frames", "some", '--frames "some": must be int'),
+        ("frames", "some", '--frames "some": must be a whole number or all'),
         ("gain", 0, "--gain 0.0: must be above 0"),
         ("gain", float("nan"), "--gain nan: must be above 0"),
-        ("gain", "1", '--gain "1": must be float'),
-        ("gain", False, "--gain false: must be float"),
+        ("gain", "1", '--gain "1": must be a number'),
+        ("gain", False, "--gain false: must be a number"),
         ("gain", 10**400, f"--gain {10**400}: too large a number"),
         ("rolls", -1, "--rolls -1: must be 0 or more"),
         ("crop", "wide", "--crop wide: must be WIDTHxHEIGHT"),
-        ("crop", 6, "--crop 6: must be str"),
-        ("crop", ["6x7"], '--crop ["6x7"]: must be str'),
+        ("crop", 6, "--crop 6: must be text"),
+        ("crop", ["6x7"], '--crop ["6x7"]: must be text'),
         ("crop", "6\n7", "--crop 6 7: has control characters in it"),
         ("mode", "slow", "--mode slow: must be one of still, moving"),
         ("mode", None, "--mode None: must be one of still, moving"),
-        ("silent", 1, "--silent 1: must be bool"),
-        ("owner", 7, "--owner 7: must be str"),
+        ("silent", 1, "--silent 1: must be true or false"),
+        ("owner", 7, "--owner 7: must be text"),
         ("owner", "a\x00b", "--owner a b: has control characters in it"),
         ("owner", "half \ud800", "--owner half  : has control characters in it"),
         ("shots", 0, "--shots 0: must be at least 1"),
@@ -168,6 +168,8 @@ def test_what_may_differ_from_rank_to_rank_is_left_out() -> None:
 def test_suggestions_are_near() -> None:
     known = ["batch_size", "seed"]
     assert suggest("batch_sise", known) == "; did you mean 'batch_size'?"
+    assert suggest("MNIST", ("mnist", "Own")) == "; did you mean 'mnist'?"
+    assert suggest("own", ("mnist", "Own")) == "; did you mean 'Own'?"
     assert suggest("qqqqqq", known) == ""
 
 

@@ -32,7 +32,7 @@ def test_every_algorithm_has_them_and_none_is_on(algorithm: str) -> None:
         ("augment", "flip", "--augment flip: must be diffaugment or ada"),
         ("ada_target", 1, "--set ada_target=1.0: must be above -1 and below 1"),
         ("ada_target", 0.5, "--set ada_target=0.5: is for --augment ada; add that"),
-        ("spectral_norm", "yes", '--spectral-norm "yes": must be bool'),
+        ("spectral_norm", "yes", '--spectral-norm "yes": must be true or false'),
     ],
 )
 def test_values_that_cannot_be(name: str, value: object, message: str) -> None:

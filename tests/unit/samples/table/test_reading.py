@@ -215,7 +215,7 @@ def test_a_target_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as refused:
         read_rows(path, STUDY, "weight")
     says = f"{path}, row 3, column weight: is missing, and every row needs the target"
-    assert str(refused.value) == says
+    assert str(refused.value) == f"{says}; mdgan schema check names all such rows"
 
 
 @pytest.mark.parametrize(
