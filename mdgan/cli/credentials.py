@@ -7,6 +7,7 @@ import click
 
 from mdgan.cli.help import Commands
 from mdgan.cli.options import number
+from mdgan.credentials.pem import in_words
 from mdgan.errors import BadInput
 from mdgan.launch.ranks import parse_ranks
 from mdgan.spelling import flag
@@ -41,7 +42,6 @@ def new(file: Path, days: int) -> None:
     With it a machine may be the server, a worker or a standby: copy it only to your own machines.
     """
     from mdgan.credentials.files import write_shared
-    from mdgan.credentials.pem import in_words
 
     end = write_shared(file, timedelta(days=days))
     print(
@@ -65,7 +65,6 @@ def init(folder: Path, days: int) -> None:
     DIR/ca.key signs them: keep DIR on one machine that others cannot read.
     """
     from mdgan.credentials.files import make_folder_of_authority
-    from mdgan.credentials.pem import in_words
 
     end = make_folder_of_authority(folder, timedelta(days=days))
     print(
@@ -92,7 +91,6 @@ def issue(
 ) -> None:
     """Write DIR/NAME.cred, the file of one machine. A worker's can never pass for the server's."""
     from mdgan.credentials import files
-    from mdgan.credentials.pem import in_words
 
     if days is not None and hours is not None:
         why = f"{flag('days', days)} says it already"

@@ -1,5 +1,6 @@
 """Commands that show, score, draw or check a run or a data set, and train nothing."""
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ import click
 
 from mdgan.cli import options
 from mdgan.cli.help import Command, Commands
+from mdgan.families import registry
+from mdgan.privacy.settings import PrivacySettings
 from mdgan.spelling import count
 
 _raw_option = click.option(
@@ -82,8 +85,6 @@ def evaluate(
     Needs no real data, since training keeps a network and sums of real features in RUN. Adds the
     scores to RUN's metrics.
     """
-    import json
-
     options.compile_privately()
     from mdgan.inspect.evaluate import evaluate_run, scores_in_words
 
@@ -253,7 +254,6 @@ def watch(run: Path, interval: float, once: bool) -> None:
     Shows how far the run is, its losses and FID, and what each worker does. If the output is no
     terminal, each change is printed as plain text.
     """
-    from mdgan.families import registry
     from mdgan.observe.live_view import follow
 
     follow(run, interval, registry.shown(), once=once)
@@ -304,7 +304,6 @@ def ledger(dp_ledger: str | None) -> None:
     """Show the privacy account of this machine: what samples have spent, and what is left."""
     from mdgan.inspect.accounts import account_in_words
     from mdgan.privacy.planning import ledger_folder
-    from mdgan.privacy.settings import PrivacySettings
 
     settings = PrivacySettings(dp_noise=1.0, dp_delta=1e-5, dp_ledger=dp_ledger)  # for its folder
     print(account_in_words(ledger_folder(settings)))

@@ -8,6 +8,7 @@ import click
 from mdgan.cli.help import Commands
 from mdgan.cli.options import PATH, output_option
 from mdgan.errors import BadInput, printable
+from mdgan.storage.whole_file import write_output
 
 _log = logging.getLogger(__name__)
 
@@ -157,8 +158,6 @@ def _check_new(output: Path) -> None:
 
 
 def _write_new(output: Path, text: str) -> Path:
-    from mdgan.storage.whole_file import write_output
-
     _check_new(output)
     write_output(output, text.encode())
     return output

@@ -19,13 +19,17 @@ from msgspec import msgpack
 
 from mdgan import cli
 from mdgan.cli.logs import prepare_streams
+from mdgan.cli.options import prepare_environment, read_layers
+from mdgan.cli.train import train_given
 from mdgan.data.handed import HANDED, read_input
 from mdgan.errors import BadInput
 from mdgan.interface import messages
 from mdgan.interface.messages import ChildRequest, LineLogged
 from mdgan.launch.faults import FAULTS
 from mdgan.launch.forks import end_process
+from mdgan.launch.given import Given
 from mdgan.launch.minder import ENDS_WITH_INPUT
+from mdgan.settings.config_file import ConfigFile
 from mdgan.spelling import mark_arguments, spelled, without_controls
 
 
@@ -81,18 +85,11 @@ def main(pipe: int, request_bytes: int, model_bytes: int) -> NoReturn:
 def _serve(request: ChildRequest, started: float) -> int:
     """Trains or compares by the functions that the command line calls."""
     if isinstance(request, messages.TrainingRequest):
-        from mdgan.cli.options import read_layers
-        from mdgan.cli.train import train_given
-        from mdgan.launch.given import Given
-
         if request.faults:
             os.environ.setdefault(FAULTS, request.faults)
         run = None if request.resumes is None else Path(request.resumes)
         layers = read_layers(None, dict(request.settings), run)
         return train_given(Given(layers, launched=started, continues=run), dry_run=False)
-    from mdgan.cli.options import prepare_environment
-    from mdgan.settings.config_file import ConfigFile
-
     prepare_environment(many_processes=None)
     from mdgan.comparison.run import run_comparison
 

@@ -14,7 +14,7 @@ from mdgan.data.readable import refuse, shown, warn_once
 from mdgan.errors import BadInput
 from mdgan.samples.pictures.files import ending_of, is_of_machine
 from mdgan.samples.pictures.reading import Seen, why_unreadable
-from mdgan.samples.tensors.reading import NIFTI, fit, patient_of, read_scan, read_volume
+from mdgan.samples.tensors.reading import NIFTI, fit, patient_of, read_scan
 from mdgan.samples.tensors.slices import DICOM, DIRECTORY, dicom_files, is_dicom
 from mdgan.spelling import flag
 from mdgan.storage.foreign_file import ends_of, open_regular, read_whole
@@ -27,7 +27,7 @@ _LOST = (".mha", ".mhd", ".nrrd", ".mgz", ".mgh", ".hdr")  # volumes that mdgan 
 
 
 class VolumesPartitioner(Partitioner):
-    """NIfTI files and folders of DICOM series below a folder, sorted; see `read_volume`."""
+    """NIfTI files and folders of DICOM series below a folder, sorted; see `fit`."""
 
     shape: tuple[int, int, int, int]
     window: tuple[float, float] | None = None
@@ -67,7 +67,7 @@ class VolumesPartitioner(Partitioner):
 
     def _image(self, path: Path) -> Tensor:
         try:
-            return read_volume(path, self.shape, self.window, spacing=self.spacing)
+            return fit(read_scan(path), self.shape, self.window, spacing=self.spacing)
         except BadInput:
             raise
         except Exception as error:  # a reader may raise anything; the user needs the file's name

@@ -116,12 +116,10 @@ class Minder:
         if self._process is None:
             return None
         lines: list[tuple[str, str]] = []
-        try:
+        with contextlib.suppress(queue.Empty):
             lines.append(self._lines.get(timeout=_WAIT_SECONDS))
             while len(lines) < _MOST_LINES:
                 lines.append(self._lines.get_nowait())
-        except queue.Empty:
-            pass
         if not self._lines.empty() or any(reader.is_alive() for reader in self._readers):
             return lines, None
         status = self._process.wait()

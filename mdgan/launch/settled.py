@@ -197,9 +197,7 @@ class Settled(Loaded):
             defaults = registry.read_settings(
                 [{"algorithm": self.algorithm.name}], default_settings(architecture, self.dataset)
             ).as_json()
-        except (
-            BadInput
-        ):  # without the user's settings, the dataset file's may contradict each other
+        except BadInput:  # without the user's settings, those of the dataset file may not fit
             return {}
         chosen = self.settings.as_json()
         return {name: value for name, value in defaults.items() if chosen[name] != value}

@@ -200,11 +200,9 @@ def first_node(text: str) -> str:
 
 def address_of_node(name: str) -> str:
     """The address of a node: its name, or the address that Slurm knows if that does not resolve."""
-    try:
+    with contextlib.suppress(OSError, UnicodeError):
         socket.getaddrinfo(name, None)
         return name
-    except (OSError, UnicodeError):
-        pass
     shown = ""
     if (scontrol := shutil.which("scontrol")) is not None:
         command = [scontrol, "--oneliner", "show", "node", name]

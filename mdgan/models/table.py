@@ -21,7 +21,7 @@ from mdgan.samples.contract import SampleKind
 from mdgan.samples.table.kind import TableKind
 from mdgan.samples.table.layout import RowLayout
 
-_NOISE_SIZE = 128
+NOISE_SIZE = 128
 _NUM_BLOCKS = 2
 _TEMPERATURE = 0.5
 _SLOPE = 0.2
@@ -35,12 +35,39 @@ def make(kind: SampleKind, num_classes: int, width: int) -> Parts:
     if not isinstance(kind, TableKind):
         raise ValueError(f"makes rows of tables, not {kind.name}")
     layout = kind.layout
-    z_dim = _NOISE_SIZE + sum(map(len, layout.choices))
+    z_dim = NOISE_SIZE + sum(map(len, layout.choices))
     generator = partial(TableGenerator, layout, width, num_classes)
     return generator, partial(TableDiscriminator, layout.width, width, num_classes), z_dim
 
 
-class TableGenerator(nn.Module):
+class JoinedLayers(nn.Module):
+    """G for rows: blocks that join their output to their input, and a last linear layer.
+
+    Args:
+        num_classes: 0 without classes.
+        width: of each block.
+    """
+
+    def __init__(self, num_classes: int, width: int, num_outputs: int) -> None:
+        super().__init__()
+        self.num_classes = num_classes or None
+        sizes = [NOISE_SIZE + num_classes + block * width for block in range(_NUM_BLOCKS + 1)]
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(size, width), nn.ReLU()) for size, _ in pairwise(sizes)
+        )
+        self.last = nn.Linear(sizes[-1], num_outputs)
+
+    def _features(self, features: Tensor, labels: Tensor | None) -> Tensor:
+        """The inputs of the last layer, from the first 128 numbers of z."""
+        if labels is not None and self.num_classes is not None:
+            one_hot = F.one_hot(labels, self.num_classes).to(features.dtype)
+            features = torch.cat([features, one_hot], dim=1)
+        for block in self.blocks:
+            features = torch.cat([block(features), features], dim=1)
+        return features
+
+
+class TableGenerator(JoinedLayers):
     """From z [b, 128 + number of options], and maybe classes y [b], to rows [b, layout's width].
 
     The numbers of z after the first 128 are the noise that draws choices: z alone decides a row.
@@ -55,19 +82,13 @@ class TableGenerator(nn.Module):
     shift: Tensor | None
 
     def __init__(self, layout: RowLayout, width: int, num_classes: int) -> None:
-        super().__init__()
+        super().__init__(num_classes, width, layout.width)
         self._layout = layout
-        self.num_classes = num_classes or None
-        sizes = [_NOISE_SIZE + num_classes + block * width for block in range(_NUM_BLOCKS + 1)]
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(size, width), nn.ReLU()) for size, _ in pairwise(sizes)
-        )
-        self.last = nn.Linear(sizes[-1], layout.width)
         self.register_buffer("shift", None, persistent=False)
 
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
-        noise = z[:, _NOISE_SIZE:]
-        raw = self.last(self._features(z[:, :_NOISE_SIZE], labels))
+        noise = z[:, NOISE_SIZE:]
+        raw = self.last(self._features(z[:, :NOISE_SIZE], labels))
         if self.shift is not None:
             raw = raw + self.shift
         shares = torch.special.ndtr(noise).clamp(_LEAST_SHARE, 1 - _LEAST_SHARE)
@@ -79,15 +100,6 @@ class TableGenerator(nn.Module):
             parts += [scores[:, end : choice.start], F.softmax(drawn / _TEMPERATURE, dim=1)]
             begin, end = begin + len(choice), choice.stop
         return torch.cat([*parts, scores[:, end:]], dim=1)
-
-    def _features(self, features: Tensor, labels: Tensor | None) -> Tensor:
-        """The inputs of the last layer, from the first 128 numbers of z."""
-        if labels is not None and self.num_classes is not None:
-            one_hot = F.one_hot(labels, self.num_classes).to(features.dtype)
-            features = torch.cat([features, one_hot], dim=1)
-        for block in self.blocks:
-            features = torch.cat([block(features), features], dim=1)
-        return features
 
     @torch.no_grad()
     def meet(self, shares: Tensor, class_counts: Sequence[int]) -> None:
@@ -107,7 +119,7 @@ class TableGenerator(nn.Module):
         if self.num_classes is not None:
             counts = label_counts(self.num_classes, [class_counts])
             labels = even_labels(counts, _NUM_TRIED).to(device)
-        noise = torch.randn(_NUM_TRIED, _NOISE_SIZE, generator=generator_for(0, "shares"))
+        noise = torch.randn(_NUM_TRIED, NOISE_SIZE, generator=generator_for(0, "shares"))
         features, shift = self._features(noise.to(device), labels), torch.zeros(len(shares))
         for choice in self._layout.choices:
             options = slice(choice.start, choice.stop)

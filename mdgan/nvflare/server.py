@@ -4,7 +4,7 @@ import json
 import queue
 import shutil
 import socket
-from contextlib import suppress
+from contextlib import closing, suppress
 from math import isfinite
 from pathlib import Path
 
@@ -70,15 +70,13 @@ class JobServer(Controller):
         minder.start(flags, str(site.runs), json.dumps(settings))
         task = Task(TASK, Shareable(), result_received_cb=self._take_reply)
         self.broadcast(task, context, min_responses=workers)
-        try:
+        with closing(relay):
             status, last = follow(
                 minder,
                 aborted,
                 tell=lambda line: self.log_info(context, line),
                 look=lambda: self._track_new_rows(folder, tail, context),
             )
-        finally:
-            relay.close()
         if status != 0 and not aborted.triggered:
             last = f"mdgan train ended with status {status}: {last}"
             raise BadInput(last if self._refusals.empty() else self._refusals.get())

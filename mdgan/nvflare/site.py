@@ -1,6 +1,7 @@
 """A site's part of a job: runs `mdgan join` with the site's file, over the tunnel to the server."""
 
 import time
+from contextlib import closing
 
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_context import FLContext
@@ -50,7 +51,7 @@ class JobSite(Executor):
         for name, path in job.files().items():
             if name not in site.settings:
                 command += [str(flag(name)), path]
-        try:
+        with closing(relay):
             for _ in range(_MOST_STARTS):
                 minder = Minder()
                 minder.run(command, str(site.runs))
@@ -59,7 +60,5 @@ class JobSite(Executor):
                 if aborted.triggered or 0 <= status <= 128 or status in STOPPED_BY:
                     break
                 time.sleep(_PAUSE_SECONDS)
-        finally:
-            relay.close()
         why = f"mdgan ended with status {status}; {log.name} at that site says why"
         return "" if status == 0 or aborted.triggered else why

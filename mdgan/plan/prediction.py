@@ -114,9 +114,8 @@ def _chain(layout: Layout, link: Link, costs: Costs, traffic: StepTraffic, serve
         return answered + server
     # A host that has answered computes ahead while others still wait for a core.
     idle = layout.cores * answered - sum(costs.answers)
-    early = max(
-        0.0, 1 - layout.slots / len(layout.hosts)
-    )  # hosts that answer before the last slots
+    # The share of hosts that answer before the last slots.
+    early = max(0.0, 1 - layout.slots / len(layout.hosts))
     remaining = sum(costs.ahead) - min(idle, early * sum(costs.ahead))
     # The remaining work runs beside the server. The system shares cores out by waiting threads.
     threads = len(layout.hosts) * layout.host_threads

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Literal
 
 import grpc
@@ -75,15 +75,12 @@ def _answers(
     metadata: tuple[tuple[str, str | bytes], ...] = (),
 ) -> Iterator[Inbox[Mapping[str, Any] | Exception]]:
     """Calls a server; yields an inbox that another thread fills with the answers."""
-    channel = open_channel(place, identity, SERVER_NAME, timeouts=timeouts)
-    ask: Any = channel.unary_stream(method, Nothing.SerializeToString, Welcome.FromString)
-    inbox: Inbox[Mapping[str, Any] | Exception] = Inbox()
-    answers = ask(Nothing(), metadata=metadata)
-    threading.Thread(target=_forward, args=(answers, inbox), daemon=True).start()
-    try:
+    with closing(open_channel(place, identity, SERVER_NAME, timeouts=timeouts)) as channel:
+        ask: Any = channel.unary_stream(method, Nothing.SerializeToString, Welcome.FromString)
+        inbox: Inbox[Mapping[str, Any] | Exception] = Inbox()
+        answers = ask(Nothing(), metadata=metadata)
+        threading.Thread(target=_forward, args=(answers, inbox), daemon=True).start()
         yield inbox
-    finally:
-        channel.close()
 
 
 def _forward(answers: Iterator[Welcome], inbox: Inbox[Mapping[str, Any] | Exception]) -> None:

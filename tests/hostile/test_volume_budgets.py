@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mdgan.samples.tensors.reading import read_volume
+from mdgan.samples.tensors.reading import fit, read_scan
 from tests.hostile.measured import measured_anew
 
 
@@ -75,9 +75,9 @@ def dicom(folder: Path, side: int, *, deflated: bool, beside: int = 1 << 29) -> 
 READ_VOLUME = """
 import sys
 from pathlib import Path
-from mdgan.samples.tensors.reading import read_volume
+from mdgan.samples.tensors.reading import fit, read_scan
 try:
-    read_volume(Path(sys.argv[1]), (1, 8, 8, 8), None, None)
+    fit(read_scan(Path(sys.argv[1])), (1, 8, 8, 8), None, spacing=None)
 except ValueError as error:
     sys.exit(str(error))
 """
@@ -114,4 +114,4 @@ def test_a_volume_is_refused_by_its_header(
 def test_a_volume_that_is_deflated_as_a_whole_is_refused(tmp_path: Path) -> None:
     dicom(tmp_path, 16, deflated=True, beside=1 << 10)
     with pytest.raises(ValueError, match="is deflated as a whole"):
-        read_volume(tmp_path / "file", (1, 8, 8, 8), None, None)
+        fit(read_scan(tmp_path / "file"), (1, 8, 8, 8), None, spacing=None)

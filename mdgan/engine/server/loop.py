@@ -55,11 +55,9 @@ class Server:
             AllWorkersLost: no worker is left; the run is saved.
             Fenced: a later server has taken over; nothing more is written.
         """
-        try:
+        with contextlib.closing(self.part):
             self._begin()
             self._train_and_save()
-        finally:
-            self.part.close()
 
     def _begin(self) -> None:
         try:

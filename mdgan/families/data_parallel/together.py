@@ -322,15 +322,14 @@ class TogetherHost:
             for model in lent.values():
                 model.lend()
         self._is_lent = True
-        try:
+        # If hosts part, this host learns why from the server's next message, or from its loss.
+        with contextlib.suppress(_Parted):
             self._wait_to_begin(i)
             while i <= meeting.server[END]:
                 self.tracer.iteration = i
                 self._iterate(i)
                 i += 1
                 self._wait_to_begin(i)
-        except _Parted:
-            pass  # the host learns why from the server's next message, or from its loss
         empty = dict.fromkeys(self.replicas, torch.zeros(TOGETHER_FORM.shape))
         groups = dict.fromkeys(empty, 0)
         return pack_answers(iteration, empty, self._losses, groups=groups, form=TOGETHER_FORM)

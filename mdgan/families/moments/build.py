@@ -18,7 +18,7 @@ from mdgan.families import contract
 from mdgan.families.moments.contract import SUM, Statistic
 from mdgan.families.moments.host import ASK, MomentsHost, check_canaries
 from mdgan.families.moments.message import EvenGenerator, SampleFeatures
-from mdgan.families.moments.pairs.generator import NOISE_SIZE, WIDTH, PairsGenerator
+from mdgan.families.moments.pairs.generator import WIDTH, PairsGenerator
 from mdgan.families.moments.pairs.message import PairCounts
 from mdgan.families.moments.server import MomentsServer
 from mdgan.families.moments.settings import NAME, FeatureSettings, MomentsSettings
@@ -27,6 +27,7 @@ from mdgan.gan.labels import num_classes_of
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.metrics.network_files import from_file
+from mdgan.models.table import NOISE_SIZE
 from mdgan.privacy.accountant import PrivacyCharge, epsilon_of, noise_for
 from mdgan.samples.contract import SampleKind
 from mdgan.samples.table.kind import TableKind

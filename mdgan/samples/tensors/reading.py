@@ -63,33 +63,17 @@ class Scan(NamedTuple):
     notes: Counter[str]
 
 
-def read_volume(
-    path: Path,
-    shape: tuple[int, int, int, int],
-    window: tuple[float, float] | None,
-    spacing: float | None,
-) -> Tensor:
-    """Reads a volume as a sample, float32 [1, D, H, W] in [−1, 1].
+def read_scan(path: Path) -> Scan:
+    """Reads a volume and turns it to the axes of the body, if known.
+
+    So equal anatomy gives equal voxels, whatever order a scanner writes them in.
 
     Args:
         path: a NIfTI file, or a folder of the DICOM files of one series.
-        shape: of the sample, (1, D, H, W).
-        window: the values that become −1 and 1, such as −160 and 240 Hounsfield units; None for
-            the values that 0.5 % and 99.5 % of the voxels are below.
-        spacing: mm between voxels of the sample: the volume is cropped, or padded with the least
-            value. None to fit the whole volume into the shape.
 
     Raises:
         ValueError, OSError: the volume cannot be read.
         BadInput: a library that reads it is not installed.
-    """
-    return fit(read_scan(path), shape, window, spacing=spacing)
-
-
-def read_scan(path: Path) -> Scan:
-    """Reads a volume and turns it to the axes of the body, if known; errors as `read_volume`.
-
-    So equal anatomy gives equal voxels, whatever order a scanner writes them in.
     """
     voxels, spacing, axes, notes = read_dicom(path) if path.is_dir() else read_nifti(path)
     if not all(0 < apart < 1e4 for apart in spacing):
@@ -119,7 +103,18 @@ def fit(
     *,
     spacing: float | None,
 ) -> Tensor:
-    """Makes a sample from a scan, see `read_volume`; overwrites the scan's voxels."""
+    """Makes a sample, float32 [1, D, H, W] in [−1, 1], from a scan; overwrites the scan's voxels.
+
+    Args:
+        shape: of the sample, (1, D, H, W).
+        window: the values that become −1 and 1, such as −160 and 240 Hounsfield units; None for
+            the values that 0.5 % and 99.5 % of the voxels are below.
+        spacing: mm between voxels of the sample: the volume is cropped, or padded with the least
+            value. None to fit the whole volume into the shape.
+
+    Raises:
+        ValueError: all voxels have the same value, or nearly all.
+    """
     low, high = window or np.quantile(scan.voxels, (_LEAST_SHARE, _GREATEST_SHARE)).tolist()
     if not high > low:
         is_flat = float(np.ptp(scan.voxels)) == 0

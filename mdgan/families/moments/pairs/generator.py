@@ -5,7 +5,6 @@ independent (GEM: Liu, Vietri and Wu 2021, "Iterative Methods for Private Synthe
 4.2). z has one more number for each column, by which the generator draws an entry from the shares.
 """
 
-from itertools import pairwise
 from math import inf
 
 import torch
@@ -13,17 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mdgan.families.moments.pairs.bins import Bins, columns_of
+from mdgan.models.table import NOISE_SIZE, JoinedLayers
 from mdgan.samples.table.kind import TableKind
 from mdgan.samples.table.spread import score_at
 
-NOISE_SIZE = 128
 WIDTH = 256
-_NUM_BLOCKS = 2
 _INSIDE = 1e-7  # the least distance of shares from 0 and 1
 _NOTHING = 1e-12
 
 
-class PairsGenerator(nn.Module):
+class PairsGenerator(JoinedLayers):
     """Makes rows, [b, layout's width], of z, [b, 128 + columns], and classes y, [b], if any.
 
     Args:
@@ -37,15 +35,9 @@ class PairsGenerator(nn.Module):
     class_group: Tensor
 
     def __init__(self, kind: TableKind, width: int = WIDTH) -> None:
-        super().__init__()
-        self.kind, self.num_classes = kind, kind.num_classes
-        self.columns = columns_of(kind.layout)
-        size = NOISE_SIZE + (kind.num_classes or 0)
-        sizes = [size + block * width for block in range(_NUM_BLOCKS + 1)]
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(size, width), nn.ReLU()) for size, _ in pairwise(sizes)
-        )
-        self.last = nn.Linear(sizes[-1], self.columns[-1].entries.stop)
+        columns = columns_of(kind.layout)
+        super().__init__(kind.num_classes or 0, width, columns[-1].entries.stop)
+        self.kind, self.columns = kind, columns
         for name, tensor in vars(Bins.coarsest(kind.layout, kind.num_classes)).items():
             self.register_buffer(name, tensor)
         self.register_load_state_dict_post_hook(_check)  # type: ignore[no-untyped-call] # torch's
@@ -73,15 +65,6 @@ class PairsGenerator(nn.Module):
         logits = F.linear(features, self.last.weight[entries], self.last.bias[entries])
         parts = torch.split(logits, [*map(len, used)], dim=1)
         return [F.softmax(part, dim=1) for part in parts]
-
-    def _features(self, noise: Tensor, labels: Tensor | None) -> Tensor:
-        features = noise
-        if labels is not None and self.num_classes is not None:
-            classes = F.one_hot(labels, self.num_classes).to(noise.dtype)
-            features = torch.cat([noise, classes], dim=1)
-        for block in self.blocks:
-            features = torch.cat([block(features), features], dim=1)
-        return features
 
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         # Of all entries, used or not: an exported program's shapes must not depend on values.

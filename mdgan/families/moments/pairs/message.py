@@ -28,10 +28,11 @@ from mdgan.engine.answers import AnswerForm
 from mdgan.errors import BadInput
 from mdgan.families.moments.contract import SUM, Lesson, NoisySums, Pieces, Statistic, descend
 from mdgan.families.moments.pairs.bins import BINS, Bins, columns_of
-from mdgan.families.moments.pairs.generator import NOISE_SIZE, PairsGenerator
+from mdgan.families.moments.pairs.generator import PairsGenerator
 from mdgan.gan.exact_sum import FixedPoint
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples
+from mdgan.models.table import NOISE_SIZE
 from mdgan.samples.table.kind import TableKind
 from mdgan.spelling import flag, key
 

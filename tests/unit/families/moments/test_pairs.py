@@ -15,10 +15,11 @@ from torch import Tensor
 
 from mdgan.families.moments.contract import NoisySums
 from mdgan.families.moments.message import EvenGenerator
-from mdgan.families.moments.pairs.generator import NOISE_SIZE, PairsGenerator
+from mdgan.families.moments.pairs.generator import PairsGenerator
 from mdgan.families.moments.pairs.message import PairCounts
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import RandomState, generator_for
+from mdgan.models.table import NOISE_SIZE
 from mdgan.samples.table.kind import TableKind
 from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import CategoryColumn, NumberColumn, Schema

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from mdgan.samples.tensors.reading import read_scan, read_volume
+from mdgan.samples.tensors.reading import fit, read_scan
 from tests.unit.samples.tensors.test_reading import write_dicom
 
 nibabel = pytest.importorskip("nibabel", reason="pip install 'mdgan[volumes]'")
@@ -38,16 +38,16 @@ def overwrite(path: Path, at: int, new: bytes) -> Path:
 def test_nifti_of_every_orientation_is_one_sample(tmp_path: Path) -> None:
     voxels, affine = anatomy(), np.diag([*STEPS, 1.0])
     upright = save(tmp_path / "a.nii.gz", voxels, affine)
-    wanted = read_volume(upright, SHAPE, (0, 900), None)
-    apart = read_volume(upright, SHAPE, (0, 900), 2.0)
+    wanted = fit(read_scan(upright), SHAPE, (0, 900), spacing=None)
+    apart = fit(read_scan(upright), SHAPE, (0, 900), spacing=2.0)
     for order in permutations(range(3)):
         for signs in product((1, -1), repeat=3):
             way = np.array([[axis, sign] for axis, sign in zip(order, signs, strict=True)])
             moved = nibabel.orientations.apply_orientation(voxels, way)
             back = nibabel.orientations.inv_ornt_aff(way, voxels.shape)
             path = save(tmp_path / "b.nii.gz", moved, affine @ back)
-            assert torch.equal(read_volume(path, SHAPE, (0, 900), None), wanted)
-            assert torch.equal(read_volume(path, SHAPE, (0, 900), 2.0), apart)
+            assert torch.equal(fit(read_scan(path), SHAPE, (0, 900), spacing=None), wanted)
+            assert torch.equal(fit(read_scan(path), SHAPE, (0, 900), spacing=2.0), apart)
 
 
 def test_an_oblique_scan_is_turned_to_the_closest_axes(tmp_path: Path) -> None:

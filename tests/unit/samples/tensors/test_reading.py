@@ -10,7 +10,7 @@ from mdgan.data import VolumesPartitioner
 from mdgan.data.partition import partition
 from mdgan.data.settings import parse_partition
 from mdgan.errors import BadInput
-from mdgan.samples.tensors.reading import patient_of, read_dicom, read_nifti, read_volume
+from mdgan.samples.tensors.reading import fit, patient_of, read_dicom, read_nifti, read_scan
 
 nibabel = pytest.importorskip("nibabel", reason="pip install 'mdgan[volumes]'")
 pydicom = pytest.importorskip("pydicom", reason="pip install 'mdgan[volumes]'")
@@ -68,18 +68,18 @@ def test_dicom_slices_stand_in_the_order_of_their_places(tmp_path: Path) -> None
 
 def test_windows(tmp_path: Path) -> None:
     path = write_nifti(tmp_path / "a.nii", ramp(8, 8, 8))
-    sample = read_volume(path, (1, 8, 8, 8), (100, 300), None)
+    sample = fit(read_scan(path), (1, 8, 8, 8), (100, 300), spacing=None)
     expected = np.clip((ramp(8, 8, 8) - 100) / 100 - 1, -1, 1)
     assert sample.dtype == torch.float32
     assert np.allclose(sample[0].numpy(), expected, atol=1e-5)
-    usual = read_volume(path, (1, 8, 8, 8), None, None)
+    usual = fit(read_scan(path), (1, 8, 8, 8), None, spacing=None)
     assert float(usual.min()) == -1
     assert float(usual.max()) == 1
 
 
 def test_spacing_is_kept_and_what_is_missing_is_empty(tmp_path: Path) -> None:
     path = write_nifti(tmp_path / "a.nii", np.full((4, 8, 8), 50, np.int16), (2, 1, 1))
-    sample = read_volume(path, (1, 16, 16, 16), (-50, 50), 1.0)  # 8×8×8 mm in 16×16×16
+    sample = fit(read_scan(path), (1, 16, 16, 16), (-50, 50), spacing=1.0)  # 8×8×8 mm in 16×16×16
     assert int((sample > 0).sum()) == 8**3
     assert bool((sample[0, 4:12, 4:12, 4:12] > 0).all())
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mdgan.samples.tensors.reading import Scan, read_scan, read_volume
+from mdgan.samples.tensors.reading import Scan, fit, read_scan
 from tests.unit.samples.tensors.test_reading import ramp, write_nifti
 
 nibabel = pytest.importorskip("nibabel", reason="pip install 'mdgan[volumes]'")
@@ -38,11 +38,11 @@ def test_nothing_but_nan_or_one_value(tmp_path: Path) -> None:
         read(tmp_path, np.full((4, 4, 4), np.nan, np.float32))
     path = write_nifti(tmp_path / "b.nii", np.full((4, 4, 4), 7, np.int16))
     with pytest.raises(ValueError, match="all voxels have the same value"):
-        read_volume(path, (1, 4, 4, 4), None, None)
+        fit(read_scan(path), (1, 4, 4, 4), None, spacing=None)
     sparse = np.zeros((20, 20, 20), np.float32)
     sparse[0, 0, :3] = (0.5, 1.5, 2.5)
     with pytest.raises(ValueError, match="99 % of the voxels"):
-        read_volume(write_nifti(tmp_path / "c.nii", sparse), (1, 4, 4, 4), None, None)
+        fit(read_scan(write_nifti(tmp_path / "c.nii", sparse)), (1, 4, 4, 4), None, spacing=None)
 
 
 @pytest.mark.parametrize("padding", [(-4100,), (-2000,), (-3024,), (-32768,), (-4100, -2000)])
