@@ -159,7 +159,8 @@ def _summary(run: WatchedRun, workers: list[WorkerRow]) -> Text:
         parts = [Text(f"{counts[state]} {state}", _STATE_STYLES[state]) for state in present]
         line.append_text(Text(", ").join(parts))
     if run.state.epsilon:
-        line.append(f" · ε {max(run.state.epsilon.values()):.2f} at most")
+        bound = "as told" if run.state.untold else "at most"
+        line.append(f" · ε {max(run.state.epsilon.values()):.2f} {bound}")
     if not run.ended and run.quiet_seconds >= _QUIET_SECONDS:
         # The time is coarse, so that a new frame is rarely needed.
         quiet = f"{run.quiet_seconds // 60:.0f} min" if run.quiet_seconds >= 60 else "30 s"

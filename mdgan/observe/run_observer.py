@@ -20,7 +20,7 @@ from mdgan.observe.trackers import Trackers
 from mdgan.privacy.accountant import tolerance
 from mdgan.records.audit_log import AuditLog
 from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
-from mdgan.records.rows import Fetching, Losses, Profile, RecordedRow, spent_in_words, typed
+from mdgan.records.rows import Fetching, Losses, Profile, RecordedRow, typed
 from mdgan.records.run_directory import RunDirectory
 from mdgan.records.run_state import RunState
 from mdgan.records.score_names import in_short
@@ -250,8 +250,7 @@ class RunObserver:
             f"{duration(time.monotonic() - self._launched.at)} with start-up"
         ]
         if has_generator:
-            epsilon, replaced = self._state.epsilon, self._state.replaced
-            spent = spent_in_words(epsilon, replaced) if epsilon else ()
+            spent = self._state.spent_in_words() if self._state.epsilon else ()
             pictures = f"{self._run.path / 'samples'}  (last: {iteration:07d}.png)"
             facts = {
                 "pictures": pictures if self._snapshots.are_seen else "",

@@ -369,17 +369,6 @@ class Epsilon(RecordedRow, frozen=True):
     replaced: dict[Count, Seconds] = {}
 
 
-def spent_in_words(
-    epsilon: Mapping[int, float], replaced: Mapping[int, float], delta: float | None = None
-) -> tuple[str, str]:
-    """Formats the largest ε: `7.99`, `at most (rank 1), 17.30 if a sample is replaced`."""
-    most = max(epsilon, key=epsilon.__getitem__)
-    whose, unit = ("each client", "client") if most == EVERY_CLIENT else (f"rank {most}", "sample")
-    beside = "" if delta is None else f", δ = {delta:g}"
-    beside += f", {max(replaced.values()):.2f} if a {unit} is replaced" if replaced else ""
-    return f"{epsilon[most]:.2f}", f"at most ({whose}){beside}"
-
-
 class WorkerNumbers(NamedTuple):
     """Declares numbers of each worker in the rows of logged iterations, and how they are shown."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mdgan.records import happenings, rows
+from mdgan.records.values import in_words
 
 COUNTED = ("answered", happenings.LATE, happenings.REFUSED, happenings.LOST)
 UNSAVED, UNSCORED = "unsaved", "unscored"
@@ -192,6 +193,26 @@ class RunState:
     def of(self, kind: type[rows.Kind]) -> list[rows.Kind]:
         """The rows of one type, in order."""
         return self._by_kind.get(kind, [])
+
+    @property
+    def untold(self) -> list[int]:
+        """Workers that may have spent more than `epsilon` says: they ended without telling."""
+        gone = (happenings.LOST, happenings.SHUT_OUT)
+        return [
+            n for n in sorted(self.epsilon) if n in self.workers and self.workers[n].gone in gone
+        ]
+
+    def spent_in_words(self, delta: float | None = None) -> tuple[str, str]:
+        """Formats the largest ε: `7.99`, `at most (rank 1), 17.30 if a sample is replaced`."""
+        most = max(self.epsilon, key=self.epsilon.__getitem__)
+        each = most == rows.EVERY_CLIENT
+        whose, unit = ("each client", "client") if each else (f"rank {most}", "sample")
+        beside = "" if delta is None else f", δ = {delta:g}"
+        if self.replaced:
+            beside += f", {max(self.replaced.values()):.2f} if a {unit} is replaced"
+        if self.untold:
+            beside += f"; of rank {in_words(self.untold)} what it told before it was lost"
+        return f"{self.epsilon[most]:.2f}", f"at most ({whose}){beside}"
 
     def worker(self, number: int) -> WorkerState:
         """The state of a worker that a row names; one that is not kept, if there are too many."""

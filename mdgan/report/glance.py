@@ -4,7 +4,7 @@ from statistics import fmean
 
 from mdgan.observe.progress import duration
 from mdgan.records.happenings import LOST, SHUT_OUT
-from mdgan.records.rows import Losses, Swap, spent_in_words
+from mdgan.records.rows import Losses, Swap
 from mdgan.records.run_state import UNSAVED
 from mdgan.records.score_names import OF_ROWS, SCORE_NAMES
 from mdgan.records.values import a, number_in, said, said_list, said_seconds, shown
@@ -23,7 +23,7 @@ def facts(subject: Subject) -> list[Fact]:
     """The key figures of a run: scores, spent ε and progress."""
     state = subject.run.state
     delta = number_in(subject.run.config, "dp_delta")
-    spent = [("ε", *spent_in_words(state.epsilon, state.replaced, delta))] if state.epsilon else []
+    spent = [("ε", *state.spent_in_words(delta))] if state.epsilon else []
     return [*_quality(subject), *spent, *_progress(subject)]
 
 

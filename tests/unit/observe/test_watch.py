@@ -57,6 +57,8 @@ def test_what_the_samples_that_spent_most_have_spent(tmp_path: Path) -> None:
     run.event("epsilon", 10, epsilon={"1": 0.5, "2": 0.75})
     run.event("epsilon", 20, epsilon={"1": 1.25})
     assert any("ε 1.25 at most" in line for line in shown(run.path))
+    run.event("lost", 25, workers=[2], reason="killed")
+    assert any("ε 1.25 as told" in line for line in shown(run.path))
 
 
 def test_no_file_of_a_run_moves_the_terminal(tmp_path: Path) -> None:

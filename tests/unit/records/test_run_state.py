@@ -143,3 +143,16 @@ def test_reasons_and_times() -> None:
     state = state_of(began, unsaved, {"event": "unscored", "iteration": 0, "reason": "no data"})
     assert (state.reasons(UNSAVED), state.reasons(UNSCORED)) == (["full"], ["no data"])
     assert state.time_of(state.take(unsaved)) == 1004.5
+
+
+@pytest.mark.parametrize("how", ["lost", "shut out", "left"])
+def test_no_bound_is_stated_for_a_worker_that_ended_without_telling_what_it_spent(how: str) -> None:
+    state = RunState()
+    state.take({"event": "holdings", "iteration": 0, "seconds": 0.0, "workers": HELD})
+    state.take({"event": "epsilon", "iteration": 10, "epsilon": {"3": 4.19, "12": 4.0}})
+    assert state.spent_in_words(1e-4) == ("4.19", "at most (rank 3), δ = 0.0001")
+    state.take({"event": how, "iteration": 15, "workers": [12], "reason": "killed"})
+    more = "" if how == "left" else "; of rank 12 what it told before it was lost"
+    assert state.spent_in_words() == ("4.19", f"at most (rank 3){more}")
+    state.take({"event": "joined", "iteration": 20, "workers": [12]})
+    assert state.untold == []
