@@ -102,7 +102,10 @@ def test_nobody_signs_before_the_server_asks(peers: Peers, notes: Notes) -> None
         {"refusal": "both"},
         {"refusal": "two\n\n# lines", "signature": ""},
     ],
-    ids=str,
+    ids=[
+        *("wrong signature", "no signature", "another authority", "text before the chain"),
+        *("another rank", "further ranks", "signed and refused", "refused in two lines"),
+    ],
 )
 def test_what_no_reader_could_check_is_not_kept(
     changes: dict[str, Any], peers: Peers, notes: Notes
