@@ -75,10 +75,12 @@ OLDEST := build/oldest
 oldest: ## run unit tests with the oldest versions that pyproject.toml allows (6 GB)
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
-	$(OLDEST)/bin/uv pip compile --quiet --resolution lowest-direct --no-header --output-file $(OLDEST)/requirements.txt pyproject.toml
+	$(OLDEST)/bin/uv pip compile --quiet --resolution lowest-direct --no-header \
+		--extra plots --extra privacy --extra tables --extra tensorboard --extra volumes \
+		--output-file $(OLDEST)/requirements.txt pyproject.toml
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt \
-		hypothesis pytest pytest-timeout pyyaml
-	PYTHONPATH=. $(OLDEST)/bin/python -m pytest -o addopts= -m 'not slow' tests/unit
+		hypothesis pytest pytest-timeout pytest-xdist pyyaml statsmodels
+	PYTHONPATH=. $(OLDEST)/bin/python -m pytest -o addopts= -m 'not slow' $(TEST_PROCESSES) tests/unit
 
 # Names of other Pythons, or paths to them.
 PYTHONS ?= python3.12 python3.13 python3.14

@@ -95,7 +95,10 @@ class BadInput(ValueError):
 
 def reason_of(error: BaseException) -> str:
     """What an error says, in one line of at most 300 characters; its type if it says nothing."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:  # without its number
+        text = error.strerror + (f": {error.filename}" if error.filename else "")
+    return " ".join(text.split())[:300] or type(error).__name__
 
 
 def cause_of(error: BaseException, *, of_user: bool = False) -> str:

@@ -49,7 +49,7 @@ def certificates_in(path: Path, data: bytes) -> list[x509.Certificate]:
             _ = certificate.subject, certificate.issuer, certificate.extensions
             certificate.public_key()
     except UNREADABLE as error:
-        why = f"holds no certificate that can be read ({reason_of(error)})"
+        why = "holds no certificate that can be read"
         way_out = "name a file in PEM format, such as `mdgan credentials` writes"
         raise BadInput(path, why, way_out) from error
     return certificates

@@ -34,7 +34,6 @@ class Progress:
         """Restarts the clock after an iteration, 0 for a new run."""
         self._marks.clear()
         self._began = time.monotonic(), iteration
-        self._marks.append(self._began)
 
     def due(self) -> bool:
         """Whether it is time for the next line."""
@@ -46,7 +45,9 @@ class Progress:
         self._marks.append((now, iteration))
         rate = self.rate()
         began, first = self._began
-        is_known = iteration - first >= _FIRST_ITERATIONS or now - began >= _FIRST_SECONDS
+        # The first iteration begins when the machines are there, perhaps long after training.
+        is_slow = len(self._marks) > 1 and now - began >= _FIRST_SECONDS
+        is_known = iteration - first >= _FIRST_ITERATIONS or is_slow
         seconds_left = (self._total - iteration) / rate if rate > 0 else float("inf")
         both = [f"{name} {loss:.3f}" for name, loss in zip("GD", losses or (), strict=False)]
         if losses and isnan(losses[1]) and not isnan(losses[0]):  # there is no discriminator
@@ -64,8 +65,9 @@ class Progress:
         _log.info("%s", line, extra={"shown": "live", "pieces": pieces})
 
     def rate(self) -> float:
-        """Iterations per second over the last 20 lines."""
-        (then, first), (now, last) = self._marks[0], self._marks[-1]
+        """Iterations per second over the last 20 lines, or up to the only one."""
+        marks = [*([] if len(self._marks) > 1 else [self._began]), *self._marks]
+        (then, first), (now, last) = marks[0], marks[-1]
         return (last - first) / (now - then) if now > then else 0.0
 
 

@@ -26,8 +26,8 @@ def test_a_log_gets_a_line_each_time(clock: Clock, capsys: pytest.CaptureFixture
     assert capsys.readouterr() == (
         "",
         "iteration 100/1000 | 10.0 it/s | loss G 0.693 D 1.386 | 1 min 30 s left\n"
-        "iteration 300/1000 | 15.0 it/s | loss G nan D inf | 47 s left\n"
-        "iteration 1000/1000 | 33.3 it/s | 0 s left\n",
+        "iteration 300/1000 | 20.0 it/s | loss G nan D inf | 35 s left\n"
+        "iteration 1000/1000 | 45.0 it/s | 0 s left\n",
     )
 
 
@@ -83,7 +83,7 @@ def test_the_rate_is_of_late(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("iteration", "seconds", "is_told"), [(9, 1.9, False), (10, 0.1, True), (1, 2.0, True)]
+    ("iteration", "seconds", "is_told"), [(9, 1.9, False), (10, 0.1, True), (1, 600.0, False)]
 )
 def test_the_time_left_is_told_once_it_can_be_known(
     clock: Clock, capsys: pytest.CaptureFixture[str], iteration: int, seconds: float, is_told: bool
@@ -200,3 +200,17 @@ def test_values_outside_are_clamped() -> None:
     pixels = decoded(grid_png(torch.stack([torch.full((1, 48, 48), v) for v in (-7.0, 7.0)])))
     assert (pixels[2:50, 2:50] == 0).all()
     assert (pixels[2:50, 52:100] == 255).all()
+
+
+def test_the_time_left_does_not_count_how_long_machines_were_awaited(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = Progress(101)
+    clock.now += 600  # until all are there
+    for iteration in (1, 2):
+        shown.show(iteration)
+        clock.now += 2
+    assert capsys.readouterr().err.splitlines() == [
+        "iteration 1/101 | 0.0 it/s",
+        "iteration 2/101 | 0.5 it/s | 3 min 18 s left",
+    ]
