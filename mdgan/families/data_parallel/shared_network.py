@@ -245,9 +245,12 @@ class BuffersInOne:
 
 
 def _in_one(tensors: list[Tensor], which: list[int]) -> Tensor:
-    """Copies some of the tensors into a new one, and replaces them by views of it."""
+    """Copies some of the tensors into a new one, and replaces them by views of it.
+
+    Each view counts its own changes: else autograd would take a change of one for a change of all.
+    """
     whole = torch.cat([tensors[n].reshape(-1) for n in which]) if which else torch.zeros(0)
     sizes = [tensors[n].numel() for n in which]
     for n, part in zip(which, torch.split(whole, sizes), strict=True):
-        tensors[n] = part.view(tensors[n].shape)
+        tensors[n] = part.view(tensors[n].shape).data
     return whole
