@@ -73,6 +73,16 @@ def test_common_memory_gives_the_bits_of_the_star(tmp_path: Path, more: str) -> 
     assert shared == train_in_memory(tmp_path, "star", *flags, "--all-reduce", "star")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["sngan", "biggan"])
+def test_common_memory_holds_buffers_that_change_in_each_pass(
+    tmp_path: Path, architecture: str
+) -> None:
+    flags = ["--architecture", architecture, "--width", "4", "--world-size", "3"]
+    shared = spread(tmp_path, "shared", *flags, "--all-reduce", "shared")
+    assert shared == train_in_memory(tmp_path, "star", *flags, "--all-reduce", "star")
+
+
 DIRECT = ["--all-reduce", "direct"]
 
 

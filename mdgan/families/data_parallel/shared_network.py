@@ -12,7 +12,7 @@ All other optimizers, and a bound on the norm of the gradient, get whole tensors
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import is_
 
 import numpy as np
@@ -28,7 +28,8 @@ from mdgan.gan.optimizers import COUNTS, TrainedModel, kept_by
 PIECE = 1 << 15
 """About how many weights a piece of Adam's has at most, so that a core's cache holds it."""
 _ALIGNED = 16
-"""The weights of a tensor begin at a multiple of this place, as in tensors that torch allocates."""
+"""A tensor's values begin at a multiple of this place, as torch allocates them: sums of others may
+be rounded in another way."""
 STEPPED, COUNT, NUMBERS = 0, 1, 2
 """The places in a row of `SharedNetwork.noted`, one for each piece: whether it was ever stepped;
 the optimizer's count of steps; and from `NUMBERS` on the numbers in the optimizer's state."""
@@ -249,8 +250,10 @@ def _in_one(tensors: list[Tensor], which: list[int]) -> Tensor:
 
     Each view counts its own changes: else autograd would take a change of one for a change of all.
     """
-    whole = torch.cat([tensors[n].reshape(-1) for n in which]) if which else torch.zeros(0)
-    sizes = [tensors[n].numel() for n in which]
+    flat = [tensors[n].reshape(-1) for n in which]
+    gaps = [values.new_zeros(_up(len(values)) - len(values)) for values in flat]
+    whole = torch.cat([*chain(*zip(flat, gaps, strict=True))]) if which else torch.zeros(0)
+    sizes = [_up(len(values)) for values in flat]
     for n, part in zip(which, torch.split(whole, sizes), strict=True):
-        tensors[n] = part.view(tensors[n].shape).data
+        tensors[n] = part[: tensors[n].numel()].view(tensors[n].shape).data
     return whole

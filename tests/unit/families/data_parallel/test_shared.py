@@ -19,6 +19,7 @@ from mdgan.gan.exact_sum import average
 from mdgan.gan.model_state import digest_of, optimizer_tensors
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import TrainedModel, make_optimizer
+from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
 
 HOSTS = {1: (1,), 2: (2, 3)}
 WEIGHTS = {1: 0.5, 2: 0.3, 3: 0.2}
@@ -226,3 +227,14 @@ def test_buffers_in_one_are_those_of_a_gradient_vector() -> None:
     in_one.write(values.double())
     for ours, before in zip(models[0].buffers(), copies[0].buffers(), strict=True):
         assert torch.equal(ours, before)
+
+
+def test_a_gradient_may_be_computed_after_other_buffers_have_changed() -> None:
+    first, second = nn.BatchNorm1d(7), nn.Linear(7, 7)
+    add_spectral_norm(second)
+    BuffersInOne(first, second)
+    samples = torch.randn(5, 7, requires_grad=True)
+    loss = first(samples).square().sum()
+    second(samples)
+    loss.backward()
+    assert samples.grad is not None
