@@ -80,7 +80,8 @@ oldest: ## run unit tests with the oldest versions that pyproject.toml allows (6
 		--output-file $(OLDEST)/requirements.txt pyproject.toml
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt \
 		hypothesis pytest pytest-timeout pytest-xdist pyyaml statsmodels
-	PYTHONPATH=. $(OLDEST)/bin/python -m pytest -o addopts= -m 'not slow' $(TEST_PROCESSES) tests/unit
+	PYTHONPATH=. $(OLDEST)/bin/python -m pytest -o addopts= -o filterwarnings=default -m 'not slow' \
+		$(TEST_PROCESSES) tests/unit
 
 # Names of other Pythons, or paths to them.
 PYTHONS ?= python3.12 python3.13 python3.14
