@@ -80,7 +80,7 @@ oldest: ## run unit tests with the oldest versions that pyproject.toml allows (6
 		--output-file $(OLDEST)/requirements.txt pyproject.toml
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt \
 		hypothesis pytest pytest-timeout pytest-xdist pyyaml statsmodels
-	PYTHONPATH=. $(OLDEST)/bin/python -m pytest -o addopts= -o filterwarnings=default -m 'not slow' \
+	PYTHONPATH=$(CURDIR) $(OLDEST)/bin/python -m pytest -o addopts= -o filterwarnings=default -m 'not slow' \
 		$(TEST_PROCESSES) tests/unit
 
 # Names of other Pythons, or paths to them.
@@ -91,7 +91,7 @@ pythons: ## run unit tests with each Python of PYTHONS that is installed (6 GB e
 		$$python -m venv $$name || { echo "$$python: not installed"; continue; }; \
 		$$name/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 			'.[plots,privacy,tables,tensorboard,volumes,dev]' \
-		&& PYTHONPATH=. $$name/bin/python -m pytest $(TEST_PROCESSES) tests/unit || exit 1; \
+		&& PYTHONPATH=$(CURDIR) $$name/bin/python -m pytest $(TEST_PROCESSES) tests/unit || exit 1; \
 	done
 
 demo: $(STAMP) ## train a server and 4 workers on real digits, and report (about a minute and a half)

@@ -109,7 +109,7 @@ def test_what_went_wrong_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-1] == "ValueError: 7 is no rank"
 
 
-@pytest.mark.parametrize("columns", [40, 50, 66, 120])
+@pytest.mark.parametrize("columns", [42, 54, 66, 120])
 def test_a_terminal_of_any_width_gets_one_line_that_is_rewritten(
     monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
@@ -122,7 +122,7 @@ def test_a_terminal_of_any_width_gets_one_line_that_is_rewritten(
     (line,) = terminal.screen()
     assert line.startswith("iteration 29001/30000 | ")
     assert line.endswith(" left")
-    assert (" it/s | " in line) == (columns >= 50)
+    assert (" it/s | " in line) == (columns >= 54)
     assert ("loss G 0.693 D 1.386" in line) == (columns > 66)
 
 
