@@ -10,7 +10,7 @@ from mdgan.messages import Message
 from tests.hostile.bench import ANSWER, HONEST, RANK, Hostile, hostile_run
 from tests.processes import generator_bytes, read_events, read_metrics, run_here
 
-LONGER = ("--iterations", "150", "--batch-size", "10", "--swap-interval", "3")
+LONGER = ("--iterations", "300", "--batch-size", "10", "--swap-interval", "3")
 
 
 def noise_instead(message: Message) -> Message:
