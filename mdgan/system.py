@@ -26,6 +26,9 @@ _ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 _NORMAL = 0
 _ALL_USERS = ["0", "0", "4294967295"]
 _CREDENTIALS = struct.Struct("3i")
+QUIETLY = getattr(socket, "MSG_NOSIGNAL", 0)
+"""Without this flag SIGPIPE ends a process that sends to a lost peer, unless it ignores it, as
+Python does by itself; programs that train may have it otherwise."""
 
 
 def refuse_windows() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mdgan.system import peer_user
+from mdgan.system import QUIETLY, peer_user
 from mdgan.transport import streams
 from mdgan.transport.frames import (
     PIECE_BYTES,
@@ -105,7 +105,7 @@ def knock(place: str, told: Any, seconds: float) -> "PlainSocket":
         connection.connect(str(_folder(place) / told["name"]))
         if peer_user(connection) not in (_ROOT, os.geteuid()):
             raise PermissionError("another user listens there")
-        connection.sendall(str(told.get("key")).encode())
+        connection.sendall(str(told.get("key")).encode(), QUIETLY)
     except (OSError, UnicodeError) as error:
         connection.close()
         raise WireError("its socket for messages is not there") from error
@@ -135,7 +135,7 @@ class PlainSocket:
             sent = 0
             if not self._waiting:
                 try:
-                    sent = self._socket.sendmsg(parts, (), socket.MSG_DONTWAIT)
+                    sent = self._socket.sendmsg(parts, (), socket.MSG_DONTWAIT | QUIETLY)
                 except BlockingIOError:
                     pass
                 except OSError:
@@ -179,7 +179,7 @@ class PlainSocket:
                     if not self._waiting:
                         break
                     part = self._waiting[0]
-                self._socket.sendall(part)
+                self._socket.sendall(part, QUIETLY)
                 with self._changed:
                     if self._waiting:  # unless it was cut meanwhile
                         self._unsent_bytes -= len(self._waiting.popleft())

@@ -3,6 +3,8 @@
 import os
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -261,3 +263,21 @@ def test_an_empty_body_and_a_taker_arrive(ends: tuple[PlainSocket, PlainSocket])
         assert ends[0].put(frame)
     reading = ends[1].frames(ACCEPTS)
     assert [next(reading), next(reading)] == sent
+
+
+SENDS_TO_A_LOST_PEER = """
+import signal, socket
+from mdgan.messages import Message
+from mdgan.transport.frames import encode
+from mdgan.transport.plain_socket import PlainSocket
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+ours, theirs = socket.socketpair()
+theirs.close()
+print(PlainSocket(ours).put(encode(Message("FEEDBACK", 1, {}))))
+"""
+
+
+def test_no_signal_ends_a_program_that_sends_to_a_lost_peer() -> None:
+    command = [sys.executable, "-c", SENDS_TO_A_LOST_PEER]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "False\n"), ended.stderr
