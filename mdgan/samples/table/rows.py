@@ -1,6 +1,7 @@
 """Rows of a table as numbers, and how mdgan writes them as CSV, Parquet and DataFrames."""
 
 import io
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from mdgan.storage.csv_file import csv_bytes
 
 PARQUET_NEEDS = "Parquet files need pyarrow: pip install 'mdgan[tables]'"
 FRAMES_NEED = "rows as a DataFrame need pandas: pip install 'mdgan[tables]'; raw=True gives tensors"
+_LIKE_THOUSANDS = re.compile(r"-?[1-9]\d{0,2}(\.\d{3})+")
 _PARQUET_TYPES = {"number": "float64", "whole": "int64", "date": "date32", "time": "timestamp[s]"}
 _FRAME_TYPES = {"int64": "Int64", "date32": "datetime64[s]", "timestamp[s]": "datetime64[s]"}
 """The types of a DataFrame where they differ from those of Parquet."""
@@ -68,7 +70,10 @@ def texts_of(column: AnyColumn, values: NDArray[np.float64]) -> list[str]:
     """Writes each value of a column as a text, empty for a missing one."""
     if isinstance(column, ScaledColumn):
         write: Callable[[float], str] = column.write
-        return ["" if value != value else write(value) for value in values.tolist()]
+        texts = ["" if value != value else write(value) for value in values.tolist()]
+        if any(map(_LIKE_THOUSANDS.fullmatch, texts)):  # beside 1, 1.625 could be 1,625
+            texts = [f"{text}.0" if text.lstrip("-").isdecimal() else text for text in texts]
+        return texts
     return ["" if value != value else column.choices[int(value)] for value in values.tolist()]
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from mdgan.errors import BadInput
+from mdgan.samples.table.columns import NumberColumn
 from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.rows import Rows, csv_of, parquet_of
 from mdgan.samples.table.schema import Schema
@@ -29,6 +30,15 @@ def test_what_is_written_is_read_again(rows: Rows) -> None:
             path.write_bytes(write(rows))
             again = read_rows(path, rows.schema)
         np.testing.assert_array_equal(again.values, rows.values)
+
+
+def test_three_decimals_beside_a_whole_number_are_read_as_they_were_written(
+    tmp_path: Path,
+) -> None:
+    column = NumberColumn(name="dose", low=0, high=2000, decimals=3)
+    rows = Rows(Schema(columns=(column,)), np.array([[1.0], [1.625], [-0.0]]))
+    (tmp_path / "rows.csv").write_bytes(csv_of(rows))
+    np.testing.assert_array_equal(read_rows(tmp_path / "rows.csv", rows.schema).values, rows.values)
 
 
 def test_a_row_of_each_kind_of_column(tmp_path: Path) -> None:
