@@ -76,7 +76,7 @@ oldest: ## run unit tests with the oldest versions that pyproject.toml allows (6
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
 	$(OLDEST)/bin/uv pip compile --quiet --resolution lowest-direct --no-header \
-		--extra plots --extra privacy --extra tables --extra tensorboard --extra volumes \
+		--extra plots --extra inception --extra privacy --extra tables --extra tensorboard --extra volumes \
 		--output-file $(OLDEST)/requirements.txt pyproject.toml
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt \
 		hypothesis pytest pytest-timeout pytest-xdist pyyaml statsmodels
@@ -90,7 +90,7 @@ pythons: ## run unit tests with each Python of PYTHONS that is installed (6 GB e
 		name=build/pythons/$$(basename $$python); \
 		$$python -m venv $$name || { echo "$$python: not installed"; continue; }; \
 		$$name/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-			'.[plots,privacy,tables,tensorboard,volumes,dev]' \
+			'.[plots,inception,privacy,tables,tensorboard,volumes,dev]' \
 		&& PYTHONPATH=$(CURDIR) $$name/bin/python -m pytest $(TEST_PROCESSES) tests/unit || exit 1; \
 	done
 
