@@ -123,11 +123,14 @@ class RecordedRun:
     def read_for_others(cls, path: Path) -> "RecordedRun":
         """Reads a run, perhaps a stranger's, for a page that others see; BadInput as `read`.
 
-        A link out of the folder would show a file of this user; git-annex keeps files behind links.
+        A link out of the folder would show a file of this user. Only git-annex keeps files behind
+        links, in the repository that the folder lies in.
         """
+        within = path.resolve()
+        allowed = [within, *(above / ".git/annex/objects" for above in within.parents)]
         for link in (link for name in _SHOWN for link in path.glob(name)):
             target = link.resolve()
-            is_within = target.is_relative_to(path.resolve()) or "annex" in target.parts
+            is_within = any(map(target.is_relative_to, allowed))
             if not is_within and (target.is_file() or target.is_dir()):
                 way_out = "if that is to be seen, replace the link by it"
                 raise BadInput(link, f"leads out of the run's folder, to {target}", way_out)

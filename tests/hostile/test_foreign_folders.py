@@ -92,6 +92,19 @@ def test_a_page_shows_no_file_to_which_a_link_of_a_stranger_leads(
     assert not list(tmp_path.rglob("*.html"))
 
 
+@claim("foreign-folder", "report and trace follow no link out of it but git-annex's.")
+@pytest.mark.parametrize("place", ["annex", "other/.git/annex/objects"])
+def test_a_link_into_another_annex_is_refused(tmp_path: Path, place: str) -> None:
+    folder = FakeRun(workers=2).write(tmp_path / "run")
+    (elsewhere := tmp_path / place).mkdir(parents=True)
+    (folder / "neighbours.png").unlink(missing_ok=True)
+    (elsewhere / "scan.png").write_bytes(b"private")
+    (folder / "neighbours.png").symlink_to(elsewhere / "scan.png")
+    ended = looked_at(folder, "report")
+    assert ended.status == 2, ended
+    assert "leads out of the run's folder" in ended.errors
+
+
 def test_links_within_a_folder_and_into_an_annex_are_followed(tmp_path: Path) -> None:
     folder = FakeRun(workers=2).write(tmp_path / "run")
     (annex := tmp_path / ".git" / "annex" / "objects").mkdir(parents=True)
