@@ -269,7 +269,8 @@ def _figures(rows: _Floats, *, lengthens: bool) -> tuple[list[float], float]:
     in_order, number = np.sort(rows, axis=0), len(rows)
     middle = (in_order[(number - 1) // 2] + in_order[number // 2]) / 2
     shares = rows @ middle / (float(middle @ middle) + _TINY)
-    products = rows @ rows.T
+    # By torch, whose threads are those of the run: numpy's own would take the cores of hosts.
+    products = (torch.from_numpy(rows) @ torch.from_numpy(rows).T).numpy()
     lengths = np.sqrt(products.diagonal()).clip(_TINY)
     if lengthens:
         shares *= np.maximum(1.0, median(lengths.tolist()) / lengths)
