@@ -129,16 +129,6 @@ proto: $(PROTO)/installed ## write mdgan/transport/links_pb2.py and .pyi anew fr
 	$(PROTO)/bin/python -m grpc_tools.protoc --proto_path mdgan/transport --python_out mdgan/transport \
 		--pyi_out mdgan/transport links.proto
 
-bench: $(DEV_STAMP) ## measure speed and memory on this machine, and draw docs/performance.png (40 minutes)
-	$(BIN)/python -m benchmarks.training
-	$(BIN)/python -m benchmarks.versus --rounds 3 --json benchmarks/results/versus.json
-	$(BIN)/python -m benchmarks.versus --rounds 3 --workers 20 --precision bf16
-	$(BIN)/python -m benchmarks.scaling --json benchmarks/results/scaling.json
-	$(BIN)/python -m benchmarks.picture benchmarks/results/versus.json benchmarks/results/scaling.json docs/performance.png
-	$(BIN)/python -m pytest benchmarks/components.py -o addopts= -q
-	@echo 'on limited links, as root: python -m benchmarks.bandwidth; quality of the savings: python -m benchmarks.savings'
-	@echo 'beside Flower and pfl: make peers, then python -m benchmarks.peers; placement: python -m benchmarks.placement'
-
 # Flower and pfl in a virtual environment of their own, which sees torch and all else of .venv.
 PEERS := build/peers
 $(PEERS)/installed: benchmarks/peers/requirements.txt | $(STAMP)
@@ -150,6 +140,9 @@ $(PEERS)/installed: benchmarks/peers/requirements.txt | $(STAMP)
 	@touch $@
 
 peers: $(PEERS)/installed ## install Flower and pfl beside .venv, for python -m benchmarks.peers
+
+bench: $(DEV_STAMP) $(PEERS)/installed ## measure each table of docs/performance.md and draw its picture (90 minutes; links as root)
+	$(BIN)/python -m benchmarks
 
 # CTGAN and SDMetrics beside .venv, for python -m benchmarks.tables.
 TABLES := build/tables
