@@ -38,6 +38,7 @@ MDGAN = [sys.executable, "-m", "mdgan"]
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _LOOK_SECONDS = 1.0
 _MOST_BYTES = 1 << 20
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _MOST_FILES = 4096
 _EVENTS = 3  # the pipe for events, where a command has one
 _NETWORK_NAMESPACE = 0x40000000  # CLONE_NEWNET
@@ -360,6 +361,7 @@ def _run(
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
     # A thread of the process that was forked may have held the locks of the old ones.
     sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False))
     sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), write_through=True)
@@ -382,7 +384,14 @@ class _ForkingPopen(subprocess.Popen[Any]):
     """Where mdgan starts mdgan: a fork that does not go on to import everything anew."""
 
     def __init__(self, command: Sequence[str], **options: Any) -> None:
-        if list(command[: len(MDGAN)]) == MDGAN:
-            variables = options.get("env") or dict(os.environ)
-            options["preexec_fn"] = functools.partial(_run, command[len(MDGAN) :], variables)
-        super().__init__(command, **options)
+        if list(command[: len(MDGAN)]) != MDGAN:
+            super().__init__(command, **options)
+            return
+        variables = options.get("env") or dict(os.environ)
+        options["preexec_fn"] = functools.partial(_run, command[len(MDGAN) :], variables)
+        # Python loses a Ctrl-C whose handler runs in a hook of this fork; `_run` unblocks both.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        try:
+            super().__init__(command, **options)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -44,12 +44,12 @@ def run_chaos(
     ranks, setting = _setting(settings, kinds)
     seed = secrets.randbelow(10**6) if seed is None else seed
     events = draw_schedule(seed, num_faults, kinds, setting=setting)
+    # As Ctrl-C, so that `play` ends every process that it has started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     _say("%s drawn from --seed %d:", count(num_faults, "fault"), seed)
     for event in events:
         _say("%9d | %s", event.iteration, event)
     folder = Path(settings["out"])
-    # As Ctrl-C, so that `play` ends every process that it has started.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if not ranks.serves:  # only the server's machine sees how far the run is
         limits = replace(limits, stall_seconds=inf)
     run = play(commands, events, limits, run=folder)

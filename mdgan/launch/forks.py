@@ -4,10 +4,11 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection, wait
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 from mdgan.errors import BadInput, Interrupted, reason_of
 from mdgan.system import may_fork
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LOOK_SECONDS = 0.1
 
 
@@ -28,22 +30,33 @@ def start(work: Callable[..., object], *arguments: Any, closes: Sequence[Any] = 
     """
     logger, act = logging.getLogger("mdgan"), partial(work, *arguments)
     shown = [each for each in logger.handlers if not isinstance(each, logging.NullHandler)]
-    if may_fork():
-        process: BaseProcess = get_context("fork").Process(target=_act, args=(act, closes))
-    else:
-        process = get_context("spawn").Process(target=_act, args=(act, (), shown, logger.level))
-    process.start()
-    return process
+    if not may_fork():
+        process = get_context("spawn").Process(
+            target=_act, args=(act, (), None, shown, logger.level)
+        )
+        process.start()
+        return process
+    # Python loses a Ctrl-C whose handler runs in a hook of logging right after the fork.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        fork = get_context("fork").Process(target=_act, args=(act, closes, before))
+        fork.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return fork
 
 
 def _act(
     act: Callable[[], object],
     closes: Sequence[Any],
+    blocked: Iterable[int] | None,
     shown: list[logging.Handler] | None = None,
     level: int = logging.NOTSET,
 ) -> NoReturn:
     for each in closes:
         each.close()
+    if blocked is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     if shown is not None:
         logger = logging.getLogger("mdgan")
         logger.handlers = shown

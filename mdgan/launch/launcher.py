@@ -28,7 +28,7 @@ from mdgan.errors import BadInput, Interrupted, NotSaved, cannot_write, cause_of
 from mdgan.launch.addresses import Sockets
 from mdgan.launch.checked import Checked
 from mdgan.launch.claim import Claim, claim, resumed_or_started
-from mdgan.launch.forks import start
+from mdgan.launch.forks import STOP_SIGNALS, start
 from mdgan.launch.links import place_for_others, server_places
 from mdgan.launch.machine import check_open_files, resolve_device
 from mdgan.launch.minder import end_with_input
@@ -45,7 +45,6 @@ _log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 4.0
 _SERVER_FIRST_SECONDS = 2.5
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _MOST_OF_A_CAUSE = 500
 SERVER_NAME = "rank 0"
 
@@ -109,7 +108,7 @@ class _Role:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher passes it on
         signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))  # until the role is ready
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         threading.Thread(target=self._end_with_launcher, daemon=True).start()
         return run_guarded(self.role, tells=self.tells, failed=self._tell_cause)
 
@@ -154,7 +153,7 @@ class ChildProcesses:
         Returns:
             The exit status of the server, or the worst of the hosts' where it runs elsewhere.
         """
-        for number in (*_STOP_SIGNALS, signal.SIGCHLD):
+        for number in (*STOP_SIGNALS, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._signalled.fileno(), warn_on_full_buffer=False)
         gc.collect()
@@ -185,9 +184,9 @@ class ChildProcesses:
         waits = bool(self._server())
         child = _Role(name, role, tells, waits, self._lifeline, self._failing)
         # Until the child has handlers of its own, its signals would be noted as the launcher's.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOP_SIGNALS, NONE_LEFT))
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*STOP_SIGNALS, NONE_LEFT))
         self._names[start(child.run, closes=self._own_ends)] = name
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_STOP_SIGNALS, NONE_LEFT))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOP_SIGNALS, NONE_LEFT))
 
     def _server(self) -> list[BaseProcess]:
         """The server's process, if it is a living child."""
@@ -197,7 +196,7 @@ class ChildProcesses:
         worst, serves = 0, bool(self._server())
         while self._names:
             (number,) = os.read(self._signals.fileno(), 1)  # waits, for example for a child's end
-            if number in _STOP_SIGNALS:
+            if number in STOP_SIGNALS:
                 self._stop_server()
                 return 128 + number
             for name, status in self._reap():
@@ -224,7 +223,7 @@ class ChildProcesses:
             return
         self._signal(self._server())
         while self._server():
-            if os.read(self._signals.fileno(), 1)[0] in _STOP_SIGNALS:
+            if os.read(self._signals.fileno(), 1)[0] in STOP_SIGNALS:
                 return
             self._reap()
         self._reap_until(time.monotonic() + _GRACE_SECONDS)
@@ -323,8 +322,8 @@ def _start_all(checked: Checked, takes_over_at: str | None) -> int:
             other = place_for_others(checked, takes_over_at)
             folder = Path(resources.enter_context(make_private_folder(for_sockets=True)))
             # A request to stop waits from here on until the roles run, and the folder says so.
-            signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
-            resources.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOP_SIGNALS)
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+            resources.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, STOP_SIGNALS)
             sockets = Sockets(folder, alone=other is None)
             claimed = claim(
                 checked, other or "", sockets.server, taking_over=takes_over_at is not None

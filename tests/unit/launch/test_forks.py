@@ -109,6 +109,28 @@ for _ in range(10):
 """
 
 
+INTERRUPTED_IN_A_HOOK = """
+import os, signal
+from mdgan.launch.forks import start
+
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
+try:
+    start(signal.pause)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+os.killpg(0, signal.SIGKILL)
+"""
+
+
+def test_ctrl_c_while_a_process_forks_is_not_lost() -> None:
+    """Python only prints what a handler raises in a hook of a fork."""
+    command = [sys.executable, "-c", INTERRUPTED_IN_A_HOOK]
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, start_new_session=True
+    )
+    assert (result.stdout, result.stderr) == ("interrupted\n", "")
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 @pytest.mark.slow
 def test_freed_memory_is_used_again() -> None:
