@@ -60,4 +60,4 @@ def browse(folder: Path, page: str, *flags: str) -> "subprocess.CompletedProcess
     command += ["--disable-background-networking", "--allow-file-access-from-files"]
     command += ["--enable-logging=stderr", "--virtual-time-budget=3000"]
     command += [f"--user-data-dir={folder / 'profile'}", *flags, (folder / page).as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)

@@ -22,7 +22,7 @@ _ADMIN_PROGRAM = """
 import os, sys, time
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 admin, folder, job, abort = sys.argv[1:]
-session = new_secure_session(admin, folder, timeout=120)
+session = new_secure_session(admin, folder, timeout=300)
 if not job:
     while len(session.get_connected_client_list()) < 3:
         time.sleep(1)

@@ -51,7 +51,7 @@ def environment(**changes: str) -> dict[str, str]:
     return {**unchanged, "OMP_WAIT_POLICY": "PASSIVE", **changes}
 
 
-def run(*arguments: str, cwd: Path, timeout: float = 90, **changes: str) -> "Finished":
+def run(*arguments: str, cwd: Path, timeout: float = 300, **changes: str) -> "Finished":
     """Runs `mdgan` with arguments to its end."""
     return finish(start([*MDGAN, *arguments], cwd, **changes), timeout)
 
@@ -125,7 +125,7 @@ def end_all() -> None:
         print(Finished(process.wait(), output, errors))
 
 
-def finish(process: Process, timeout: float = 90) -> Finished:
+def finish(process: Process, timeout: float = 300) -> Finished:
     """Waits for a command, and insists that it leaves no process behind."""
     try:
         output, errors = process.communicate(timeout=timeout)
@@ -135,7 +135,7 @@ def finish(process: Process, timeout: float = 90) -> Finished:
         raise AssertionError(f"not over in {timeout} s:\n{output}\n{errors}") from None
     assert process.returncode is not None
     result = Finished(process.returncode, output, errors)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (orphans := session_members(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.02)  # what was killed takes a moment to be gone
     if orphans:
@@ -176,7 +176,7 @@ def session_members(leader: int) -> list[int]:
 
 
 def wait_until(
-    condition: Callable[[], bool], awaited: str | Callable[[], str], seconds: float = 90
+    condition: Callable[[], bool], awaited: str | Callable[[], str], seconds: float = 300
 ) -> None:
     """Waits for something to become true; `what` is told, or called and told, if it does not."""
     deadline = time.monotonic() + seconds

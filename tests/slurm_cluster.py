@@ -93,7 +93,7 @@ class SlurmCluster:
         self._start(f"slurmd-{node}", "slurmd", "-N", node, "-f", str(self._conf))
 
     def run(
-        self, *command: str, cwd: Path, timeout: float = 60
+        self, *command: str, cwd: Path, timeout: float = 300
     ) -> "subprocess.CompletedProcess[str]":
         """Runs one of Slurm's commands."""
         return subprocess.run(

@@ -65,7 +65,6 @@ def kill(folder: Path, command: list[str], faults: str) -> Finished:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_server_is_killed_at_every_phase(tmp_path: Path) -> None:
     check_goes_on(tmp_path, [*ENTRY.phases(MDGANSettings())[0]])
 

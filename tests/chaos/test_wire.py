@@ -96,7 +96,7 @@ class Middle:
     def replay(self, number: int) -> None:
         """Sends to the server what a host has sent before, until the server closes."""
         with (
-            socket.create_connection(("127.0.0.1", self._server), timeout=30) as again,
+            socket.create_connection(("127.0.0.1", self._server), timeout=300) as again,
             contextlib.suppress(ConnectionError),
         ):
             again.sendall(self.heard[number])

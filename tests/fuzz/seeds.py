@@ -82,7 +82,7 @@ def search_a_minute(target: str, whole: Sequence[bytes], folder: Path) -> None:
         (folder / f"seed-{number}").write_bytes(seed)
     command = [sys.executable, "-m", "tests.fuzz.run_atheris", target, "60", str(folder)]
     ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=110, cwd=REPOSITORY, env=environment()
+        command, capture_output=True, text=True, timeout=300, cwd=REPOSITORY, env=environment()
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert "Done" in ended.stderr, ended.stderr[-3000:]

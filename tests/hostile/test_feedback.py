@@ -45,7 +45,7 @@ class Opposite(Hostile):
 
     def feedback(self, judged: Samples) -> Judgement:
         """Waits for the other one; the rest is honest."""
-        honest, victims = super().feedback(judged), self.known.get(timeout=60)
+        honest, victims = super().feedback(judged), self.known.get(timeout=300)
         pull = -victims.mean(0).expand_as(honest.feedback)
         return honest._replace(feedback=pull * (2.5 * honest.feedback.norm() / pull.norm()))
 

@@ -43,7 +43,6 @@ def train_on(folder: Path, iterations: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", [*STRANGERS, "hello-here"])
 @claim("flood", "A flood of knocks can cost speed, and no host its link")
 def test_honest_hosts_come_in_and_train_while_strangers_knock(tmp_path: Path, kind: str) -> None:

@@ -34,7 +34,7 @@ def put(folder: Path, name: str, kind: str) -> None:
 
 def looked_at(folder: Path, *command: str) -> Finished:
     """What a command says of a folder, if it comes to an end at all."""
-    ended = run(*command, folder.name, cwd=folder.parent, timeout=30)
+    ended = run(*command, folder.name, cwd=folder.parent, timeout=300)
     assert "Traceback" not in ended.errors, ended
     return ended
 

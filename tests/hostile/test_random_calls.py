@@ -72,7 +72,7 @@ class Run:
             watching.join()
             if attacker is not None:
                 attacker.terminate()
-                said, _ = attacker.communicate(timeout=60)
+                said, _ = attacker.communicate(timeout=300)
                 self.attacks = json.loads(said)
         for result in results:
             ended_well(result, self.folder, iterations)
@@ -169,12 +169,10 @@ def harmless(folder: Path, seconds: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_one_certificate_that_calls_at_random_harms_nobody(tmp_path: Path) -> None:
     harmless(tmp_path, 6.0)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_nor_within_a_minute(tmp_path: Path) -> None:
     harmless(tmp_path, 60.0)

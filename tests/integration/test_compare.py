@@ -256,7 +256,7 @@ def test_stopped_it_leaves_no_process_behind_and_goes_on_later(
     started = psutil.Process(comparing.pid).children(recursive=True)
     assert len(started) > 3  # the launcher, the server, two hosts
     comparing.send_signal(number)
-    result = finish(comparing, timeout=30)
+    result = finish(comparing, timeout=300)
     assert result.status == 130, result
     assert "[1/1] two, seed 0: stopped" in result.output
     assert "--out out --resume goes on" in result.output

@@ -67,7 +67,7 @@ CHAOS += [*QUICK, "--iterations", "400"]
 def test_commands_of_several_processes(tmp_path: Path, command: list[str], streams: str) -> None:
     (tmp_path / "a.json").write_text('{"world_size": 3}')
     line = f"{shlex.join([*MDGAN, *command])} {streams}"
-    assert finish(start(["bash", "-c", line], tmp_path), timeout=280).status == 0
+    assert finish(start(["bash", "-c", line], tmp_path), timeout=300).status == 0
     if command[0] == "compare":
         assert (tmp_path / "out" / "comparison.json").is_file()
     else:

@@ -353,6 +353,6 @@ def test_a_notebook(notebook: Path, cwd: Path, monkeypatch: pytest.MonkeyPatch) 
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     content = nbformat.read(notebook, as_version=4)
-    nbclient.NotebookClient(content, timeout=100, kernel_name="python3").execute(cwd=str(cwd))
+    nbclient.NotebookClient(content, timeout=300, kernel_name="python3").execute(cwd=str(cwd))
     shown = [out for cell in content.cells for out in cell.get("outputs", [])]
     assert any("image/png" in str(out) for out in shown)

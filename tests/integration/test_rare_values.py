@@ -83,7 +83,7 @@ def test_a_stranger_draws_rare_values_with_torch_alone(rare: Path, tmp_path: Pat
     assert "samples.csv: made again, every bit is the same" in verified.output, verified
     (lines,) = re.findall(r"```python\n(.*?)```", (bundle / "card.md").read_text(), re.DOTALL)
     program = f"{lines}torch.save(samples, {str(tmp_path / 'samples.pt')!r})"
-    subprocess.run([sys.executable, "-I", "-c", program], cwd=bundle, check=True, timeout=120)
+    subprocess.run([sys.executable, "-I", "-c", program], cwd=bundle, check=True, timeout=300)
     output = str(tmp_path / "s.npz")
     assert run_here("sample", "run", "-n", "300", "-o", output, cwd=rare).status == 0
     theirs = torch.load(tmp_path / "samples.pt", weights_only=True)

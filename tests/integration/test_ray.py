@@ -25,7 +25,6 @@ from tests.ray_cluster import RayCluster, process_of, why_not
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
     pytest.mark.filterwarnings("default"),  # of Ray's own files and sockets
 ]

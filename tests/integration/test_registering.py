@@ -198,7 +198,7 @@ def test_registered_in_a_program(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     import subprocess
     import sys
 
-    subprocess.run([sys.executable, "script.py"], cwd=folder, check=True, timeout=100)
+    subprocess.run([sys.executable, "script.py"], cwd=folder, check=True, timeout=300)
     assert generator_bytes(folder / "own") == _train(folder, "mdgans", *TRAIN)
     monkeypatch.chdir(folder)
     assert mdgan.Run.open("own").resume(iterations=6, quiet=True).iteration == 6

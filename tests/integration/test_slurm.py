@@ -20,7 +20,6 @@ from tests.slurm_cluster import SlurmCluster, until, why_not
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
 

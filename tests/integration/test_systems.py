@@ -26,7 +26,6 @@ from tests.processes import (
     wait_until,
 )
 
-pytestmark = pytest.mark.timeout(600)  # processes that are no forks import torch again
 HOW: dict[str, dict[str, str]] = {"forks": {}, "anew": {START: "spawn"}}
 SCORED = ["--eval-interval", "6", "--set", "eval_samples=64"]
 PAIRS = ["--swap", "pairs", "--swap-interval", "3"]

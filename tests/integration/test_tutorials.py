@@ -19,7 +19,6 @@ WALKS = [
 ]
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", WALKS)
 def test_a_tutorial_does_what_it_says(page: Path, tmp_path: Path) -> None:
     folder = tmp_path / "empty"

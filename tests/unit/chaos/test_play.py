@@ -13,7 +13,6 @@ from mdgan.chaos.schedule import ChaosEvent
 from mdgan.launch.faults import Fault, read_planned
 from mdgan.records.run_directory import RunDirectory
 
-pytestmark = pytest.mark.timeout(30)
 COMMANDS = ChaosCommands(["train"], ["join"], ["standby"], ["workers"])
 LIMITS = ChaosLimits(1, 0.0, 60.0, 300.0)
 KILLED = ChaosEvent("kill", 5, Fault("host-1", "kill", "send", 5))

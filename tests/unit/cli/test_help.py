@@ -203,7 +203,7 @@ def test_bash_completes_names_of_data_sets_runs_and_algorithms(tmp_path: Path) -
         env={**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert done.stderr == ""

@@ -245,7 +245,7 @@ def test_lines_of_several_processes_stay_apart_without_buffers() -> None:
         env=environment,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
+        timeout=300,
         check=True,
     )
     lines = ran.stderr.splitlines()

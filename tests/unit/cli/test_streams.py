@@ -19,7 +19,7 @@ def shell(command: str, changes: Mapping[str, str]) -> "subprocess.CompletedProc
         env={**os.environ, **changes},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -49,7 +49,7 @@ def printed(script: str, folder: Path) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=100,
+        timeout=300,
     )
     return done.stdout
 

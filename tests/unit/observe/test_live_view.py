@@ -161,7 +161,7 @@ class Terminal:
         """Everything so far."""
         return self._bytes.decode(errors="replace")
 
-    def wait_for(self, text: str, seconds: float = 60.0) -> None:
+    def wait_for(self, text: str, seconds: float = 300.0) -> None:
         """Reads until it says so, or ends."""
         deadline = time.monotonic() + seconds
         while text not in self.output and time.monotonic() < deadline:

@@ -220,7 +220,7 @@ def port(pages: Pages) -> Iterator[int]:
 
 
 def ask(port: int, method: str, path: str, *hosts: str) -> tuple[int, bytes, dict[str, str]]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     connection.putrequest(method, path, skip_host=True)
     for host in hosts or (f"127.0.0.1:{port}",):
         connection.putheader("Host", host)

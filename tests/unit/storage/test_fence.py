@@ -72,7 +72,7 @@ def test_processes_that_race_get_generations_of_their_own(tmp_path: Path) -> Non
         assert racer.stdin is not None
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    result = [[int(line) for line in racer.communicate(timeout=60)[0].split()] for racer in racers]
+    result = [[int(line) for line in racer.communicate(timeout=300)[0].split()] for racer in racers]
     assert sorted(number for mine in result for number in mine) == list(range(1, 121))
     assert all(mine == sorted(mine) for mine in result)
     assert not list(tmp_path.glob(".*"))
