@@ -154,8 +154,8 @@ COST = PageSection("cost", "Time, bytes and memory", (
     Entry("timeline", "Timeline", (
         View(name="ten {unit}s", paper="7.10", of=timeline.timelines(timeline.ten),
             missing=NO_TRACE,
-            caption="What each role did in ten typical {unit}s in a row. The palest grey is idle "
-            "time, the darker grey is waiting for other roles; hatched operations use the network.",
+            caption="What each role did in ten typical {unit}s in a row. The fainter grey is idle "
+            "time, the stronger is waiting for other roles; hatched operations use the network.",
             of_rounds="A worker that does not take part in a round is idle."),
         View(name="one {unit}", paper="7.11", of=timeline.timelines(timeline.one),
             caption="One typical {unit} out of these ten."),

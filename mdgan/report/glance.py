@@ -1,5 +1,6 @@
 """The card of a run at the top of the report: key figures, and notices in one line each."""
 
+from datetime import datetime
 from statistics import fmean
 
 from mdgan.observe.progress import duration
@@ -109,8 +110,9 @@ def notices(subject: Subject) -> list[str]:
     if run.audit and run.audit.bound and run.audit.bound.contradicts:
         lines.append(f"The stated ε is wrong, by the audit's canaries: {run.audit.bound}.")
     if run.under_way:
-        again = f"`mdgan report {run.path} --live` keeps the page up to date"
-        lines.append(f"It was not finished when this page was written; {again}.")
+        files = (run.path / name for name in ("run.json", "metrics.jsonl"))
+        newest = datetime.fromtimestamp(max(one.stat().st_mtime for one in files if one.exists()))
+        lines.append(f"It was not finished; its newest record was of {newest:%d %B %Y, %H:%M}.")
     lines += _faults(subject)
     lines += _disclosures(subject)
     if swaps := run.of(Swap):

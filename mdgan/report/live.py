@@ -41,6 +41,7 @@ def keep_writing(
         port: to serve the page at; 0 for one that the system chooses; None not to serve it.
     """
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as resources:
+        before = _stamp(paths)  # before the page, which may miss what comes meanwhile
         page, took = _timed(write)
         _tell(f"{page.path}: {page.num_figures} figures")
         if port is not None:
@@ -52,10 +53,10 @@ def keep_writing(
             return
         _tell(f"written again every {every_seconds:g} s until the run ends; Ctrl-C ends this")
         while page.running:
-            before = _stamp(paths)
             time.sleep(max(every_seconds, _REST * took))
-            while _stamp(paths) == before:  # the runs have written nothing new
+            while (now := _stamp(paths)) == before:  # the runs have written nothing new
                 time.sleep(_LOOK_SECONDS)
+            before = now
             page, took = _timed(write)
         _tell(f"the run is over; {page.path} is complete")
         if port is not None:

@@ -36,6 +36,19 @@ const look = (id) => {
     return parseFloat(style.fontSize) * Math.hypot(onto.a, onto.b);
   };
   const smallest_text = Math.min(...texts.map(height));
+  const is_cut = (text) => {
+    const [around, box] = [text.ownerSVGElement, text].map((one) => one.getBoundingClientRect());
+    return box.left < around.left - 1 || box.right > around.right + 1
+      || box.top < around.top - 1 || box.bottom > around.bottom + 1;
+  };
+  const is_broken = (cell) => {
+    const range = page.createRange();
+    range.selectNodeContents(cell);
+    return /^\\w{1,12}$/.test(cell.textContent) && range.getClientRects().length > 1;
+  };
+  const more = (part) => parseFloat(page.defaultView.getComputedStyle(part)
+    .getPropertyValue("--more"));
+  const wide = [...page.querySelectorAll(".plot")].filter((plot) => plot.clientWidth);
   const button = page.getElementById("theme");
   const before = getComputedStyle(page.body).backgroundColor;
   const faint_texts = faint(page);
@@ -53,15 +66,19 @@ const look = (id) => {
     overflow: root.scrollWidth - root.clientWidth,
     sizes, before, after, opened, views,
     smallest_text, faint_texts,
+    cut_texts: texts.filter(is_cut).map((text) => text.textContent),
+    broken_values: [...page.querySelectorAll("#settings td")].filter(is_broken)
+      .map((cell) => cell.textContent),
+    fading: wide.map((plot) => [plot.scrollWidth > plot.clientWidth, more(plot) > 0]),
     out_of_reach: [...page.querySelectorAll(".plot.broad")].some((plot) => plot.tabIndex < 0),
     titles: [...page.querySelectorAll("figure h3")].map((title) => title.textContent),
     pictures: [...page.images].every((image) => image.complete && image.naturalWidth > 0),
   };
 };
-addEventListener("load", () => {
+addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(() => {
   document.getElementById("seen").textContent =
     JSON.stringify({wide: look("wide"), narrow: look("narrow")});
-});
+})));
 </script></body>""".replace("FAINT", FAINT)
 
 
@@ -72,6 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = [
         FakeRun(workers=4, iterations=40, slow=frozenset({31}), lost={3: 30}, swap_interval=5),
         FakeRun(workers=0, iterations=40, state="failed"),
+        FakeRun(workers=2, iterations=40),
     ]
     paths = [str(fake.write(folder / f"run{n}")) for n, fake in enumerate(runs)]
     paths.append(str(federated_run(folder / "federated")))
@@ -130,6 +148,8 @@ def test_a_browser_shows_every_figure_at_every_width(folder: Path) -> None:
         assert record["smallest_text"] >= 10, width
         assert record["faint_texts"] == [], width
         assert not record["out_of_reach"], width
+        assert record["cut_texts"] == record["broken_values"] == [], width
+        assert all(goes_on == fades for goes_on, fades in record["fading"]), width
         assert "Samples: over time" in record["titles"]
         assert record["before"] != record["after"]
         assert record["opened"]

@@ -21,6 +21,8 @@ TEXTS = """<header class="md-header"><nav class="md-header__inner md-grid">
 <span class="bp">self</span> <span class="s">"s"</span> <span class="k">for</span>
 <span class="c1"># comment</span> <span class="o">=</span><span
 class="p">(</span></code></pre></div>
+<div class="language-text highlight"><pre><code id="output">1  WORDS
+2  WORDS</code></pre></div>
 <table><tr><td><code id="name">unbreakable</code><td>WORDS<td>WORDS<td>WORDS</table></article>"""
 PAGE = f"""<!DOCTYPE html><link rel="stylesheet" href="MAIN">
 <link rel="stylesheet" href="PALETTE"><link rel="stylesheet" href="SITE">
@@ -30,7 +32,7 @@ PROBE = f"""<!DOCTYPE html><body>
 <iframe id="slate" src="slate.html" width="1400" height="800"></iframe>
 <pre id="seen"></pre>
 <script>{FAINT}
-addEventListener("load", () => {{
+addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(() => {{
   const seen = {{}};
   for (const frame of document.querySelectorAll("iframe")) {{
     const page = frame.contentDocument;
@@ -39,12 +41,15 @@ addEventListener("load", () => {{
       faint: faint(page),
       overflow: page.documentElement.scrollWidth - page.documentElement.clientWidth,
       picture: page.querySelector("img").getBoundingClientRect().width,
+      fading: ["picture", "output"].map((id) => page.getElementById(id)).map((part) =>
+        part.scrollWidth > part.clientWidth
+        && page.defaultView.getComputedStyle(part).getPropertyValue("--more") === "48px"),
       lines: page.getElementById("name").getClientRects().length,
       beside_button: parseFloat(page.defaultView.getComputedStyle(code).paddingRight),
     }};
   }}
   document.getElementById("seen").textContent = JSON.stringify(seen);
-}});
+}})));
 </script></body>"""
 
 
@@ -72,4 +77,6 @@ def test_pages_can_be_read_in_both_schemes_and_on_a_phone(tmp_path: Path) -> Non
     assert phone["overflow"] == dark["overflow"] == 0
     assert phone["picture"] > 600
     assert phone["lines"] == 1
+    assert phone["fading"] == [True, True]
+    assert dark["fading"][0] is False
     assert phone["beside_button"] > 30

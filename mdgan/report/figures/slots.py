@@ -127,7 +127,7 @@ def _shades(row: Placed) -> tuple[list[int], list[str]]:
         tops = sorted({sizes[-(-k * len(sizes) // len(_SHADES)) - 1] for k in quarters})
     lows = [min(x for x in sizes if x > before) for before in (-1, *tops[:-1])]
     names = [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in zip(lows, tops, strict=True)]
-    names[-1] += " batches"
+    names[-1] += " batch" if names == ["1"] else " batches"
     return tops, names
 
 

@@ -83,7 +83,7 @@ def timeline(subject: Subject, first: int, last: int) -> Timeline:
     near = every[max(0, bisect_left(every, first) - 1) : bisect_right(every, last) + 1]
     lanes = [Lane(main.role, _clip(main, near, begin, end=end))]
     for host in subject.hosts:
-        if _is_there(subject, host, first, last=last):
+        if host.spans and _is_there(subject, host, first, last=last):  # else it told no times
             lanes += _host_lanes(host, near, begin, end=end)
     scorer = subject.run.traces.get(SCORER)
     if scorer:

@@ -223,6 +223,6 @@ def who_gave_to_whom(subject: Subject) -> OfRun | None:
     charts.some_names(axes.set_yticks, workers)
     ends = [-0.5, len(workers) - 0.5]
     axes.plot(ends, ends, color=charts.IDLE, linewidth=1)
-    axes.set(xlabel="to worker", ylabel="discriminator of worker", aspect="equal", anchor="W")
+    axes.set(xlabel="to worker", ylabel="from worker", aspect="equal", anchor="W")
     header = ("discriminator of", "went to", "times")
     return OfRun(rows, exactness(swaps) + more, figure, header=header)

@@ -197,6 +197,21 @@ def test_it_writes_what_is_new_until_the_run_is_over(
     ]
 
 
+def test_a_run_that_ends_while_its_page_is_written_gets_another_page(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write() -> Report:
+        page = pages.write()
+        if len(pages.written) == 1:
+            pages.run.status("finished", 1000, 9.0)
+        return page
+
+    waits = iter((30.0,))  # it looks once, at once sees the end, and waits for nothing more
+    monkeypatch.setattr("mdgan.report.live.time.sleep", lambda _: next(waits))
+    keep_writing([pages.run.path], write, 30.0, None)
+    assert pages.written == ["running", "finished"]
+
+
 def test_of_a_run_that_is_over_there_is_one_page(pages: Pages) -> None:
     pages.run.status("finished", 1000, 9.0)
     keep_writing([pages.run.path], pages.write, 30.0, None)

@@ -1,4 +1,6 @@
+import os
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +86,16 @@ def test_runs_of_all_kinds_are_compared(tmp_path: Path) -> None:
     paths = [fake.write(tmp_path / name) for name, fake in fakes.items()]
     trace = tmp_path / "going-on" / "trace" / "host-2.jsonl"
     trace.write_bytes(trace.read_bytes()[:-30])
+    killed = datetime(2026, 3, 1, 14, 30).timestamp()
+    for name in ("run.json", "metrics.jsonl"):
+        os.utime(tmp_path / "going-on" / name, (killed, killed))
     page, missing = checked(*paths)
     assert not missing
     labels = ("standalone", "7 workers", "4 workers, no swap", "4 workers, swap interval 14")
     assert all(label in page.text for label in labels)
     assert "1 of 11 swaps did not arrive bit for bit, after iteration 15." in page.text
     assert "host-2.jsonl: ends in the middle of a line" in page.text
-    assert "It was not finished when this page was written" in page.text
+    assert "It was not finished; its newest record was of 1 March 2026, 14:30." in page.text
     assert "What differs" in page.text
 
 

@@ -128,6 +128,11 @@ def test_runs_without_slots_or_predictions_do_not_mention_them() -> None:
     assert [*pictures(run_of(plain))] == ["placement", "idle"]
 
 
+def test_the_legend_speaks_of_one_batch() -> None:
+    figure = pictures(run_of(placement(0, slot(batches=[1, 1]))))["placement"].panels[0].figure
+    assert figure.axes[0].get_legend_handles_labels()[1] == ["1 batch"]
+
+
 @pytest.mark.slow
 def test_more_slots_kinds_and_clients_than_fit_are_thinned_out() -> None:
     many, ones = list(range(65)), [1.0] * 65

@@ -215,6 +215,12 @@ def test_hosts_that_were_lost_before_or_joined_later_have_no_lane(tmp_path: Path
     assert names[31] == ["server", "worker 1", "worker 3", "worker 4"]
 
 
+def test_hosts_that_told_no_times_have_no_lane(tmp_path: Path) -> None:
+    of_run = subject(tmp_path, FakeRun(workers=2, iterations=30))
+    of_run.run.traces["host-2"].spans.clear()  # as under differential privacy
+    assert [lane.label for lane in timeline(of_run, 11, 20).lanes] == ["server", "worker 1"]
+
+
 def test_the_window_is_one_that_most_hosts_recorded(tmp_path: Path) -> None:
     of_run = subject(tmp_path, FakeRun(workers=3, iterations=60, lost={1: 5, 2: 35}))
     trace = of_run.run.traces["host-1"]
