@@ -112,7 +112,8 @@ def test_dry_run(
     assert first.startswith("can run: mdgan trains 3,500 iterations on digits with 3 worker(s)")
     assert second == "holds"
     assert re.search(r"κ +2\n", text)
-    assert re.search(r"swap +every 1 iterations: pairs\n", text)
+    assert re.search(r"trains +MD-GAN .*, pairs swap in every iteration", text)
+    assert "every 1 iterations" not in text
     assert re.search(r"processes here +rank 0, rank 1-2, rank 3", text)
     held = re.findall(r"rank (\d) +(\d+) samples   (.*)", text)
     assert [(rank, size) for rank, size, _ in held] == [("1", "480"), ("2", "479"), ("3", "479")]
