@@ -76,7 +76,7 @@ def release(
     for verdict in released.verdicts:
         print(f"{'ok' if verdict.met else 'NO':3}{verdict.why}")
     if released.path is not None:
-        print(f"{released.path}: written; `mdgan verify {released.path}` checks it")
+        print(f"{released.path}: written; `{released.verify}` checks it")
     elif not released.is_fit:
         print(f"{run}: is not released: the policy is not met")
     return 0 if released.is_fit else 1

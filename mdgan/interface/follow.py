@@ -92,7 +92,7 @@ class Screen:
         """Moves the bar to the newest iteration."""
         if self._bar is not None:
             values = {name: f"{v:.3g}" for name, v in (reached.losses | reached.scores).items()}
-            self._bar.n = reached.iteration
+            self._bar.n = max(self._bar.n, reached.iteration)  # scores arrive late
             with contextlib.suppress(*_CLOSED_OUTPUT):
                 self._bar.set_postfix(values)
 

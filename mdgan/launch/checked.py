@@ -275,12 +275,12 @@ def _warnings(checked: Checked) -> list[str]:
             "nothing to read ahead"
         )
     batch = settings.training.batch_size
-    sizes = [] if clients is None else sorted(map(sum, clients.class_counts().values()))
+    sizes = [] if clients is None else list(map(sum, clients.class_counts().values()))
     if few := sum(size < batch for size in sizes):
         warnings.append(
             f"{flag('clients', len(sizes))}: {few:,} of them hold fewer samples than a batch of "
-            f"{batch}, {sizes[len(sizes) // 2]:,} in the middle, so their batches repeat samples; "
-            f"take fewer clients, a smaller {flag('batch_size')} or a larger data set"
+            f"{batch}, so their batches repeat samples; take fewer clients, a smaller "
+            f"{flag('batch_size')} or a larger data set"
         )
     small = [n for n, (_, indices) in holdings.items() if 0 < len(indices) < batch]
     repeats = checked.algorithm.lets_batches_repeat and not settings.privacy.hides_samples

@@ -7,7 +7,7 @@ before the end signs a statement without a generator.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from math import ceil, floor, log10
 from pathlib import Path
@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from mdgan.credentials.identity import Identity, check_signed, sign
-from mdgan.credentials.pem import certificates_in, pem_of
+from mdgan.credentials.pem import certificates_in, now, pem_of
 from mdgan.credentials.permit import Permit
 from mdgan.errors import printable
 
@@ -121,6 +121,20 @@ def attest(
     unsigned = Attestation(workers=workers, statement=text, chain=own.certificate.decode())
     draft = msgspec.structs.replace(unsigned, **spent)
     return msgspec.structs.replace(draft, signature=sign(own, draft.signed_bytes()).hex())
+
+
+def answer_in(
+    fields: Mapping[str, Any], asked: str, ranks: Collection[int], authorities: bytes
+) -> Attestation:
+    """A host's answer; ValueError if not of these ranks, or to something else than was asked."""
+    answer = msgspec.convert(dict(fields), Attestation, str_keys=True)
+    if answer.statement != asked:
+        raise ValueError("it is not about what the server has stated")
+    if not set(answer.workers) <= set(ranks):
+        raise ValueError("it speaks of workers of others")
+    if answer.signature or not answer.refusal:
+        answer.check(authorities, now())
+    return answer
 
 
 def rounded_up(epsilon: float) -> float:

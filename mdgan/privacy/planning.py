@@ -182,7 +182,7 @@ def _noise_and_steps(
     asked = flag("dp_epsilon", f"{epsilon:g}")
     if not leaves_something(earlier, settings):
         why = f"{whose} have spent {spent:.3g} before (ledger {ledger})"
-        raise BadInput(asked, why, "give more")
+        raise BadInput(asked, why, f"give more than {spent:.3g}: it bounds all runs together")
     if noise is None:
         try:
             return noise_for(epsilon, delta, rate, planned, earlier, kind), planned

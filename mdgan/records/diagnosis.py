@@ -2,7 +2,7 @@
 
 The rules are rules of thumb of people who train GANs (Chintala et al., "How to train a GAN?", 2016:
 a discriminator loss near 0 is a failure). Their limits are wide, so that they rarely err, and none
-speaks while the FID still reaches a new best:
+speaks while the FID still reaches a new best, or falls from score to score:
 
 * Losses that are not finite, or far from where they begin, come from steps that are too large.
 * A discriminator that is right in almost everything no longer tells the generator where to go.
@@ -65,7 +65,8 @@ def diagnose(
             f"the losses are not finite (NaN) in iteration {losses[-1].iteration:,}",
             f"{_LOWER_BOTH}, and leave {flag('precision', 'fp16')} out",
         )
-    if len(trend) > 1 and trend[-1] < _NEW_BEST * min(trend[:-1]):
+    is_falling = len(trend) > 2 and trend[-3] > trend[-2] > trend[-1] == min(trend)
+    if is_falling or (len(trend) > 1 and trend[-1] < _NEW_BEST * min(trend[:-1])):
         return None
     finding = (
         _of_losses(losses[-LOSSES_NEEDED:], str(config.get("discriminator_loss", "bce")))

@@ -49,6 +49,7 @@ class Released:
     verdicts: Sequence[RuleVerdict]
     notes: Sequence[str]
     path: Path | None = None
+    verify: str = ""  # the command that checks the bundle
 
     @property
     def is_fit(self) -> bool:
@@ -107,7 +108,11 @@ def release_run(
     if links.revoked is not None and identity is not None:
         files[REVOKED_FILE] = path_of(links.revoked).read_bytes()
     _write(output, {**files, **seal(files, identity)})
-    return Released(evidence, verdicts, [*remarks, *missing], path=output)
+    is_signed = identity is not None or any(each.signature for each in evidence.attestations)
+    has_word_of_hosts = wanted.has_generator and figures["signed_by"]
+    flags = " --authority FILE" * is_signed + " --unsigned" * (not has_word_of_hosts)
+    verify = f"mdgan verify {output}{flags}"
+    return Released(evidence, verdicts, [*remarks, *missing], path=output, verify=verify)
 
 
 def _audit(path: Path, trained: TrainedRun, changes: Mapping[str, str]) -> list[str]:

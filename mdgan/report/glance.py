@@ -5,6 +5,7 @@ from statistics import fmean
 
 from mdgan.observe.progress import duration
 from mdgan.records.happenings import LOST, SHUT_OUT
+from mdgan.records.release_figures import attestations
 from mdgan.records.rows import Losses, Swap
 from mdgan.records.run_state import UNSAVED
 from mdgan.records.score_names import OF_ROWS, SCORE_NAMES
@@ -141,6 +142,11 @@ def _faults(subject: Subject) -> list[str]:
     ]
     if events := said_in_all(subject.run, subject.presences):
         lines.append(f"Workers: {events}.")
+    lines += [
+        f"Rank(s) {said_list(answer.workers)} did not sign the run: {answer.refusal}."
+        for answer in attestations(subject.run)
+        if answer.refusal
+    ]
     if unsaved := subject.run.state.reasons(UNSAVED):
         times = count(len(unsaved), "time")
         lines.append(f"Checkpoints went wrong {times}, the last: {unsaved[-1]}")

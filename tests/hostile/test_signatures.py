@@ -80,7 +80,8 @@ def test_no_host_says_by_which_terms_a_run_is_released(
     lie = msgspec.structs.replace(said, **{field: lies[field]}).text()
     with pytest.raises(ValueError, match="not about what the server has stated"):
         hears(peers, signed(answer_to(text), statement=lie))
-    assert not notes.events("attested")
+    (kept,) = notes.events("attested")
+    assert (kept["statement"], kept["signature"]) == (text, "")
 
 
 def test_nobody_signs_before_the_server_asks(peers: Peers, notes: Notes) -> None:
@@ -107,7 +108,7 @@ def test_nobody_signs_before_the_server_asks(peers: Peers, notes: Notes) -> None
         *("another rank", "further ranks", "signed and refused", "refused in two lines"),
     ],
 )
-def test_what_no_reader_could_check_is_not_kept(
+def test_what_no_reader_could_check_is_not_kept_and_is_told(
     changes: dict[str, Any], peers: Peers, notes: Notes
 ) -> None:
     answer = answer_to(asked(peers))
@@ -116,7 +117,10 @@ def test_what_no_reader_could_check_is_not_kept(
         lie = msgspec.to_builtins(signed(answer, **changes), str_keys=True)
     with pytest.raises(ValueError, match=r"sign|certificate|written|workers of others|refusal"):
         hears(peers, lie)
-    assert not notes.events("attested")
+    (kept,) = notes.events("attested")
+    assert (kept["workers"], kept["signature"], kept["chain"]) == ([1], "", "")
+    assert kept["refusal"].startswith("the server rejects its signature: ")
+    assert notes.lines[-1].startswith("rank(s) 1 have not signed what is said of the run: the s")
 
 
 def test_a_refusal_is_one_line_whatever_the_server_has_stated() -> None:

@@ -181,6 +181,7 @@ def test_a_card_has_no_words_of_a_command_that_failed(
     result = run_here(*words, "--samples", "20", cwd=study)
     assert result.status == 0, result
     assert "needs pyarrow" in result.errors, "its user is told"
+    assert "`mdgan verify bundle --unsigned` checks it" in result.output
     for card in ("card.md", "card.html", "evidence.json"):
         text = (study / "bundle" / card).read_text()
         assert "no samples.parquet: it could not be made" in text

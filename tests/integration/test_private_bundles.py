@@ -1,6 +1,7 @@
 """Bundles of private runs and of tables: what they reveal, and what they do not."""
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -136,6 +137,21 @@ def test_hosts_that_told_one_sum_have_signed_the_terms_alone(sums: Path) -> None
     assert lines.count("the terms alone") == 2
     assert "as all hosts have signed" in lines
     assert "samples.csv: made again, every bit is the same" in lines
+
+
+@claim("unsigned", "mdgan release names the command.")
+@pytest.mark.parametrize("run", ["sums", "private"])
+def test_the_command_that_release_names_finds_the_bundle_good(
+    run: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    folder: Path = request.getfixturevalue(run)
+    words = ["release", "run", "-o", str(tmp_path / "b"), "--samples", "20"]
+    done = run_here(*words, cwd=folder)
+    named = re.search(r"written; `mdgan (.*)` checks it", done.output)
+    assert named is not None, done
+    assert ("--unsigned" in named[1]) is (run == "sums")
+    result = run_here(*named[1].replace("FILE", "ca/ca.pem").split(), cwd=folder)
+    assert result.status == 0, result
 
 
 @claim("nothing-real", "of the audit only what canaries say.")

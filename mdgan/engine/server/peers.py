@@ -12,16 +12,16 @@ import msgspec
 from torch import nn
 
 from mdgan import messages
-from mdgan.credentials.pem import now
 from mdgan.engine.host_keys import SignedKey, check_key, num_sharers
 from mdgan.engine.server.admission import Admission
 from mdgan.engine.server.hosts import Hosts, Member, Strikes, workers_of
 from mdgan.engine.settings import RunSettings
+from mdgan.errors import printable
 from mdgan.gan.model_state import digest_of
 from mdgan.messages import Kind, Message
 from mdgan.observe.attendance import Attendance
 from mdgan.observe.run_observer import RunObserver
-from mdgan.privacy.attestation import Attestation, Statement
+from mdgan.privacy.attestation import Attestation, Statement, answer_in
 from mdgan.records.values import in_words
 from mdgan.transport.server_end import ServerTransport
 
@@ -176,23 +176,26 @@ class Peers:
         return Statement(*about, digest, self.learnt).text()
 
     def attested(self, host: int, message: Message) -> None:
-        """Records the answer of a host that leaves: its signature, or why it does not sign.
+        """Records the answer of a host that leaves: its signature, or why none of it counts.
 
         Raises:
             ValueError: the host was not asked, signs something else, or not with its certificate.
         """
-        answer = msgspec.convert(dict(message.fields), Attestation, str_keys=True)
         trusts, asked = self.admission.trusts, self.signing.pop(host, None)
-        if trusts is None or answer.statement != asked:
+        if trusts is None or asked is None:
             raise ValueError("it is not about what the server has stated")
-        if not set(answer.workers) <= set(self.admission.carried(host)):
-            raise ValueError("it speaks of workers of others")
-        if answer.signature or not answer.refusal:
-            answer.check(trusts.authorities, now())
-        else:
+        ranks, rejected = sorted(self.admission.carried(host)), None
+        try:
+            answer = answer_in(message.fields, asked, ranks, trusts.authorities)
+        except ValueError as error:
+            rejected, why = error, printable(f"the server rejects its signature: {error}", 500)
+            answer = Attestation(workers=ranks, statement=asked, refusal=why)
+        if answer.refusal:
             about = f"have not signed what is said of the run: {answer.refusal}"
             self.observer.note(f"rank(s) {in_words(answer.workers)} {about}")
         self.observer.event("attested", self.iteration, **msgspec.to_builtins(answer))
+        if rejected is not None:
+            raise rejected
 
     # Keys by which hosts recognise each other; see `host_keys.py`.
 

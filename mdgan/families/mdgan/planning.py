@@ -118,7 +118,7 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         )
 
     def describe(self, run: contract.PlannedRun[MDGANSettings]) -> list[tuple[str, str]]:
-        """Rows of `--dry-run`: κ, the swaps, and the samples in a step."""
+        """Rows of `--dry-run`: algorithm and swaps, κ, and the samples in a step."""
         settings, mean_size = run.settings, contract.mean_size(run.class_counts)
         every = swap_every(settings, mean_size, run.class_counts, num_weights_of(run.models))
         rhythm = SwapRhythm(every, every, swap_every(settings, mean_size))
@@ -127,7 +127,6 @@ class MDGANPlanning(contract.Builder[MDGANSettings]):
         return [
             ("trains", in_words(settings, rhythm, kappa)),
             ("κ", str(kappa)),
-            ("swap", f"every {every} iterations: {settings.swaps.swap}" if every else "never"),
             ("a step", f"on {settings.num_reals} real and {num_fakes} generated samples"),
         ]
 

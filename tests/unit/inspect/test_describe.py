@@ -20,4 +20,4 @@ def test_under_privacy_no_swap_follows_classes(tmp_path: Path) -> None:
     assert because in describe(prepare(Given([SORTED]), show_all=True))
     said = describe(prepare(Given([{**SORTED, **private}]), show_all=True))
     assert because not in said
-    assert "swap                 every 6 iterations" in said
+    assert "pairs swap every 6 iterations" in said

@@ -123,7 +123,7 @@ def test_what_pictures_have_spent_stays_with_them(
     assert not Path("ledger").exists(), "a look writes nothing"
     spend_all(ready())
     given = change()
-    line = r"--dp-epsilon 8: the samples of rank \d have spent 8 before \(ledger .*give more"
+    line = r"--dp-epsilon 8: the samples of rank \d have spent 8 before \(ledger .*give more than 8"
     with pytest.raises(BadInput, match=line) as refused:
         ready(**given)
     assert "\n" not in str(refused.value)

@@ -77,13 +77,14 @@ def test_what_goes_wrong(losses: list[Losses], scores: list[ScoresRow], name: st
         (logged(*[(6.0, 30.0)] * 5), [], {"discriminator_loss": "hinge"}),
         (HEALTHY, scored([80.0, 50.0], [1, 3]), {}),
         (HEALTHY, scored([80.0, 70.0, 60.0], [1, 2, 4]), {}),
+        (HEALTHY, scored([82.1, 80.8, 79.6, 78.7, 77.8], [1] * 5), {}),
         (HEALTHY, scored([0.6, 1.3, 1.3], [10] * 3), {}),
         (HEALTHY, scored([5.0, 12.0, 5.5], [10] * 3), {}),
     ],
     ids=[
         *("nothing yet", "no scores", "digits", "four rows", "two batches", "FID still falls"),
         *("a strong D", "another loss", "least squares", "hinge", "two scores"),
-        *("classes are still found", "near real data", "one bad score"),
+        *("classes are still found", "scored often", "near real data", "one bad score"),
     ],
 )
 def test_no_false_alarm(losses: list[Losses], scores: list[ScoresRow], config: Any) -> None:

@@ -148,7 +148,9 @@ def test_what_happened_to_workers_is_told_and_what_comes_out_of_files_stays_text
     tmp_path: Path,
 ) -> None:
     texts = {"dataset": HOSTILE, "partition": HOSTILE, HOSTILE: HOSTILE}
-    faults = [*FAULTS, {**FAULTS[-1], "iteration": 55}]
+    said = {"statement": '{"run": "r", "terms": {}, "iteration": 60}', "refusal": "it rejects <b>"}
+    attested = {"event": "attested", "iteration": 60, "workers": [2], **said}
+    faults = [*FAULTS, {**FAULTS[-1], "iteration": 55}, attested]
     fake = FakeRun(workers=4, iterations=60, faults=faults, state=HOSTILE, config=texts)
     path = fake.write(tmp_path / "<b>1")
     with (path / "metrics.jsonl").open("a") as metrics:
@@ -164,6 +166,7 @@ def test_what_happened_to_workers_is_told_and_what_comes_out_of_files_stays_text
     assert "Worker 3 was shut out in iteration 41: 1 unusable answers" in page.text
     in_all = "1 loss, 1 shut out, 1 left, 1 joined, 2 late answers, 1 refused answer, resumed once"
     assert f"Workers: {in_all}." in page.text
+    assert "Rank(s) 2 did not sign the run: it rejects <b>." in page.text
     assert "Checkpoints went wrong 1 time, the last: No space left on device" in page.text
     assert "late, lost" not in page.text
     assert "no answer from 8 to 20; lost in 20 (silent for 4 s)" in page.text
