@@ -1,6 +1,8 @@
 """The command line. Each command parses its flags and calls one function of a room below."""
 
 import logging
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -93,4 +95,12 @@ def status_of(command: Callable[[], object]) -> int:
 def run() -> NoReturn:
     """Runs the command line as a program, and then ends this process at once."""
     prepare_streams()
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _interrupt)
     end_process(main)
+
+
+def _interrupt(*_: object) -> None:
+    if getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False):
+        os._exit(130)  # an exception would make its C++ abort
+    raise KeyboardInterrupt

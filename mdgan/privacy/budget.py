@@ -96,7 +96,7 @@ class Budget(Steps):
     def round(self) -> RoundNotice:
         """The announcement of the next round."""
         run, taken = self._ledger.run, self._ledger.taken
-        name = hashlib.sha256(run.stream + run.number.to_bytes(8, "big")).hexdigest()[:32]
+        name = hashlib.sha256(run.name + run.number.to_bytes(8, "big")).hexdigest()[:32]
         until = min(self._plan.until, max(self._plan.planned, taken + 1))
         return RoundNotice(name, self.noise, until - taken, taken)
 

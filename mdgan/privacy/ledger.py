@@ -64,6 +64,8 @@ class Ledger:
         self._in_use = BadInput(flag("dp_ledger", folder), in_use)
         begun(folder)
         self._lock = -1
+        # New in each process: with a secret of the file, its copies would repeat the same noise.
+        self._secret = secrets.token_bytes(SECRET_BYTES)
         try:
             with opened(folder) as db:
                 known, self.run = self._begin(db, contents, make_plan)
@@ -82,7 +84,7 @@ class Ledger:
         make_plan: Callable[[ledger_view.LedgerView], ledger_view.Plan],
     ) -> tuple[ledger_view.LedgerView, ledger_view.LedgerRun]:
         """Goes on with the last run of these samples if the plan is the same; else enters one."""
-        self._secret = ledger_view.take_in(db, contents)
+        ledger_view.take_in(db, contents)
         for _ in range(_MOST_TRIES):
             known = ledger_view.known_of(db)
             plan = make_plan(known)  # may take seconds: others may write meanwhile
@@ -107,8 +109,7 @@ class Ledger:
             with opened(self.folder) as db, written(db):
                 self._reserve(db, steps)
             self._reserved = steps
-        secret = derived(self._secret, self.run.stream)
-        return step_key(secret, self.run.first + self.taken, use)
+        return step_key(self._secret, self.taken, use)
 
     def close(self) -> None:
         """Writes the exact number of steps, as the process ends in order."""
@@ -152,13 +153,8 @@ def _enter(
     samples: int,
 ) -> ledger_view.LedgerRun:
     """Enters a new run of the samples in the table `shard` and appends it to their histories."""
-    last = known.last
-    stream = secrets.token_bytes(SECRET_BYTES)
-    first = 0
-    if last is not None:  # so that a run moved to another folder has the bits of one that stayed
-        stream, first = last.stream, last.first + last.steps
-    run = ledger_view.LedgerRun(number, plan, stream, first, 0, samples)
-    row = (number, msgspec.json.encode(plan).decode(), stream, first, 0, samples)
+    run = ledger_view.LedgerRun(number, plan, secrets.token_bytes(SECRET_BYTES), 0, samples)
+    row = (number, msgspec.json.encode(plan).decode(), run.name, 0, 0, samples)
     db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", row)
     db.execute("CREATE TEMP TABLE next (before INTEGER PRIMARY KEY, after INTEGER)")
     for history in known.rows:

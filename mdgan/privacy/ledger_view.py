@@ -37,8 +37,7 @@ class LedgerRun(msgspec.Struct, frozen=True):
 
     number: int
     plan: Plan
-    stream: bytes  # gives random numbers, together with the ledger's secret
-    first: int  # the number of the run's first step in that stream
+    name: bytes  # random; another ledger may use the same number
     steps: int  # number of steps that were taken, or may have been
     samples: int  # number of units
 
@@ -93,8 +92,8 @@ def secret_of(db: sqlite3.Connection) -> bytes:
     return secret
 
 
-def take_in(db: sqlite3.Connection, contents: Contents) -> bytes:
-    """Fills temporary tables with the samples' keys; returns the ledger's secret.
+def take_in(db: sqlite3.Connection, contents: Contents) -> None:
+    """Fills temporary tables with the samples' keys.
 
     `shard` gets the keys of units. `other` gets the keys of their other names, each with the key of
     the unit; names of old ledgers have none.
@@ -116,7 +115,6 @@ def take_in(db: sqlite3.Connection, contents: Contents) -> bytes:
     if knows_rows_as_before(db):
         before = [(key_of(digest),) for digest in contents.before]
         db.executemany("INSERT INTO other VALUES (?, NULL, 'before')", before)
-    return secret
 
 
 def known_of(db: sqlite3.Connection) -> LedgerView:
@@ -192,11 +190,11 @@ def _histories(chains: Iterable[list[LedgerRun]]) -> tuple[PrivacyHistory, ...]:
 
 
 def _read_run(db: sqlite3.Connection, number: int) -> LedgerRun:
-    query = "SELECT number, plan, stream, first, steps, samples FROM runs WHERE number = ?"
+    query = "SELECT number, plan, stream, steps, samples FROM runs WHERE number = ?"
     row = db.execute(query, (number,)).fetchone()
-    number, text, stream, *counts = msgspec.convert(row, tuple[int, str, bytes, int, int, int])
+    number, text, name, *counts = msgspec.convert(row, tuple[int, str, bytes, int, int])
     plan = msgspec.json.decode(text, type=Plan)
-    run = LedgerRun(number, plan, stream, *counts)
+    run = LedgerRun(number, plan, name, *counts)
     if not (plan.noise > 0 and 0 < plan.rate <= 1 and plan.order > 1 and run.steps >= 0):
         raise ValueError("steps that cannot be")
     return run

@@ -3,6 +3,7 @@
 import os
 import shlex
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from mdgan.storage.checkpoints import Checkpoints
 from tests.claims.registry import claim
 from tests.processes import (
     MDGAN,
+    REPOSITORY,
     Training,
     finish,
     generator_bytes,
@@ -146,3 +148,27 @@ def test_full_disk(tmp_path: Path) -> None:
     assert "Traceback" not in result.errors
     assert not list((tmp_path / "run").rglob("*.tmp"))
     assert not (tmp_path / "run" / "generator.safetensors").exists()
+
+
+INTERRUPTED = """
+import os, runpy, signal, sys
+name = sys.argv.pop(1)
+class Finder:
+    def find_spec(self, found, *_):
+        if found == name:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+runpy.run_module("mdgan", run_name="__main__", alter_sys=True)
+"""
+"""Ctrl-C at the moment at which `mdgan` imports a module."""
+
+
+@pytest.mark.parametrize(("module", "status"), [("click", -signal.SIGINT), ("torch._C", 130)])
+def test_ctrl_c_at_the_start_ends_without_a_traceback(
+    tmp_path: Path, module: str, status: int
+) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, module, "train", "--out", "run"]
+    result = finish(start(command, tmp_path, PYTHONPATH=str(REPOSITORY)), 120)
+    assert result.status == status
+    assert "Traceback" not in result.errors
+    assert not (tmp_path / "run").exists()
