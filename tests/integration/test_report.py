@@ -75,10 +75,10 @@ const look = (id) => {
     pictures: [...page.images].every((image) => image.complete && image.naturalWidth > 0),
   };
 };
-addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(() => {
+addEventListener("load", () => setTimeout(() => {
   document.getElementById("seen").textContent =
     JSON.stringify({wide: look("wide"), narrow: look("narrow")});
-})));
+}, 500));
 </script></body>""".replace("FAINT", FAINT)
 
 

@@ -32,7 +32,7 @@ PROBE = f"""<!DOCTYPE html><body>
 <iframe id="slate" src="slate.html" width="1400" height="800"></iframe>
 <pre id="seen"></pre>
 <script>{FAINT}
-addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(() => {{
+addEventListener("load", () => setTimeout(() => {{
   const seen = {{}};
   for (const frame of document.querySelectorAll("iframe")) {{
     const page = frame.contentDocument;
@@ -49,7 +49,7 @@ addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame
     }};
   }}
   document.getElementById("seen").textContent = JSON.stringify(seen);
-}})));
+}}, 500));
 </script></body>"""
 
 
