@@ -2,6 +2,7 @@
 
 import errno
 import linecache
+import logging
 import re
 import sysconfig
 import threading
@@ -10,9 +11,12 @@ import warnings
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from mdgan.spelling import Mention, spelled, without_controls
+
+_log = logging.getLogger(__name__)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
@@ -155,6 +159,12 @@ def printable(text: str, most: int, *, besides: str = "") -> str:
         besides: characters that stay though they are not printable.
     """
     return "".join(c if c.isprintable() or c in besides else "?" for c in text[:most])
+
+
+@cache
+def warn_once(text: str) -> None:
+    """Warns the user with a text, once in a process."""
+    _log.warning("warning: %s", text)
 
 
 class Folded:

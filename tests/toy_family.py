@@ -38,12 +38,8 @@ class ToySettings(RunSettings):
 
 class ToyServer(ServerPart):
     def __init__(self, generator: nn.Module, device: torch.device) -> None:
-        self._generator, self._vector = generator, ModelVector(generator)
+        self.generator, self._vector = generator, ModelVector(generator)
         self.form, self.device = AnswerForm(ANSWER, self._vector.shape), device
-
-    @property
-    def generator(self) -> nn.Module:
-        return self._generator
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         hosts, i = engine.await_hosts(), done + 1
@@ -62,22 +58,19 @@ class ToyServer(ServerPart):
             return Advance(i, answers.mean_losses(), sorted(answers.losses))
 
     def state(self) -> dict[str, Tensor]:
-        return {name: t.detach().clone() for name, t in self._generator.state_dict().items()}
+        return {name: t.detach().clone() for name, t in self.generator.state_dict().items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        self._generator.load_state_dict(dict(state))
+        self.generator.load_state_dict(dict(state))
 
 
 class ToyHost(HostPart):
     begins = ASK
+    learners: Mapping[int, LocalGAN]
 
     def __init__(self, gans: Mapping[int, LocalGAN], steps: int, tracer: Tracer) -> None:
-        self._gans, self._steps, self._tracer = gans, steps, tracer
+        self.learners, self._steps, self._tracer = gans, steps, tracer
         self._vectors = {rank: ModelVector(gan.generator) for rank, gan in gans.items()}
-
-    @property
-    def learners(self) -> Mapping[int, LocalGAN]:
-        return self._gans
 
     def handlers(self) -> Mapping[str, HostHandler]:
         return {ASK: self._train}
@@ -87,7 +80,7 @@ class ToyHost(HostPart):
         for rank in message.fields["workers"]:
             with self._tracer.of_worker(rank)("train"):
                 self._vectors[rank].write(sent)
-                steps = [torch.stack(self._gans[rank].step()) for _ in range(self._steps)]
+                steps = [torch.stack(self.learners[rank].step()) for _ in range(self._steps)]
             trained[rank], losses[rank] = self._vectors[rank].read() - sent, steps[-1]
         form = AnswerForm(ANSWER, next(iter(self._vectors.values())).shape)
         with self._tracer.span("send") as span:

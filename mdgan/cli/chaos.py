@@ -108,8 +108,7 @@ def _add_defaults(settings: dict[str, Any], kinds: tuple[str, ...]) -> None:
     if "master_addr" not in settings and "server" in kinds:
         settings["master_addr"] = f"{_THIS_MACHINE},{_ITS_STANDBY}"
     if not settings.get("master_port"):
-        with socket.socket() as probe:
-            probe.bind((_THIS_MACHINE, 0))
+        with socket.create_server((_THIS_MACHINE, 0)) as probe:
             settings["master_port"] = probe.getsockname()[1]
 
 

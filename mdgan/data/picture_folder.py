@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from mdgan.data.partitioner import ImageFilesPartitioner
-from mdgan.data.readable import refuse, shown, warn_once
-from mdgan.errors import BadInput
+from mdgan.data.readable import refuse, shown
+from mdgan.errors import BadInput, warn_once
 from mdgan.samples.pictures.files import ENDINGS, ending_of, is_of_machine, kind_of_file
 from mdgan.samples.pictures.reading import PictureShape
 from mdgan.spelling import flag

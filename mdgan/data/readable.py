@@ -9,7 +9,7 @@ import hashlib
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mdgan.data.partitioner import ImageFilesPartitioner, InMemoryPartitioner, Partitioner
 from mdgan.data.tried import TriedSamples, used_bits
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, warn_once
 from mdgan.gan.labels import Known, Samples
 from mdgan.samples.pictures.files import readable_formats
 from mdgan.samples.pictures.reading import Seen, why_unreadable
@@ -35,12 +35,6 @@ _AT_ONCE = 32
 _SILENT_SECONDS = 2.0
 _WORTH_KEEPING_SECONDS = 2.0
 _MOST_NAMED = 20
-
-
-@cache
-def warn_once(text: str) -> None:
-    """Warns the user with a text, once in a process."""
-    _log.warning("warning: %s", text)
 
 
 class Readable(Partitioner):

@@ -12,9 +12,8 @@ from typing_extensions import override
 
 from mdgan.data.dataset_file import PreparedData
 from mdgan.data.partitioner import InMemoryPartitioner, group_of
-from mdgan.data.readable import warn_once
 from mdgan.data.settings import KEPT_SCHEMA, DataSettings
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, warn_once
 from mdgan.gan.labels import Known
 from mdgan.samples.table.identity import canonical, contents_of_files, contents_of_rows
 from mdgan.samples.table.kind import TableKind

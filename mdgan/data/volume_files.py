@@ -10,8 +10,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from mdgan.data.partitioner import Partitioner, group_of
-from mdgan.data.readable import refuse, shown, warn_once
-from mdgan.errors import BadInput
+from mdgan.data.readable import refuse, shown
+from mdgan.errors import BadInput, warn_once
 from mdgan.samples.pictures.files import ending_of, is_of_machine
 from mdgan.samples.pictures.reading import Seen, why_unreadable
 from mdgan.samples.tensors.reading import NIFTI, fit, patient_of, read_scan

@@ -38,6 +38,7 @@ class Advance(NamedTuple):
 class ServerPart(ABC):
     """The server's share of an algorithm."""
 
+    generator: nn.Module  # G, for scoring, sampling and saving
     form: AnswerForm  # how hosts answer; see `forms` where there are several kinds of question
     # The way of answers that may be masked; None if the algorithm has no such answers.
     path: ServerPath | None = None
@@ -55,11 +56,6 @@ class ServerPart(ABC):
     def forms(self) -> Sequence[AnswerForm]:
         """The forms of answers, one for each kind of question; each has its own message kind."""
         return (self.form,)
-
-    @property
-    @abstractmethod
-    def generator(self) -> nn.Module:
-        """G, for scoring, sampling and saving."""
 
     @abstractmethod
     def advance(self, done: int, engine: Engine) -> Advance | None:
@@ -186,15 +182,11 @@ class Learner(Protocol):
 class HostPart(ABC):
     """The workers' share of an algorithm, for all workers of one host."""
 
+    learners: Mapping[int, Learner]  # the workers, by rank
     begins: str  # the kind of the server's message that begins an iteration or a round
     # When messages of the kinds in `handlers` may come; see `ENGINE`.
     rules: Mapping[str, Turn] = {}
     path: HostPath = HostPath()  # the way on which answers leave the host, masked or not
-
-    @property
-    @abstractmethod
-    def learners(self) -> Mapping[int, Learner]:
-        """The workers, by rank."""
 
     @abstractmethod
     def handlers(self) -> Mapping[str, HostHandler]:

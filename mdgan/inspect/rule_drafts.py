@@ -214,9 +214,8 @@ class RuleFinder:
         groups = self._groups.get(source, {})
         ends = {choices[int(key)]: (g.low[place], g.high[place]) for key, g in groups.items()}
         repeats = self.num_rows - len(groups)
-        if repeats < 5 * _LEAST or len(ends) < len(choices):
-            return {}
-        if any(low != high for low, high in ends.values()):
+        has_several = any(low != high for low, high in ends.values())
+        if repeats < 5 * _LEAST or len(ends) < len(choices) or has_several:
             return {}
         return {name: float(low) for name, (low, _) in ends.items()}
 

@@ -293,9 +293,8 @@ class Run:
         """Shows in a notebook how far the run is, and its last pictures."""
         text = f"<p>{self.path.name}: {self.state} at iteration {self.iteration}</p>"
         grids = RecordedRun.read(self.path).samples if self.has_begun else {}
-        if not grids:
-            return text
-        if (grid := read_picture(grids[max(grids)], max(grids))) is None:
+        grid = read_picture(grids[max(grids)], max(grids)) if grids else None
+        if grid is None:
             return text
         png = b64encode(grid.png).decode()
         return f'{text}<img alt="samples" src="data:image/png;base64,{png}">'

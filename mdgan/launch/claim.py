@@ -120,12 +120,6 @@ class Claim:
         if not self.takes_over:  # hosts that met this standby must not go back to the old server
             self.fence.withdraw()
 
-    def take_records(self) -> None:
-        """Cuts off the records of iterations that training is about to repeat."""
-        with writing(flag("resume", self.run.path)):
-            self.run.cut_after(self.iteration)
-            self.run.sweep()
-
 
 def claim(
     checked: Checked, listens: str = "", socket: str = "", *, taking_over: bool = False
@@ -273,7 +267,9 @@ def make_observer(
     training, records = settings.training, settings.records
 
     def at_begin() -> None:
-        claimed.take_records()
+        with writing(flag("resume", run.path)):  # cuts off what training is about to repeat
+            run.cut_after(claimed.iteration)
+            run.sweep()
         if claimed.goes_on is not None and not checked.is_rehearsed:
             compare_samples(checked, run.path, checked.holdings, goes_on=True)
 

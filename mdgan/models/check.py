@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mdgan.data.readable import warn_once
-from mdgan.errors import BadInput, place_in_words, users_code
+from mdgan.errors import BadInput, place_in_words, users_code, warn_once
 from mdgan.gan import independence
 from mdgan.gan.build import Build, Models, build_model
 from mdgan.gan.labels import call, num_classes_of

@@ -24,15 +24,14 @@ class BackgroundWriter:
         self._thread = threading.Thread(target=self._work, name="background-writer", daemon=True)
         self._thread.start()
 
-    def submit_newest(self, job: Job, on_error: OnError) -> bool:
+    def submit_newest(self, job: Job, on_error: OnError) -> None:
         """Queues a job; it replaces a waiting one, as the newest checkpoint is worth most.
+
+        After `close` the job never runs.
 
         Args:
             on_error: called with the job's OSError in the writing thread; or, if a newer job
                 replaces this one, in the thread that submits the newer job.
-
-        Returns:
-            False after `close`: then this job never runs.
 
         Raises:
             BaseException: what an earlier job has raised, other than an OSError; raised once.
@@ -40,12 +39,11 @@ class BackgroundWriter:
         self.drain(0.0)
         with self._changed:
             if self._closed:
-                return False
+                return
             displaced, self._waiting = self._waiting, (job, on_error)
             self._changed.notify_all()
         if displaced is not None:
             displaced[1](OSError(errno.EAGAIN, "the disk cannot keep up"))
-        return True
 
     def drain(self, timeout_seconds: float) -> bool:
         """Waits until all jobs have ended; raises as `submit_newest`."""

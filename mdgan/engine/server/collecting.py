@@ -173,12 +173,15 @@ class Collector(AnswerCollector):
         read: Callable[[Message], Any] | None = None,
         again: bool = False,
     ) -> Answers:
-        checks = self._checks(weights, form, forms, read=read)
-        return self._answers(iteration, asked, checks, again=again)
-
-    def _answers(
-        self, iteration: int, asked: Hosts, checks: AnswerChecks, *, again: bool = False
-    ) -> Answers:
+        checks = AnswerChecks(
+            self._screenings,
+            self._peers,
+            self._part.device,
+            form=form or self._part.forms[0],
+            forms=forms or {},
+            weights=weights or {},
+            read=read,
+        )
         received = self._engine.transport.traffic.received
         with self._engine.span("wait") as waiting:
             bytes_before = received.total()
@@ -189,25 +192,6 @@ class Collector(AnswerCollector):
                 self._peers.attendance.answered(checks.answers.losses)
             waiting.num_bytes = received.total() - bytes_before
         return checks.answers
-
-    def _checks(
-        self,
-        weights: Mapping[int, float] | None,
-        form: AnswerForm | None = None,
-        forms: Mapping[int, AnswerForm] | None = None,
-        *,
-        read: Callable[[Message], Any] | None = None,
-    ) -> AnswerChecks:
-        """The checks that answers to one question must pass."""
-        return AnswerChecks(
-            self._screenings,
-            self._peers,
-            self._part.device,
-            form=form or self._part.forms[0],
-            forms=forms or {},
-            weights=weights or {},
-            read=read,
-        )
 
     def _await_answers(self, iteration: int, asked: Hosts, checks: AnswerChecks) -> None:
         """Puts answers through the checks until all hosts have answered or the deadline is over."""
@@ -261,10 +245,11 @@ class Collector(AnswerCollector):
     def next_answer(self, iteration: int, weights: Mapping[int, float] | None = None) -> Answers:
         # Waits for the first answers together: only together they show which norm is usual, and an
         # applied answer cannot be taken back.
-        checks = self._checks(weights)
         if not self._has_first:
             self._has_first = True
-            return self._answers(iteration, self._peers.busy(), checks)
+            return self.collect(iteration, self._peers.busy(), weights)
+        form, device = self._part.forms[0], self._part.device
+        checks = AnswerChecks(self._screenings, self._peers, device, form, {}, weights or {})
         with self._engine.span("wait") as waiting:
             answer = self._next(self._seconds_left())
             if answer is not None:

@@ -26,14 +26,10 @@ from mdgan.transport.host_end import HostTransport
 class ReplicaHost(HostPart):
     """What both hosts of this family share: a replica for each worker, and the server's weights."""
 
-    replicas: Mapping[int, Replica]
+    learners: Mapping[int, Replica]
     device: torch.device
     tracer: Tracer
     begins = TRAIN
-
-    @property
-    def learners(self) -> Mapping[int, Replica]:
-        return self.replicas
 
     def handlers(self) -> Mapping[str, HostHandler]:
         return {TRAIN: self._train}
@@ -43,9 +39,9 @@ class ReplicaHost(HostPart):
         """Has workers train as a TRAIN message asks, and sends their answer."""
 
     def _take_over(self, weights: Mapping[str, Tensor], asked: Collection[int]) -> None:
-        if not asked or not self.replicas.keys() >= set(asked):
+        if not asked or not self.learners.keys() >= set(asked):
             raise ValueError(f"it asks workers {sorted(asked)}")
-        for replica in self.replicas.values():  # also workers that the server does not ask now
+        for replica in self.learners.values():  # also workers that the server does not ask now
             replica.take_over(weights)
 
     def _send(self, answer: Message, transport: HostTransport) -> None:
@@ -108,8 +104,8 @@ class DataParallelHost(ReplicaHost):
                 gradients[rank], losses[rank] = kept.found[rank], kept.losses[rank]
                 continue
             how = share.batch_sizes, question.lag, self.tracer.of_worker(rank)
-            losses[rank] = self.replicas[rank].learn(question.reduction, *how)
-            gradients[rank] = self.replicas[rank].vector(question.reduction).read()
+            losses[rank] = self.learners[rank].learn(question.reduction, *how)
+            gradients[rank] = self.learners[rank].vector(question.reduction).read()
         return gradients, losses
 
 
@@ -132,7 +128,7 @@ class ApartHost(ReplicaHost):
         images: dict[int, Tensor] = {}
         labels: dict[int, Tensor] = {}
         for rank, num_images in question.generated.items():
-            gradients[rank], loss, made = self.replicas[rank].generator_alone(
+            gradients[rank], loss, made = self.learners[rank].generator_alone(
                 num_images, question.label_counts, self.tracer.of_worker(rank)
             )
             losses[rank] = torch.stack([torch.zeros_like(loss), loss])
@@ -146,7 +142,7 @@ class ApartHost(ReplicaHost):
     def _train_discriminator(self, iteration: int, question: ApartQuestion) -> Message:
         gradients, losses = {}, {}
         for rank, fake in question.learnt.items():
-            replica, stage = self.replicas[rank], self.tracer.of_worker(rank)
+            replica, stage = self.learners[rank], self.tracer.of_worker(rank)
             gradients[rank], loss = replica.discriminator_alone(fake, stage)
             losses[rank] = torch.stack([loss, torch.zeros_like(loss)])
         form = messages.alone_form(DISCRIMINATOR)

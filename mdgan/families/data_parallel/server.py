@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
@@ -70,14 +70,11 @@ class ReplicaServer(ServerPart):
     settings: DataParallelSettings
 
     def __post_init__(self) -> None:
+        self.generator = self.replica.models[GENERATOR]
         self.discriminator = self.replica.models[DISCRIMINATOR]
         self.sent = SentWeights(self.replica)
         self.device = self.replica.device
         self.scaling = self.settings.scaling()
-
-    @property
-    def generator(self) -> nn.Module:
-        return self.replica.models[GENERATOR]
 
     def begin(self, engine: Engine) -> None:
         """Logs once that with `--partition none` data stay with their workers."""

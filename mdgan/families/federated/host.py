@@ -185,13 +185,10 @@ class FederatedHost(HostPart):
         self.rules = {messages.ROUND: Turn(most=many, above={messages.ROUND: 0})}
         if self.classes:  # two sums over different hosts would show what one host holds
             self.rules[messages.ASKCLASSES] = Turn(ARRIVED, 1, Per.PROCESS)
+        self.learners = self.clients
         self._last = 0, b""
         self._total: list[int] | None = None
         self._spending = Spending(self.needs.budgets)
-
-    @property
-    def learners(self) -> Mapping[int, Client]:
-        return self.clients
 
     def handlers(self) -> Mapping[str, HostHandler]:
         counting = {messages.ASKCLASSES: self._tell_classes} if self.classes else {}
@@ -296,9 +293,8 @@ class PlacedHost(HostPart):
     tracer: Tracer
     begins = messages.ROUND
 
-    @property
-    def learners(self) -> Mapping[int, NothingKept]:
-        return {self.rank: NothingKept()}
+    def __post_init__(self) -> None:
+        self.learners = {self.rank: NothingKept()}
 
     def handlers(self) -> Mapping[str, HostHandler]:
         return {messages.ROUND: self._train}

@@ -141,8 +141,7 @@ class PlacedCohort(Cohort):
 
     def _pull(self, placed: _PlacedRound) -> bool:
         """Gives each host that is done the next client (figure 6a); False if no host is left."""
-        plan = placed.plan
-        engine = placed.engine
+        plan, engine = placed.plan, placed.engine
         busy = dict[int, list[int]]()
         queue = deque(plan.tasks)
         while queue or busy:

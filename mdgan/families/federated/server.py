@@ -135,13 +135,10 @@ class FederatedServer(ServerPart):
 
     def __post_init__(self) -> None:
         self.path: ServerPath = self.cohort.path
-        self.form, self.discriminator = self.path.form, self.models.discriminator
+        self.form = self.path.form
+        self.generator, self.discriminator = self.models.generator, self.models.discriminator
         self._num_rounds = 0
         self._round_length = 0
-
-    @property
-    def generator(self) -> nn.Module:
-        return self.models.generator
 
     @property
     def forms(self) -> Sequence[AnswerForm]:

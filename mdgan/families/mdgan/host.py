@@ -103,15 +103,12 @@ class MDGANHost(HostPart):
     begins = BATCHES
 
     def __post_init__(self) -> None:
+        self.learners = self.workers
         self._learns_ahead = False
         self._answered: dict[int, host_swaps.Answered] = {}
         discriminator = next(iter(self.workers.values())).discriminator
         self._device = discriminator.device
         self._num_classes = num_classes_of(discriminator.model)
-
-    @property
-    def learners(self) -> Mapping[int, Worker]:
-        return self.workers
 
     def handlers(self) -> Mapping[str, HostHandler]:
         return {BATCHES: self._answer, SWAP: self._swap, Kind.COPY: self._hand_over_copy}

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from mdgan.engine.answers import Answers
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
@@ -53,6 +53,7 @@ class MDGANServer(ServerPart):
     def __post_init__(self) -> None:
         settings, seed = self.settings, self.settings.training.seed
         self.form, self.device = self.path.form, self.learner.device
+        self.generator = self.learner.model
         self.aggregation = Aggregation(settings.aggregation)
         self._images = image_codec(settings)
         self._holders = Holders(settings.participation, seed)
@@ -61,10 +62,6 @@ class MDGANServer(ServerPart):
         self._swaps = ServerSwaps(settings.swaps.swap, seed, self.suspects.handovers)
         self._swap_every = 0
         self._left_out_swap = False
-
-    @property
-    def generator(self) -> nn.Module:
-        return self.learner.model
 
     def begin_with(
         self, generator: State, discriminators: Mapping[int, State]

@@ -117,14 +117,10 @@ class MomentsHost(HostPart):
         self._noises = {rank: budget.noise for rank, budget in needs.budgets.items()}
         # In a masked sum each worker adds a part of the noise: the server sees only the whole.
         self._is_shared = needs.settings.shares_noise and path.hides_answers
-        self._tellers = {
+        self.learners: Mapping[int, SumTeller] = {
             rank: SumTeller(shard, statistic, needs.budgets.get(rank))
             for rank, shard in needs.shards.items()
         }
-
-    @property
-    def learners(self) -> Mapping[int, SumTeller]:
-        return self._tellers
 
     def handlers(self) -> Mapping[str, HostHandler]:
         return {ASK: self._tell_sums}
@@ -138,11 +134,11 @@ class MomentsHost(HostPart):
             raise BadInput(
                 key("feature_network"), "not the server's file", "give every rank the same"
             )
-        ranks = [rank for rank in self._tellers if self._spending.lets(rank)]
+        ranks = [rank for rank in self.learners if self._spending.lets(rank)]
         if not ranks:  # the server asked before it knew that budgets are spent
             return
-        if self._is_shared and len(ranks) < len(self._tellers):  # others count on their noise
-            spent = ",".join(str(rank) for rank in self._tellers if rank not in ranks)
+        if self._is_shared and len(ranks) < len(self.learners):  # others count on their noise
+            spent = ",".join(str(rank) for rank in self.learners if rank not in ranks)
             raise BadInput(
                 f"rank(s) {spent} cannot tell any more", way_out="start this host without"
             )
@@ -154,7 +150,7 @@ class MomentsHost(HostPart):
         asked = f"{statistic.meaning} {shape} {kind.meaning if kind else ''}"
         for rank in ranks:
             with self._needs.tracer.of_worker(rank)("embed"):
-                teller = replace(self._tellers[rank], statistic=statistic, asked=asked)
+                teller = replace(self.learners[rank], statistic=statistic, asked=asked)
                 sums[rank] = replace(teller, part=parts.get(rank, 1.0)).tell()
         with self._needs.tracer.span("send") as span:
             text = f"moments {statistic.identity} {statistic.fields()} {least_noise(question)!r}"

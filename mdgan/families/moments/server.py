@@ -37,15 +37,12 @@ class MomentsServer(ServerPart):
 
     def __post_init__(self) -> None:
         self.form, self.device = self.path.form, self.learner.device
+        self.generator = self.learner.model
         self._workers: list[int] | None = None
         self._is_unsaved = False
         self._received: Mapping[str, Tensor] = {}
         self._asks_for: Statistic | None = None
         self._lesson: Lesson | None = None
-
-    @property
-    def generator(self) -> nn.Module:
-        return self.learner.model
 
     def begin(self, engine: Engine) -> None:
         self.path.begin(engine.peers)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.message_sizes import MessageSizes
@@ -26,12 +26,8 @@ class StandaloneServer(ServerPart):
 
     def __init__(self, gan: LocalGAN, class_counts: list[int]) -> None:
         self._gan = gan
-        self.discriminator = gan.discriminator
+        self.generator, self.discriminator = gan.generator, gan.discriminator
         self._class_counts = class_counts
-
-    @property
-    def generator(self) -> nn.Module:
-        return self._gan.generator
 
     def holdings(self, _engine: Engine) -> Mapping[str, Any]:
         """The data of the run, recorded as those of one worker."""

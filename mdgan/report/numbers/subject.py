@@ -19,22 +19,18 @@ from mdgan.report.numbers.durations import iteration_durations, outlier_threshol
 from mdgan.report.palette import ALGORITHMS, run_colour_name
 from mdgan.spelling import count
 
-NO_MATTER = frozenset(
-    (
-        *("seed", "out", "ranks", "master_addr", "master_port", "network_interface", "listen"),
-        *("credentials", "ca", "certificate", "key", "revoked", "insecure"),
-    )
-)
+NO_MATTER = {
+    *("seed", "out", "ranks", "master_addr", "master_port", "network_interface", "listen"),
+    *("credentials", "ca", "certificate", "key", "revoked", "insecure"),
+}
 """The settings in which runs of one configuration differ: the seed, and where they ran."""
-_UNTOLD = frozenset(
-    (
-        *("data_dir", "datasets_dir", "connect_timeout", "liveness_timeout", "patience"),
-        *("sample_interval", "log_interval", "eval_interval", "eval_samples", "held_out"),
-        *("inception_weights", "tensorboard", "tracker"),
-        *("checkpoint_interval", "checkpoint_keep", "checkpoint_to_server"),
-        *("world_size", "clients"),
-    )
-)
+_UNTOLD = {
+    *("data_dir", "datasets_dir", "connect_timeout", "liveness_timeout", "patience"),
+    *("sample_interval", "log_interval", "eval_interval", "eval_samples", "held_out"),
+    *("inception_weights", "tensorboard", "tracker"),
+    *("checkpoint_interval", "checkpoint_keep", "checkpoint_to_server"),
+    *("world_size", "clients"),
+}
 _MOST_PHRASES = 3
 _LONGEST_LABEL = 42
 _SEEDED = re.compile(r"(.+)-seed([0-9]+)")

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, warn_once
 from mdgan.samples.table.moments import FormSurvey, form_seen, has_two_ways
 from mdgan.samples.table.numbers import (
     NumberFormat,
@@ -57,7 +57,6 @@ from mdgan.samples.table.texts import (
     refuse,
     shown,
     warn_of_strays,
-    warn_once,
 )
 from mdgan.storage.csv_file import cell
 

@@ -2,18 +2,17 @@
 
 import csv
 import io
-import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
-from functools import cache, partial
+from functools import partial
 from itertools import chain, compress, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 from unicodedata import normalize
 
-from mdgan.errors import BadInput, printable
+from mdgan.errors import BadInput, printable, warn_once
 from mdgan.samples.table.rows import PARQUET_NEEDS
 from mdgan.samples.table.schema import Schema
 from mdgan.samples.table.signs import not_utf8
@@ -21,8 +20,6 @@ from mdgan.storage.budget import TooLarge, check_decoded
 from mdgan.storage.foreign_file import LONGEST_LINE_BYTES, open_regular
 
 _MOST_NAMES = 5
-
-_log = logging.getLogger(__name__)
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", ".", "?"})
@@ -109,12 +106,6 @@ class Texts(NamedTuple):
 def shown(text: str) -> str:
     """Makes a text of a file printable and short, for messages."""
     return printable(text, 40)
-
-
-@cache
-def warn_once(line: str) -> None:
-    """Warns the user how mdgan read something; the same warning appears once."""
-    _log.warning("warning: %s", line)
 
 
 def check_header(path: Path, names: Sequence[str], schema: Schema, on_problem: OnProblem) -> None:

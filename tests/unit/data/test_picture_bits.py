@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from mdgan.data import readable
 from mdgan.data.dataset_file import DatasetFile, load
 from mdgan.data.settings import DataSettings
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, warn_once
 from mdgan.launch import settled
 from mdgan.launch.given import Given
 from mdgan.spelling import spelled
@@ -24,7 +23,7 @@ def folder() -> DatasetFile:
 
 @pytest.fixture(autouse=True)
 def nothing_said_before() -> None:
-    readable.warn_once.cache_clear()
+    warn_once.cache_clear()
 
 
 def loaded(data: Path, **settings: object) -> settled.Loaded:

@@ -18,7 +18,7 @@ from PIL import Image, ImageFile
 
 from mdgan.data import readable
 from mdgan.data.dataset_file import DatasetFile, load
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, warn_once
 from mdgan.samples.pictures.files import readable_formats
 from mdgan.samples.pictures.reading import read_image
 from tests.unit.data.picture_files import messages_of, refusal, save, write
@@ -34,7 +34,7 @@ def folder() -> DatasetFile:
 
 @pytest.fixture(autouse=True)
 def nothing_said_before() -> None:
-    readable.warn_once.cache_clear()
+    warn_once.cache_clear()
 
 
 @pytest.mark.parametrize(

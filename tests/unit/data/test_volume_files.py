@@ -9,9 +9,9 @@ import torch
 
 from mdgan.data import VolumesPartitioner
 from mdgan.data.partition import partition
-from mdgan.data.readable import readable, warn_once
+from mdgan.data.readable import readable
 from mdgan.data.settings import parse_partition
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, warn_once
 from tests.unit.samples.tensors.test_reading import ramp, write_dicom, write_nifti
 
 pytest.importorskip("nibabel", reason="pip install 'mdgan[volumes]'")

@@ -137,10 +137,10 @@ def test_a_slow_disk_costs_jobs_and_no_time(writer: BackgroundWriter) -> None:
         assert go_on.wait(LONG)
         done.append("slow")
 
-    assert writer.submit_newest(slow, never)
+    writer.submit_newest(slow, never)
     assert begun.wait(LONG)
-    assert writer.submit_newest(lambda: done.append("too old"), lambda e: told.append(e.errno))
-    assert writer.submit_newest(lambda: done.append("newest"), never)
+    writer.submit_newest(lambda: done.append("too old"), lambda e: told.append(e.errno))
+    writer.submit_newest(lambda: done.append("newest"), never)
     assert told == [errno.EAGAIN]
     assert not writer.drain(0.01)
     assert done == []
@@ -161,11 +161,11 @@ def test_any_other_failure_reaches_the_thread_that_trains_once(
     def handle(error: OSError) -> None:
         raise ZeroDivisionError
 
-    assert writer.submit_newest(fail, handle)
+    writer.submit_newest(fail, handle)
     with pytest.raises(ZeroDivisionError):
         writer.drain(LONG)
     assert writer.drain(LONG)
-    assert writer.submit_newest(lambda: None, never)
+    writer.submit_newest(lambda: None, never)
 
 
 def test_closing_finishes_what_was_begun() -> None:
@@ -176,12 +176,12 @@ def test_closing_finishes_what_was_begun() -> None:
         begun.set()
         done.append(1)
 
-    assert writer.submit_newest(slow, never)
+    writer.submit_newest(slow, never)
     assert begun.wait(LONG)
-    assert writer.submit_newest(lambda: done.append(2), never)
+    writer.submit_newest(lambda: done.append(2), never)
     assert writer.close(LONG)
     assert done == [1, 2]
-    assert not writer.submit_newest(lambda: done.append(3), never)
+    writer.submit_newest(lambda: done.append(3), never)
     assert writer.close(LONG)
     assert done == [1, 2]
 
@@ -192,7 +192,7 @@ def test_closing_does_not_wait_for_ever() -> None:
     def stuck() -> None:
         go_on.wait()
 
-    assert writer.submit_newest(stuck, never)
+    writer.submit_newest(stuck, never)
     assert not writer.close(0.05)
     go_on.set()
     assert writer.close(LONG)
@@ -207,7 +207,7 @@ def test_a_state_is_not_kept_after_it_was_written(writer: BackgroundWriter) -> N
 
     state = State()
     watch = weakref.ref(state)
-    assert writer.submit_newest(state.write, never)
+    writer.submit_newest(state.write, never)
     assert writer.drain(LONG)
     del state
     gc.collect()

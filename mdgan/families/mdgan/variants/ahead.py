@@ -65,11 +65,7 @@ class Ahead:
 
     def _ask_ahead(self, i: int, server: MDGANServer, engine: Engine) -> Sent | None:
         """Sends batches of iteration i to hosts that may still owe their answers to i - 1."""
-        if server.pauses_after(i - 1, engine):
-            return None
         hosts = engine.peers.free(besides=i - 1)
-        return (
-            ask(i, server, server.judges(hosts), engine)
-            if engine.collector.is_enough(hosts)
-            else None
-        )
+        if server.pauses_after(i - 1, engine) or not engine.collector.is_enough(hosts):
+            return None
+        return ask(i, server, server.judges(hosts), engine)
