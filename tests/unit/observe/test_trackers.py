@@ -96,6 +96,7 @@ def test_wandb_stays_offline_and_tells_nothing_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setattr(module, "_CLOSING_SECONDS", 300.0)  # its service starts slowly
     pixels = track("wandb", tmp_path)
     (log,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     content = log.read_bytes()
