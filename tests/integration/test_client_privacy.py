@@ -100,9 +100,10 @@ def test_without_noise_and_bound_it_is_a_run_without_privacy(tmp_path: Path) -> 
     assert len(sizes) == 3
 
 
+@pytest.mark.usefixtures("known_noise")
 def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_round_counts(tmp_path: Path) -> None:
     same = [*FL_GAN, *HALF, *PLACED, *NOISE]
-    # The same secret for both, of a run that has not begun to spend.
+    # Both go on with the account of an earlier run.
     train_in_memory(tmp_path, "first", *same, "--dp-ledger", "secrets")
     for copy in ("whole", "cut"):
         shutil.copytree(tmp_path / "secrets", tmp_path / copy)

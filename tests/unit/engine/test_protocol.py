@@ -53,7 +53,7 @@ def test_a_round_comes_again_as_often_as_one_can_fail(on_deadline: str, most: in
     host: Any = FederatedHost.__new__(FederatedHost)
     rounds = SimpleNamespace(on_deadline=on_deadline)
     host.needs = SimpleNamespace(settings=SimpleNamespace(rounds=rounds), budgets={})
-    host.classes = {}
+    host.clients, host.classes = {}, {}
     host.__post_init__()
     arguments = [(ROUND, 1)] * most
     rules = {**rules_for(), **host.rules}
