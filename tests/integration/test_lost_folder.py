@@ -88,7 +88,9 @@ def test_no_file_can_be_opened_and_then_the_folder_is_away(tmp_path: Path) -> No
 
 def test_the_folder_is_gone_for_good(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    running = begun(tmp_path, "--iterations", "250", "--tensorboard", "--eval-interval", "100")
+    running = begun(
+        tmp_path, "--iterations", "250", "--tracker", "tensorboard", "--eval-interval", "100"
+    )
     running.folder.rename(tmp_path / "away")
     result = finish(running.process)
     assert result.status == 1, result
