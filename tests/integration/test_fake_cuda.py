@@ -97,7 +97,7 @@ def test_run_on_gpu_gives_bits_of_cpu(tmp_path: Path, name: str) -> None:
 def test_run_on_gpu_goes_on_and_is_looked_at(tmp_path: Path) -> None:
     flags = [*_SHORT, "--world-size", "3", "--ema", "2", "--checkpoint-interval", "1"]
     with fake_cuda():
-        whole = _here(tmp_path, "whole", *flags, "--device", "cuda")
+        whole = _here(tmp_path, "whole", *flags, "--device", "cuda", "--iterations", "3")
         _here(tmp_path, "half", *flags, "--device", "cuda", "--iterations", "2")
         more = ["train", "--resume", "half", "--iterations", "3"]
         assert run_here(*more, cwd=tmp_path).status == 0
