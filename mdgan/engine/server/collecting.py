@@ -249,7 +249,9 @@ class Collector(AnswerCollector):
             self._has_first = True
             return self.collect(iteration, self._peers.busy(), weights)
         form, device = self._part.forms[0], self._part.device
-        checks = AnswerChecks(self._screenings, self._peers, device, form, {}, weights or {})
+        checks = AnswerChecks(
+            self._screenings, self._peers, device, form=form, forms={}, weights=weights or {}
+        )
         with self._engine.span("wait") as waiting:
             answer = self._next(self._seconds_left())
             if answer is not None:
