@@ -1,4 +1,6 @@
-"""Measures each table of docs/performance.md in the page's order, and draws the page's picture.
+"""Measures most tables of docs/performance.md, in the page's order, and draws the page's picture.
+
+The table of flags that save elsewhere has commands of its own: see `benchmarks/results/speed.md`.
 
     make bench                                     # all, on an idle machine: an hour and a half
     python -m benchmarks versus picture            # some, by the names of their modules
@@ -68,7 +70,7 @@ def measure(name: str) -> bool:
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(COMMANDS)))
 def main(names: tuple[str, ...]) -> None:
-    """Measures each table of docs/performance.md, or those with NAMES."""
+    """Measures most tables of docs/performance.md, or those with NAMES."""
     OUTPUT.mkdir(parents=True, exist_ok=True)
     left = list(names or COMMANDS)
     if not names and os.geteuid() != 0:
