@@ -25,7 +25,7 @@ from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.randomness import generator_for
 from mdgan.gan.regularizers.contract import REAL, Regularizers
-from mdgan.privacy.direct import DirectTests, Seen
+from mdgan.privacy.direct import DirectTests, Draw, Seen
 from mdgan.privacy.noise_structure import find_structure
 from mdgan.privacy.per_sample import clipped_sum, per_sample_gradients, still
 from mdgan.privacy.random_stream import SECRET_BYTES, random_state, uniform
@@ -179,18 +179,18 @@ class Canaries:
         self._steps = 0
         self._rate, self._clip, self._stated = rate, clip, noise * clip
         self._deviation = self._stated
-        self._direct, self._earlier = DirectTests(rate, clip, noise), list[Seen]()
+        self.direct, self._earlier = DirectTests(rate, clip, noise), list[Seen]()
         self._planted = planted_of(number) if num_planted is None else num_planted
         self._signs = torch.zeros(number - self._planted, dtype=torch.float64)
         self._added = self._of_planted = torch.zeros(())
-        self._directions = torch.zeros(0)
-        self._pending: tuple[Tensor, Tensor, Tensor, tuple[int, int] | None] | None = None
+        self.directions = torch.zeros(0)
+        self._pending: tuple[Tensor, Tensor, Tensor, Draw | None] | None = None
         self._path: Path | None = None
 
     @property
     def watched(self) -> Watched:
         """The content of the worker's file, up to now."""
-        seen = self._direct.seen
+        seen = self.direct.seen
         return Watched(
             coins=self._coins.tolist(),
             scores=self._scores.tolist(),
@@ -236,7 +236,7 @@ class Canaries:
         released: Tensor,
         known: Tensor,
         planted: Planted | None = None,
-        drawn: tuple[int, int] | None = None,
+        draw: Draw | None = None,
     ) -> None:
         """Scores each canary by what the step will release.
 
@@ -248,27 +248,22 @@ class Canaries:
         Args:
             released: the noisy sum, as exact as it leaves the worker, float64 [d], on the CPU.
             known: the sum without canaries and noise, float64 [d].
-            drawn: how many samples the sum has, and from how many they were drawn.
+            draw: the samples of `known`, if they were drawn.
         """
         # The attacker guesses each kind separately, and knows the coins of the other kind.
         ratios = self._of_gradients(released - known - self._of_planted)
         looks = self._steps % _LOOKED_EVERY == 0
         if planted is not None and looks:
-            self.measured(**planted.lengths(self._clip))
+            self.direct.measured(**planted.lengths(self._clip))
         if planted is not None and self._planted:
-            if looks or not len(self._directions):
-                self._directions = planted.directions(self._planted)
+            if looks or not len(self.directions):
+                self.directions = planted.directions(self._planted)
             rest = (released - known - self._added).float()
-            ratios = torch.cat([ratios, self._unmixed(rest, self._directions)])
+            ratios = torch.cat([ratios, self._unmixed(rest, self.directions)])
         absent = torch.tensor(log(1 - self._rate) if self._rate < 1 else -inf, dtype=torch.float64)
         ratios = torch.logaddexp(absent, log(self._rate) + ratios)
         ratios = torch.where(ratios.isfinite(), ratios, 0.0)
-        rest = released - known - self._added - self._of_planted
-        self._pending = ratios, rest, known, drawn
-
-    def measured(self, **lengths: float) -> None:
-        """Passes on how much real samples add; see `DirectTests`."""
-        self._direct.measured(**lengths)
+        self._pending = ratios, released - known - self._added - self._of_planted, known, draw
 
     def _of_gradients(self, noisy: Tensor) -> Tensor:
         """Log likelihood ratios of the noise with each canary's gradient, against without, [n]."""
@@ -302,9 +297,9 @@ class Canaries:
         """Adds the scores of the last step, once it is certain that it is not undone."""
         if self._pending is None:
             return
-        scores, rest, known, drawn = self._pending
+        scores, rest, known, draw = self._pending
         self._scores += scores
-        self._direct.add(rest, known, drawn)
+        self.direct.add(rest, known, draw)
         self._pending = None
         self._steps += 1
         if self._steps % _EVERY == 0:

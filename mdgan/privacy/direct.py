@@ -7,7 +7,7 @@ says how likely such figures are for an honest worker.
 """
 
 from math import inf, isfinite, sqrt
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import torch
@@ -58,7 +58,7 @@ class Seen(msgspec.Struct, kw_only=True):
     inside: list[_Count] = []  # how many values lie within each of `EDGES`
     blur: _Figure = 0.0  # how far rounding may move a value
     lost: _Count = 0  # steps that released a number that is not finite
-    drawn: _Count = 0  # samples in all batches
+    drawn: _Count = 0  # samples in all batches, as steps drew them at first
     offered: _Count = 0  # samples that they were drawn from
     longest: _Figure = 0.0  # the largest norm that a sample adds alone, in C
     cut: _Figure = 0.0  # the same, in units of a bound that is so small that it cuts every sample
@@ -71,6 +71,14 @@ class Seen(msgspec.Struct, kw_only=True):
         return SENSITIVITY * sqrt(self.squares / (self.steps * self.numbers))
 
 
+class Draw(NamedTuple):
+    """How many samples a step has drawn for its batch."""
+
+    used: int  # those in its sum
+    first: int  # those of its first draw, after which it draws again if they were too many
+    offered: int  # those that it drew from
+
+
 class DirectTests:
     """Adds up the measurements of all steps."""
 
@@ -81,13 +89,13 @@ class DirectTests:
         self._inside = torch.zeros(len(EDGES) + 1, dtype=torch.int64)
         self._sums = self._squares = self._last = torch.zeros(0, dtype=torch.float64)
 
-    def add(self, rest: Tensor, known: Tensor, drawn: tuple[int, int] | None) -> None:
+    def add(self, rest: Tensor, known: Tensor, draw: Draw | None) -> None:
         """Measures a step.
 
         Args:
             rest: the noise: the released numbers less the true sum and canaries, float64 [d].
             known: the sum of samples, float64 [d].
-            drawn: how many samples the sum has, and from how many they were drawn.
+            draw: the samples of the sum, if they were drawn.
         """
         seen = self._found
         noise = rest / (seen.noise * self._clip * SENSITIVITY)
@@ -123,11 +131,10 @@ class DirectTests:
             seen.trace += noise[:TRACED].tolist()
         self._last = noise
         seen.steps += 1
-        if drawn is not None:
-            number, of_all = drawn
-            seen.drawn += number
-            seen.offered += of_all
-            bound = max(number * self._clip, _FLOAT32 * self._clip)
+        if draw is not None:
+            seen.drawn += draw.first
+            seen.offered += draw.offered
+            bound = self._clip * max(draw.used, _FLOAT32)
             self.measured(summed=float(known.norm()) / bound)
 
     def measured(self, **lengths: float) -> None:

@@ -7,7 +7,6 @@ it; see docs/privacy.md.
 
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
-from itertools import count
 from math import ceil, isinf, sqrt
 from typing import Protocol
 
@@ -22,6 +21,7 @@ from mdgan.gan.losses import as_output
 from mdgan.gan.regularizers.contract import REAL, Regularizers
 from mdgan.privacy.canaries import Canaries, Planted
 from mdgan.privacy.contents import Units
+from mdgan.privacy.direct import Draw
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.per_sample import clipped_sum
 from mdgan.privacy.random_stream import random_state, step_key, uniform
@@ -152,20 +152,20 @@ class PoissonHalf(RealHalf, Batches):
         chosen = uniform(self._steps.key("batch"), len(self._owned)) <= self._rate
         return self._owned.taken(chosen.nonzero().squeeze(1))
 
-    def _next_padded(self) -> tuple[Samples, int]:
+    def _next_padded(self) -> tuple[Samples, Draw]:
         """A batch of drawn samples followed by padding, and how many were drawn."""
-        for attempt in count():
-            use = f"batch {attempt}" if attempt else "batch"
+        numbers = list[int]()
+        while not numbers or numbers[-1] > self._physical:
+            use = f"batch {len(numbers)}" if numbers else "batch"
             drawn = uniform(self._steps.key(use), len(self._owned))
-            number = int((drawn <= self._rate).sum())
-            if number <= self._physical:
-                break
+            numbers.append(int((drawn <= self._rate).sum()))
+        number = numbers[-1]
         order = drawn.topk(min(self._physical, len(drawn)), largest=False).indices
         padded = self._owned.taken(order)
         if len(padded) < len(order):  # some samples could not be read
             padded = self._owned.taken(order[:number])
             number = len(padded)
-        return padded.padded(self._physical), number
+        return padded.padded(self._physical), Draw(number, numbers[0], len(drawn))
 
     def learn(
         self, discriminator: Discriminator, rules: LearningRules, regularizers: Regularizers
@@ -230,12 +230,12 @@ class PoissonHalf(RealHalf, Batches):
         self, discriminator: Discriminator, rules: LearningRules, regularizers: Regularizers
     ) -> Tensor:
         """Sets the noisy sum of cut gradients of single samples, divided by b; returns Σ Ã / b."""
-        padded, number = self._next_padded()
+        padded, draw = self._next_padded()
         model, real = discriminator.model, self._ready(padded, discriminator)
         with self._random_state(discriminator):
-            seen = real.of(regularizers.see(real.images))
+            seen, penalties = real.of(regularizers.see(real.images)), regularizers.at(REAL)
             total, losses = clipped_sum(
-                model, rules, seen, count=number, clip=self._clip, penalties=regularizers.at(REAL)
+                model, rules, seen, count=draw.used, clip=self._clip, penalties=penalties
             )
             summed = self._joined(total.values())
             if self._canaries is None:
@@ -246,8 +246,8 @@ class PoissonHalf(RealHalf, Batches):
                 summed = others.clone()
                 self._canaries.add_to(summed, self._steps.key("canaries"), planted)
                 summed = self._released(summed.float())
-                exact, drawn = summed.double() * self._expected, (number, len(self._owned))
-                self._canaries.watch(exact, others, planted, drawn)
+                exact = summed.double() * self._expected
+                self._canaries.watch(exact, others, planted, draw)
         weights, first = dict(model.named_parameters()), 0
         for name, part in total.items():
             gradient = summed[first : first + part.numel()].view_as(part)

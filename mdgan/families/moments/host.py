@@ -77,7 +77,8 @@ class SumTeller(NothingKept):
         if canaries is not None:
             units, each = self.budget.units, torch.arange(len(self.shard))
             unit_of_sample = each if units is None else units.unit_of_sample
-            canaries.measured(longest=_longest(self.statistic, self._pieces(), unit_of_sample))
+            longest = _longest(self.statistic, self._pieces(), unit_of_sample)
+            canaries.direct.measured(longest=longest)
             noisy, exact = (values.flatten().double() for values in (released, sums))
             canaries.watch(noisy / self.statistic.length, exact / self.statistic.length)
             canaries.taken()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mdgan.audit.direct import flaws_of
 from mdgan.privacy.canaries import Canaries, read_watched
-from mdgan.privacy.direct import DirectTests, Seen
+from mdgan.privacy.direct import DirectTests, Draw, Seen
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.random_stream import step_key
 from tests.claims.registry import claim
@@ -35,7 +35,7 @@ def seen(seed: int, noise: Noise | None = None, rate: float = RATE, steps: int =
         else:
             gaussian = torch.from_numpy(random.standard_normal(NUMBERS))
             released = known.double() + SIGMA * CLIP * noise(gaussian, step, seed)
-        tests.add(released - known.double(), known.double(), (drawn, SAMPLES))
+        tests.add(released - known.double(), known.double(), Draw(drawn, drawn, SAMPLES))
     return tests.seen
 
 

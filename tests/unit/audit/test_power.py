@@ -30,6 +30,7 @@ def found(algorithm: str, mechanism: str, epsilon: float, shards: dict[int, Shar
         ("mdgan", "noise: half", 8.0, r"noise: 0\.(4[5-9]|5\d?) of what is stated \(p < 1e-9\)"),
         ("mdgan", "clip: 3 C", 8.0, r"one adds (2\.9\d?|3(\.0\d)?) times its bound"),
         ("mdgan", "clip: the batch as a whole", 3.0, "samples are not cut as they should be"),
+        ("mdgan", "rate: 1.4 times", 1.0, r"batches of 1\.[2-6]\d? times as many samples as "),
         ("moments", "account: half the noise", 3.0, "its noise and its steps have ε = "),
         ("moments", "noise: equal at workers", 3.0, "workers 1 and 2 have the same noise"),
         ("moments", "sums times 3", 1.0, r"a sample adds (2\.9\d?|3(\.0\d)?) C"),
