@@ -191,7 +191,7 @@ def _page(
     running = any(subject.run.under_way for subject in named)
     page = environment.get_template("page.html").render(
         title=f"{', '.join(datasets)}: {what}",
-        written=f"{written:%d %B %Y, %H:%M}",
+        written=f"{written.day} {written:%B %Y, %H:%M}",
         running=running,
         refresh=refresh_seconds if running else None,
         css=f":root{{{css_variables()}}}\n{css}",

@@ -112,8 +112,8 @@ def notices(subject: Subject) -> list[str]:
         lines.append(f"The stated ε is wrong, by the audit's canaries: {run.audit.bound}.")
     if run.under_way:
         files = (run.path / name for name in ("run.json", "metrics.jsonl"))
-        newest = datetime.fromtimestamp(max(one.stat().st_mtime for one in files if one.exists()))
-        lines.append(f"It was not finished; its newest record was of {newest:%d %B %Y, %H:%M}.")
+        at = datetime.fromtimestamp(max(one.stat().st_mtime for one in files if one.exists()))
+        lines.append(f"It was not finished; its newest record was of {at.day} {at:%B %Y, %H:%M}.")
     lines += _faults(subject)
     lines += _disclosures(subject)
     if swaps := run.of(Swap):

@@ -114,8 +114,8 @@ class Subject:
         return not self.has_columns()
 
     def can_swap(self) -> bool:
-        """Whether two workers ever took part."""
-        return max(self.num_workers, len(self.workers)) > 1
+        """Whether its algorithm has swaps, and two workers ever took part."""
+        return "swap_interval" in self.run.config and max(self.num_workers, len(self.workers)) > 1
 
     @cached_property
     def hosts(self) -> list[Trace]:

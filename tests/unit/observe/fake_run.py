@@ -271,12 +271,13 @@ class _Writer:
 
     def _files(self) -> None:
         run = self.run
+        swaps = run.workers and run.config.get("algorithm", "mdgan") == "mdgan"
         config = {
             **{"algorithm": "mdgan" if run.workers else "standalone", "dataset": "digits"},
             **{"world_size": run.workers + 1 if run.workers else 5, "iterations": run.iterations},
             **{"batch_size": run.batch_size, "kappa": "auto", "local_steps": 1},
-            "swap_interval": run.swap_interval if run.workers else None,
-            **{"swap_epochs": None, "partition": "iid", "seed": run.seed},
+            **({"swap_interval": run.swap_interval, "swap_epochs": None} if swaps else {}),
+            **{"partition": "iid", "seed": run.seed},
             **{"workers_per_host": run.workers_per_host, "log_interval": run.log_interval},
             **run.config,
         }

@@ -190,7 +190,7 @@ def test_the_page_of_a_federated_run_speaks_of_rounds(tmp_path: Path) -> None:
     for wrong in ("MD-GAN", "an iteration", "ten iterations", "figure 7.11"):
         assert wrong not in page.text, wrong
     assert not re.search(r"[{]\w*unit", page.text)
-    assert missing == {"swaps": "no swap has taken place"}
+    assert not missing
 
 
 @pytest.mark.slow
