@@ -141,7 +141,7 @@ $(PEERS)/installed: benchmarks/peers/requirements.txt | $(STAMP)
 
 peers: $(PEERS)/installed ## install Flower and pfl beside .venv, for python -m benchmarks.peers
 
-bench: $(DEV_STAMP) $(PEERS)/installed ## measure most of docs/performance.md and draw its picture (90 minutes; links as root)
+bench: $(DEV_STAMP) $(PEERS)/installed ## measure most of docs/performance.md and draw its picture (two hours; links as root)
 	$(BIN)/python -m benchmarks
 
 # CTGAN and SDMetrics beside .venv, for python -m benchmarks.tables.

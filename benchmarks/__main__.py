@@ -2,7 +2,7 @@
 
 The table of flags that save elsewhere has commands of its own: see `benchmarks/results/speed.md`.
 
-    make bench                                     # all, on an idle machine: an hour and a half
+    make bench                                     # all, on an idle machine: two hours
     python -m benchmarks versus picture            # some, by the names of their modules
 
 Shows what each prints, and keeps it in build/bench/NAME.txt. One that fails, or that cannot be
@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 _VERSUS, _SCALING = "benchmarks/results/versus.json", "benchmarks/results/scaling.json"
-_PEERS = "--repeats 1 --rounds"
+_PEERS = "--repeats 3 --only 2 --rounds"
 COMMANDS = {
     "savings": ["benchmarks.savings"],
     "bandwidth": ["benchmarks.bandwidth"],
