@@ -183,7 +183,7 @@ class Canaries:
         self._planted = planted_of(number) if num_planted is None else num_planted
         self._signs = torch.zeros(number - self._planted, dtype=torch.float64)
         self._added = self._of_planted = torch.zeros(())
-        self.directions = torch.zeros(0)
+        self._directions = torch.zeros(0)
         self._pending: tuple[Tensor, Tensor, Tensor, Draw | None] | None = None
         self._path: Path | None = None
 
@@ -256,10 +256,10 @@ class Canaries:
         if planted is not None and looks:
             self.direct.measured(**planted.lengths(self._clip))
         if planted is not None and self._planted:
-            if looks or not len(self.directions):
-                self.directions = planted.directions(self._planted)
+            if looks or not len(self._directions):
+                self._directions = planted.directions(self._planted)
             rest = (released - known - self._added).float()
-            ratios = torch.cat([ratios, self._unmixed(rest, self.directions)])
+            ratios = torch.cat([ratios, self._unmixed(rest, self._directions)])
         absent = torch.tensor(log(1 - self._rate) if self._rate < 1 else -inf, dtype=torch.float64)
         ratios = torch.logaddexp(absent, log(self._rate) + ratios)
         ratios = torch.where(ratios.isfinite(), ratios, 0.0)

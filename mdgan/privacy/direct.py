@@ -134,8 +134,7 @@ class DirectTests:
         if draw is not None:
             seen.drawn += draw.first
             seen.offered += draw.offered
-            bound = self._clip * max(draw.used, _FLOAT32)
-            self.measured(summed=float(known.norm()) / bound)
+            self.measured(summed=float(known.norm()) / (self._clip * max(draw.used, _FLOAT32)))
 
     def measured(self, **lengths: float) -> None:
         """Keeps the largest of each of these attributes of `Seen`."""

@@ -246,8 +246,7 @@ class PoissonHalf(RealHalf, Batches):
                 summed = others.clone()
                 self._canaries.add_to(summed, self._steps.key("canaries"), planted)
                 summed = self._released(summed.float())
-                exact = summed.double() * self._expected
-                self._canaries.watch(exact, others, planted, draw)
+                self._canaries.watch(summed.double() * self._expected, others, planted, draw)
         weights, first = dict(model.named_parameters()), 0
         for name, part in total.items():
             gradient = summed[first : first + part.numel()].view_as(part)
